@@ -224,7 +224,7 @@ def inference(arguments: argparse.Namespace) -> tuple[dict[str, Callable[[], obj
 
 def training(arguments: argparse.Namespace) -> tuple[dict[str, Callable[[], object]], str]:
     """Return functions that make one training step, by precision, and which one `auto` takes."""
-    config = TrainConfig(batch_size=arguments.batch, intra_op_threads=arguments.threads, pin_threads=False)
+    config = TrainConfig(batch_size=arguments.batch, intra_op_threads=arguments.threads)
     configure_libraries(ProcessGroup(), config, rng_seed=0)
     network = architecture(arguments)
     with tempfile.TemporaryDirectory() as folder:

@@ -23,7 +23,6 @@ MEASURE_TRAIN = RUN.train.model_copy(
         "validation_steps": 0,
         "validation_examples": 1,
         "use_best": False,
-        "horovod_timeline": None,
     }
 )
 STUDY_GRID = expand(
@@ -127,7 +126,7 @@ rule study_measure:
         data=STUDY_DATA,
         flags=f"{flags(RUN.model)} {flags(MEASURE_TRAIN, skip=('num_workers',))}",
         untracked=arguments.untracked(MEASURE_TRAIN),
-        threads=[MEASURE_TRAIN.intra_op_threads, MEASURE_TRAIN.inter_op_threads, MEASURE_TRAIN.pin_threads],
+        threads=[MEASURE_TRAIN.intra_op_threads, MEASURE_TRAIN.inter_op_threads],
         steps=RUN.study.measured_steps,
         seed=SEED,
     shell:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import logging
 import os
@@ -131,26 +130,25 @@ class CheckpointFolder:
                 shutil.rmtree(path, ignore_errors=True)
 
     def restore(self, max_step: int, parts: Collection[str]) -> Checkpoint | None:
-        """Return the newest usable checkpoint of at most `max_step` steps, with the `parts` of this process.
+        """Return the newest usable checkpoint, with the `parts` of this process.
 
-        A damaged checkpoint is logged and set aside, and the one before it is tried. A checkpoint of another
-        configuration ends the search. Then all checkpoints are set aside, since they may be the work of weeks, and so
-        are those of more than `max_step` steps.
+        A damaged checkpoint is logged and renamed, and the one before it is tried.
+
+        Raises
+        ------
+        TrainError
+            If a checkpoint belongs to another training, or has more than `max_step` steps.
         """
         self._remove_leftovers()
         for step, path in self._group.broadcast(self._found())[::-1]:
-            problem = self._group.broadcast(self._mismatch(path) if self._group.rank == 0 else None)
+            problem = self._group.broadcast(self._mismatch(step, path, max_step) if self._group.rank == 0 else None)
             if problem is not None:
-                target = self._set_aside()
-                self._log(
-                    f"starting over: the checkpoints in {self._folder} belong to another run, {problem}. They are now "
-                    f"in {target}. To start from one of them, give it as initial weights (init)"
+                self._group.fail(
+                    TrainError(
+                        f"{path}: another training is here: {problem}. Choose another --out, or remove {self._folder}. "
+                        "To start from its weights, give it as init"
+                    )
                 )
-                return None
-            if step > max_step:
-                target = self._set_aside(path.name)
-                self._log(f"train.max_steps is now {max_step}: {path} was moved to {target}")
-                continue
             checkpoint = self._read_everywhere(step, path, parts)
             if checkpoint is not None:
                 self._log(f"resuming from {path}")
@@ -225,7 +223,7 @@ class CheckpointFolder:
         matches = ((re.fullmatch(r"step-(\d+)", path.name), path) for path in self._folder.glob("step-*"))
         return sorted((int(match[1]), path) for match, path in matches if match)
 
-    def _mismatch(self, path: Path) -> str | None:
+    def _mismatch(self, step: int, path: Path, max_step: int) -> str | None:
         """Describe the first difference between a checkpoint's fingerprint and ours; None if it is damaged."""
         try:
             other = read_manifest(path)["fingerprint"]
@@ -234,8 +232,8 @@ class CheckpointFolder:
         mine, theirs = _flat(json.loads(json.dumps(self._fingerprint))), _flat(other)
         differing = [key for key in sorted(mine.keys() | theirs.keys()) if mine.get(key) != theirs.get(key)]
         if not differing:
-            return None
-        key = "version" if "version" in differing else differing[0]
+            return f"train.max_steps is {max_step}, it has {step} steps" if step > max_step else None
+        key = differing[0]
         more = f" (and {len(differing) - 1} more)" if len(differing) > 1 else ""
         return f"{key} is {mine.get(key, 'unknown')}, was {theirs.get(key, 'unknown')}{more}"
 
@@ -249,32 +247,20 @@ class CheckpointFolder:
             self._group.together(lambda: _wait_until_visible(path, files))  # not yet visible is not damaged
             checkpoint, problem = _read(step, path, parts, found)
         problems = [text for text in self._group.gather(problem) if text]
-        if problems:
-            target = self._set_aside(path.name)  # not removed: it may be the file system that is damaged, for a moment
-            self._log(f"not resuming from {path}, which is damaged: {problems[0]}. It is now in {target}")
-            return None
-        return checkpoint
+        if not problems:
+            return checkpoint
+        if self._group.rank == 0:  # not removed: it may be the file system that is damaged, for a moment
+            target = path.with_name(f"damaged-{path.name}")
+            shutil.rmtree(target, ignore_errors=True)
+            path.rename(target)
+            log.info("not resuming from %s, which is damaged: %s. It is now %s", path, problems[0], target)
+        return None
 
     def _remove_leftovers(self) -> None:
         """Remove unfinished checkpoints of a killed job."""
         if self._group.rank == 0:
             for path in self._folder.glob(".step-*"):
                 shutil.rmtree(path, ignore_errors=True)
-
-    def _set_aside(self, name: str = "") -> Path | None:
-        """Move one checkpoint, or by default all of them, out of the way; rank 0 returns the new folder."""
-        if self._group.rank != 0:
-            return None
-        before = self._folder.with_name(f"{self._folder.name}-before")
-        numbered = (before.with_name(f"{before.name}-{number}") for number in itertools.count(2))
-        # never replace checkpoints that were set aside earlier: a slip in the configuration may have moved them there
-        target = next(path for path in itertools.chain([before], numbered) if not (path / name).exists())
-        (target / name).parent.mkdir(exist_ok=True)
-        if not name:  # the new training starts its tables over
-            for table in self._folder.parent.glob("*.csv"):
-                shutil.copy2(table, self._folder)
-        (self._folder / name).rename(target / name)
-        return target
 
     def _log(self, message: str) -> None:
         if self._group.rank == 0:

@@ -7,15 +7,19 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from ffn.config import Axes, Fraction, ModelConfig, NonNegativeInt, Normalize, PathText, SameResult, Section
+from ffn.config import Axes, Fraction, ModelConfig, NonNegativeInt, Normalize, SameResult, Section
 from ffn.errors import ConfigError
 from ffn.training.presets import PRESETS
 
 NonNegativeFloat = Annotated[float, Field(ge=0)]
 BelowOne = Annotated[float, Field(ge=0, lt=1)]
 Collective = Literal["horovod", "mpi"]
-PROCESSES = {"num_workers", "virtual_workers"}  # they share the workers out among processes; only their product decides
-MOST_WITH_WALKS = 64  # processes that each write their own file into a checkpoint, by default; our choice
+# The weights after a given number of steps depend on the product of the first two alone (see `pairwise_sum`), not on
+# the others: `max_steps` ends a schedule at most, and a validation chooses among weights.
+PROCESSES = {"num_workers", "virtual_workers"}
+AFTER_TRAINING = {"max_steps", "validation_steps", "validation_examples", "use_best"}
+MAX_MISALIGNMENT = 4  # largest shift of a section along y and x against the central one, voxels; our choice
+SHORTHANDS = {"preset"}  # names for the values of other options
 
 # Defaults of a training that starts from trained weights. Adam's first step changes every weight by the whole rate,
 # each in the direction of its gradient. At 0.001 that is 3 % of a typical weight, and together it makes the published
@@ -24,11 +28,7 @@ FINE_TUNING = {"learning_rate": 1e-5, "warmup_steps": 100}
 
 # Options that only some values of another option use. Elsewhere they keep their defaults, or a mistake would go unseen.
 USED_WITH: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "weight_decay": ("optimizer", ("adamw", "muon", "lamb", "lars")),
-    "momentum": ("optimizer", ("momentum", "lars")),
-    "scaling_exponent": ("scaling_rule", ("power",)),
-    "cycle_steps": ("schedule", ("cyclic",)),
-    "cycle_low": ("schedule", ("cyclic", "ramp")),
+    "weight_decay": ("optimizer", ("adamw", "muon", "lars")),
     "qsgd_levels": ("compression", ("qsgd",)),
 }
 
@@ -39,7 +39,7 @@ class TrainConfig(Section):
     headings: ClassVar[Mapping[str, str]] = {
         "preset": "recipe, global batch and length",
         "optimizer": "optimizer and learning rate",
-        "momentum": "details of the optimizer, and averaged weights",
+        "weight_decay": "details of the optimizer, and averaged weights",
         "engine": "engine, precision and compression",
         "fov_policy": "walks of the FOV, and loss",
         "permutable_axes": "augmentation",
@@ -51,103 +51,81 @@ class TrainConfig(Section):
 
     preset: Literal["dong2019"] | None = Field(
         None,
-        description="published recipe that the options not given are taken from; dong2019: the paper's; null: defaults",
+        description="published recipe for all options that are not given; dong2019: Dong et al. 2019; null: none",
     )
-    num_workers: PositiveInt = Field(2, description="processes; the job stops if another number starts")
+    num_workers: PositiveInt = Field(2, description="processes; the job ends if another number is started")
     virtual_workers: PositiveInt = Field(
-        1, description="workers that each process computes, one after the other; trains as that many processes would"
+        1, description="workers per process, computed one after the other; the result is that of as many processes"
     )
     batch_size: PositiveInt = Field(1, description="FOVs per worker and step")
     max_steps: NonNegativeInt = Field(10_000, description="optimizer steps; 0 keeps the initial weights")
 
-    optimizer: Literal["adam", "adamw", "muon", "lamb", "lars", "momentum", "sgd"] = Field(
-        "adam",
-        description="optimizer; for lamb and lars, learning_rate is the relative change of the weights per step",
+    optimizer: Literal["adam", "adamw", "muon", "lars", "momentum", "sgd"] = Field(
+        "adam", description="optimizer; for lars, learning_rate is the relative change of the weights per step"
     )
     learning_rate: PositiveFloat = Field(
         1e-3,
         description="peak rate, after the warm-up and before scaling_rule; "
         f"with init, {FINE_TUNING['learning_rate']:g} unless given",
     )
-    scaling_rule: Literal["constant", "linear", "sqrt", "power"] = Field(
-        "constant", description="growth of the rate with the global batch, workers × batch_size"
+    scaling_rule: Literal["constant", "linear", "sqrt"] = Field(
+        "constant", description="growth of the learning rate with the global batch, workers × batch_size"
     )
-    scaling_exponent: Fraction = Field(0.5, description="exponent of the global batch, for scaling_rule power")
     warmup_steps: NonNegativeInt = Field(
         0,
         description=f"steps over which the rate rises linearly; with init, {FINE_TUNING['warmup_steps']} unless given",
     )
-    schedule: Literal["constant", "cosine", "cyclic", "ramp"] = Field(
+    schedule: Literal["constant", "cosine", "cyclic"] = Field(
         "constant",
-        description="rate after the warm-up; cosine falls to 0 at max_steps, cyclic is a triangle wave, ramp grows to "
-        "the peak at max_steps by a constant factor, for a range test",
-    )
-    cycle_steps: PositiveInt = Field(2000, description="steps per cycle of the cyclic schedule")
-    cycle_low: Fraction = Field(
-        0.1, description="lowest rate of the schedules cyclic and ramp, as a share of the peak rate"
+        description="learning rate after the warm-up; cosine falls to 0 at max_steps, cyclic is a triangle wave of "
+        "2000 steps between the peak and a tenth of it",
     )
 
-    momentum: BelowOne = Field(0.9, description="momentum of the optimizers momentum and lars")
-    weight_decay: NonNegativeFloat = Field(0.0, description="weight decay of the optimizers adamw, muon, lamb and lars")
-    clip_norm: PositiveFloat | None = Field(
-        None, description="norm to which longer gradients are clipped; null: no clipping"
-    )
+    weight_decay: NonNegativeFloat = Field(0.0, description="weight decay of the optimizers adamw, muon and lars")
     clip_entries: PositiveFloat | None = Field(
         None,
-        description="magnitude to which larger entries of the gradient are clipped, before clip_norm; google/ffn: 0.7; "
-        "null: no clipping",
+        description="magnitude to which larger entries of the gradient are clipped; google/ffn: 0.7; null: no clipping",
     )
     adam_epsilon: PositiveFloat = Field(
-        1e-7, description="ε of the optimizers adam, adamw, muon and lamb, added to their divisor; google/ffn: 1e-8"
+        1e-7, description="ε of the optimizers adam, adamw and muon, added to their divisor; google/ffn: 1e-8"
     )
     ema_decay: Annotated[float, Field(gt=0, lt=1)] | None = Field(
-        None, description="decay per step of a moving average of the weights, which the model then gets; null: none"
+        None,
+        description="decay per step of a moving average of the weights, which the model is saved with; null: none",
     )
     # Engines differ by rounding, and resume from each other's checkpoints.
     engine: SameResult[Literal["auto", "tensorflow", "jax"]] = Field(
-        "auto", description="what computes the steps; auto: jax where it sees a GPU and TensorFlow does not"
+        "auto", description="library that computes the steps; auto: jax if only JAX sees a GPU, else tensorflow"
     )
     precision: Literal["auto", "float32", "bfloat16"] = Field(
         "auto",
-        description="precision of the convolutions; auto takes the fastest where training starts, and keeps it",
+        description="precision of the convolutions; auto: the fastest on the machine where training starts",
     )
     compression: Literal["none", "fp16", "1-bit", "qsgd"] = Field(
-        "none", description="compression of gradients between processes; 1-bit keeps its error for the next step"
+        "none", description="compression of gradients between processes; 1-bit adds its error to the next gradient"
     )
     qsgd_levels: Annotated[int, Field(ge=1, le=127)] = Field(
-        7, description="levels above 0 of compression qsgd; up to 7 levels take half a byte per entry, more take one"
+        7, description="levels above 0 of compression qsgd; up to 7 take half a byte per entry, more take one byte"
     )
 
-    fov_policy: Literal["fixed", "fixed_window", "faces", "max_pred"] = Field(
+    fov_policy: Literal["fixed", "faces", "max_pred"] = Field(
         "fixed",
         description="moves of the FOV; fixed: from the centre to those of its 26 neighbours whose POM is high enough; "
-        "fixed_window: the same, with the highest POM nearby; faces: to the six nearest only; max_pred: as in "
-        "inference, to voxels of the object",
+        "faces: to the six nearest only; max_pred: as in inference, to voxels of the object",
     )
     fov_moves: PositiveInt = Field(
-        1, description="deltas that the FOV may move from the centre along each axis; above 1 for max_pred only"
+        1, description="largest distance of the FOV from the centre along each axis, deltas; above 1 for max_pred only"
     )
     shuffle_moves: bool = Field(
         True,
-        description="whether neighbours of equal distance (faces: all) are visited in random order, nearer ones first",
+        description="whether positions of equal distance (faces: all) are visited in random order",
     )
     unlabelled_weight: Fraction = Field(
         1.0, description="loss weight of voxels without a label; 0 if they are unknown rather than background"
     )
-    tolerated_loss: NonNegativeFloat | None = Field(
-        None,
-        description="loss above the least possible one up to which a worker's FOVs are right already and get no "
-        "backward pass; null: all get one",
-    )
-    easy_share: Annotated[float, Field(gt=0, le=1)] | None = Field(
-        None,
-        description="least share of the examples of a kind that are trained on, if its recent errors are few; kinds "
-        "are by the size of the object; null: all examples",
-    )
     permutable_axes: Axes = Field(
-        ("z", "y", "x"), description="axes that augmentation may exchange; leave out an anisotropic z"
+        ("z", "y", "x"), description="axes that augmentation may exchange; leave out z if voxels are anisotropic"
     )
-    reflectable_axes: Axes = Field(("z", "y", "x"), description="axes that augmentation may reverse")
     contrast_jitter: BelowOne = Field(0.0, description="largest relative change of an example's contrast")
     brightness_jitter: NonNegativeFloat = Field(
         0.0, description="largest change of an example's brightness, standard deviations of the image"
@@ -157,65 +135,44 @@ class TrainConfig(Section):
         0.0, description="share of z slices that are black (grey level 0), never the central one"
     )
     misaligned_slice_rate: Fraction = Field(
-        0.0, description="share of z slices at which the rest of the example shifts, image and labels alike"
+        0.0,
+        description="share of z slices at which the rest of the example shifts, with its labels, by up to 4 voxels",
     )
-    max_misalignment: PositiveInt = Field(
-        4, description="largest of these shifts along y and x, relative to the central slice, voxels"
-    )
-    blur_rate: Fraction = Field(0.0, description="share of z slices that are out of focus")
-    blur_sigma: PositiveFloat = Field(2.0, description="standard deviation of their blur along y and x, voxels")
+    blur_rate: Fraction = Field(0.0, description="share of z slices that are blurred")
 
-    validation_steps: NonNegativeInt = Field(
-        500, description="steps between validations, if there is a validation box; 0: never"
-    )
+    validation_steps: NonNegativeInt = Field(500, description="steps between validations; 0: no validation")
     validation_examples: PositiveInt = Field(64, description="examples per validation, always the same")
     use_best: bool = Field(
         False,
-        description="whether the model gets the weights of the best validation F1 instead of the last weights; "
-        "with init and a validation, true unless given",
+        description="whether to save the weights of the best validation F1 instead of the last ones; with init and a "
+        "validation, true unless given",
     )
     checkpoint_minutes: SameResult[PositiveFloat] = Field(
         10.0, description="time between checkpoints to resume from, min"
     )
     checkpoint_steps: SameResult[PositiveInt | None] = Field(
-        None, description="steps between checkpoints to choose from with select, kept before all others; null: none"
+        None, description="steps between checkpoints that select can choose from, which are kept longest; null: none"
     )
     keep_checkpoints: SameResult[PositiveInt] = Field(3, description="checkpoints to keep, besides the best one")
-    resume_walks: SameResult[bool | None] = Field(
-        None,
-        description="whether checkpoints hold unfinished walks, to resume to the bit; without, each begins its example "
-        "again, and the errors of compression start from 0; fewer files are written; null: up to 64 processes",
-    )
     log_steps: SameResult[PositiveInt] = Field(
         50, description="steps between rows of metrics.csv and TensorBoard scalars"
     )
-    image_steps: SameResult[NonNegativeInt] = Field(
-        1000, description="steps between TensorBoard images of one example; 0: none"
-    )
-    horovod_timeline: SameResult[PathText | None] = Field(
-        None, description="file for Horovod's timeline, to open in chrome://tracing; null: none"
-    )
 
     collective: SameResult[Collective] = Field(
-        "horovod", description="library that joins the processes; mpi: mpi4py, where Horovod cannot be built"
+        "horovod", description="library that connects the processes; mpi: mpi4py, where Horovod cannot be built"
     )
     # Threads change the order of sums at most, and a run may move to a machine with other cores.
     intra_op_threads: SameResult[NonNegativeInt] = Field(
         0, description="threads of a process per operation; 0: OMP_NUM_THREADS, else its share of the cores"
     )
     inter_op_threads: SameResult[PositiveInt] = Field(1, description="operations that a process runs in parallel")
-    pin_threads: SameResult[bool] = Field(
-        True, description="whether to give each process on a machine its own cores, unless the launcher already did"
-    )
+
     stall_seconds: SameResult[Annotated[int, Field(ge=5)]] = Field(
-        120, description="time after which a process that is stuck or gone ends the whole job, s"
+        120, description="time without progress of a process after which the job ends, s"
     )
-    walltime_minutes: SameResult[PositiveFloat | None] = Field(
+    walltime_minutes: SameResult[Annotated[float, Field(gt=2)] | None] = Field(
         None,
-        description="limit of the job from its start; an earlier FFN_JOB_END_TIME or Slurm limit counts; null: none",
-    )
-    walltime_margin_seconds: SameResult[NonNegativeFloat] = Field(
-        120, description="time before the limit of the job at which training stops with a checkpoint, s"
+        description="time limit of the job, min; an earlier FFN_JOB_END_TIME or Slurm limit counts; null: none",
     )
 
     @model_validator(mode="before")
@@ -242,15 +199,6 @@ class TrainConfig(Section):
         return self
 
     @model_validator(mode="after")
-    def _small_gradients_count(self) -> TrainConfig:
-        if self.optimizer == "muon" and self.tolerated_loss is not None:
-            raise ValueError(
-                f"tolerated_loss: found {self.tolerated_loss:g}, expected null for optimizer muon, whose steps are as "
-                "long where the gradient is left out"
-            )
-        return self
-
-    @model_validator(mode="after")
     def _options_are_used(self) -> TrainConfig:
         for name, (other, users) in USED_WITH.items():
             value, usual, found = getattr(self, name), type(self).model_fields[name].default, getattr(self, other)
@@ -260,16 +208,6 @@ class TrainConfig(Section):
                 raise ValueError(
                     f"{name}: found {value:g}, expected {usual:g} for {other} {found}. Or choose the {other} {choices}"
                 )
-        return self
-
-    @model_validator(mode="after")
-    def _walltime_is_longer_than_its_margin(self) -> TrainConfig:
-        if self.walltime_minutes is not None and 60 * self.walltime_minutes <= self.walltime_margin_seconds:
-            raise ValueError(
-                f"walltime_minutes: found {self.walltime_minutes:g}, expected more than walltime_margin_seconds "
-                f"({self.walltime_margin_seconds:g} s), so each run would stop after one step. Raise it or lower the "
-                "margin"
-            )
         return self
 
     def without_unused(self) -> TrainConfig:
@@ -285,10 +223,11 @@ class TrainConfig(Section):
         """
         return self.fov_moves + (self.fov_policy == "max_pred")
 
-    @property
-    def saves_walks(self) -> bool:
-        """Whether checkpoints hold unfinished walks."""
-        return self.num_workers <= MOST_WITH_WALKS if self.resume_walks is None else self.resume_walks
+    def decisive(self) -> dict[str, Any]:
+        """Return the options that the weights after a given number of steps depend on; a checkpoint is of these."""
+        free = self.same_result() | AFTER_TRAINING | PROCESSES | SHORTHANDS
+        ends_the_schedule = {"max_steps"} if self.schedule == "cosine" else set()
+        return self.model_dump(mode="json", exclude=free - ends_the_schedule)
 
     @property
     def num_lanes(self) -> int:

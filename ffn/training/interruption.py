@@ -20,6 +20,8 @@ JOB_END_VARIABLES = ("FFN_JOB_END_TIME", slurm.JOB_END_TIME)
 # A scheduler that signals all processes reaches a rank twice, directly and through its launcher. Both are one signal.
 ECHO_SECONDS = 3.0
 
+MARGIN_SECONDS = 120.0  # before the end of the job at which training stops, for a step and a checkpoint; our choice
+
 log = logging.getLogger(__name__)
 
 
@@ -33,8 +35,6 @@ class Interruption:
     ----------
     walltime_minutes : float or None
         Limit of the job, counted from the start of this process. An earlier end from the environment takes precedence.
-    margin_seconds : float
-        How long before the limit to stop.
 
     Raises
     ------
@@ -42,10 +42,9 @@ class Interruption:
         If the environment gives the end of the job in another form than seconds.
     """
 
-    def __init__(self, walltime_minutes: float | None, margin_seconds: float) -> None:
+    def __init__(self, walltime_minutes: float | None) -> None:
         self.reason: str | None = None
         self._deadline = _job_end(walltime_minutes)
-        self._margin_seconds = margin_seconds
         self._previous: dict[int, Any] = {}
         self._first_seen: dict[int, float] = {}
 
@@ -66,7 +65,7 @@ class Interruption:
         """Whether to stop. If so, `reason` says why."""
         if self.reason is None and self._deadline is not None:
             left = self._deadline - time.time()
-            if left <= self._margin_seconds:
+            if left <= MARGIN_SECONDS:
                 self.reason = f"its walltime, with {max(0, left):.0f} s left"
         return self.reason is not None
 

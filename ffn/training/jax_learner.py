@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,11 +14,10 @@ from ffn.machine.jax_device import require_jax
 from ffn.model.jax_network import Params, updated_pom
 from ffn.model.network import Weights
 from ffn.training.config import TrainConfig
-from ffn.training.jax_optimizers import Slots, make_optimizer
+from ffn.training.optimizers import Library, State
 from ffn.training.parallel.exchange import TAIL
-from ffn.training.parallel.process_group import ProcessGroup
-from ffn.training.parallel.sums import pairwise_sum
-from ffn.training.step import LEAST_LOSS, Batch, Learner
+from ffn.training.parallel.process_group import ProcessGroup, pairwise_sum
+from ffn.training.step import Batch, Learner
 
 if TYPE_CHECKING:
     import jax
@@ -26,30 +25,6 @@ if TYPE_CHECKING:
 AXIS = "fovs"  # of a batch, which the devices share
 
 log = logging.getLogger(__name__)
-
-
-class LearnerState(NamedTuple):
-    """What a step changes, on every device; vectors have one weight tensor after the other.
-
-    Parameters
-    ----------
-    weights : float32 array of shape (N,)
-        The weights.
-    slots : tuple of float32 array of shape (N,)
-        What the optimizer keeps.
-    num_updates : int32 array of shape ()
-        Updates so far.
-    rate : float32 array of shape ()
-        Learning rate of the last update.
-    average : float32 array of shape (N,), optional
-        Moving average of the weights.
-    """
-
-    weights: jax.Array
-    slots: Slots
-    num_updates: jax.Array
-    rate: jax.Array
-    average: jax.Array | None
 
 
 class JaxLearner(Learner):
@@ -73,84 +48,52 @@ class JaxLearner(Learner):
         import jax
         from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-        super().__init__(model, train, weights, group, rng_seed)
-        self._optimizer = make_optimizer(train, list(self._shapes.values()))
+        super().__init__(model, train, group, rng_seed, _library())
         devices = devices_of(group, train.batch_size)
         mesh = Mesh(np.array(devices), (AXIS,), axis_types=(AxisType.Auto,))
         whole, split = PartitionSpec(), PartitionSpec(AXIS)
         self._whole, self._split = NamedSharding(mesh, whole), NamedSharding(mesh, split)
-        self._state = self._initial_state(weights)
+        self._held: State
+        self._load(self._optimizer.initial(self._flat(weights)))
 
         def shared(function: Callable[..., Any], in_specs: Any, out_specs: Any) -> Any:
             return jax.jit(jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False))
 
         gradient = shared(self._gradient, (whole, split, whole), (split, whole))
-        self._compiled_gradient = gradient.lower(self._state.weights, *self._example()).compile()
+        self._compiled_gradient = gradient.lower(self._held.weights, *self._example()).compile()
         require_memory(self._compiled_gradient, devices, train.batch_size)
         self._compiled_forward = shared(self._forward, (whole, split), (split, split))
         is_alone = group.size == 1 and train.compression == "none"
         self._compiled_mean = jax.jit(_mean) if is_alone else self._mean_by_tensorflow()
         self._compiled_update = jax.jit(self._updated, donate_argnums=0)
 
-    def weights(self) -> Weights:
-        """Return the current weights by name."""
-        return self._by_name(np.array(self._state.weights))
-
     def _differentiate(self, batch: Batch, flags: np.ndarray) -> tuple[jax.Array, jax.Array]:
         import jax
 
         on_devices = jax.device_put(batch, self._split), jax.device_put(flags, self._whole)
-        return self._compiled_gradient(self._state.weights, *on_devices)
+        return self._compiled_gradient(self._held.weights, *on_devices)
 
     def _mean(self, vectors: Sequence[jax.Array]) -> tuple[jax.Array, np.ndarray]:
         mean, tail = self._compiled_mean(vectors)
         return mean, np.asarray(tail)
 
     def _update(self, mean: jax.Array, learning_rate: float) -> tuple[float, bool]:
-        self._state, norm, finite = self._compiled_update(self._state, mean, np.float32(learning_rate))
+        self._held, norm, finite = self._compiled_update(self._held, mean, np.float32(learning_rate))
         return float(norm), bool(finite)
 
     def _evaluate(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
         import jax
 
-        pom_logit, losses = self._compiled_forward(self._state.weights, jax.device_put(batch, self._split))
+        pom_logit, losses = self._compiled_forward(self._held.weights, jax.device_put(batch, self._split))
         return np.asarray(pom_logit), np.asarray(losses)
 
-    def _set_weights(self, weights: Weights) -> None:
-        self._replace(weights=self._flat(weights))
+    def _state(self) -> State:
+        return self._held.map(np.array)
 
-    def _slots(self) -> list[np.ndarray]:
-        slots = [self._by_name(np.array(slot)) for slot in self._state.slots]
-        of_tensors = [slot[name] for name in self._shapes for slot in slots]
-        return [np.array(self._state.num_updates, np.int64), np.array(self._state.rate), *of_tensors]
-
-    def _set_slots(self, slots: Sequence[np.ndarray]) -> None:
-        num_updates, rate, *of_tensors = slots
-        num = self._optimizer.num_slots
-        assert len(of_tensors) == num * len(self._shapes)
-        vectors = [np.concatenate([part.ravel() for part in of_tensors[i::num]]) for i in range(num)]
-        self._replace(num_updates=np.int32(num_updates), rate=np.float32(rate), slots=tuple(vectors))
-
-    def _average(self) -> np.ndarray | None:
-        return None if self._state.average is None else np.array(self._state.average)
-
-    def _set_average(self, average: np.ndarray) -> None:
-        self._replace(average=average)
-
-    def _initial_state(self, weights: Weights) -> LearnerState:
+    def _load(self, state: State) -> None:
         import jax
 
-        flat = self._flat(weights)
-        slots = tuple(np.zeros_like(flat) for _ in range(self._optimizer.num_slots))
-        average = flat if self._train.ema_decay else None
-        parts: tuple[Any, ...] = flat, slots, np.int32(0), np.float32(self._train.learning_rate), average
-        return jax.device_put(LearnerState(*parts), self._whole)
-
-    def _replace(self, **parts: object) -> None:
-        """Replace parts of the state."""
-        import jax
-
-        self._state = self._state._replace(**jax.device_put(parts, self._whole))
+        self._held = jax.device_put(state, self._whole)
 
     def _example(self) -> tuple[Batch, Any]:
         """Return the shapes of a batch and of the flags."""
@@ -204,51 +147,20 @@ class JaxLearner(Learner):
             return jnp.mean(losses), updated
 
         params = self._params(weights)
-        loss, pull_back, updated = jax.vjp(loss_of, params, has_aux=True)
-
-        def gradients() -> Params:
-            return pull_back(jnp.ones_like(loss))[0]
-
-        if (tolerated := self._train.tolerated_loss) is None:
-            gradient = gradients()
-        else:
-            avoidable = jax.lax.pmean(loss - LEAST_LOSS * jnp.mean(batch.loss_weight), AXIS)
-            gradient = jax.lax.cond(
-                avoidable <= tolerated, lambda: jax.tree_util.tree_map(jnp.zeros_like, params), gradients
-            )
+        (loss, updated), gradient = jax.value_and_grad(loss_of, has_aux=True)(params)
         own = jnp.concatenate([*(gradient[name].ravel() for name in self._shapes), loss[None]])
         return updated, jnp.concatenate([jax.lax.pmean(own, AXIS), flags])
 
-    def _updated(
-        self, state: LearnerState, mean: jax.Array, rate: jax.Array
-    ) -> tuple[LearnerState, jax.Array, jax.Array]:
+    def _updated(self, state: State, mean: jax.Array, rate: jax.Array) -> tuple[State, jax.Array, jax.Array]:
         """Return the state with an update if the averaged gradient is finite, its norm, and whether it is finite."""
         import jax
         import jax.numpy as jnp
 
         gradient, loss = mean[:-TAIL], mean[-TAIL]
-        norm = _norm(gradient)
+        norm = jnp.linalg.norm(gradient)
         finite = jnp.isfinite(norm + loss)
-        updated = self._applied(state, gradient, norm, rate)
+        updated = self._optimizer.update(state, gradient, rate)
         return jax.tree.map(lambda new, old: jnp.where(finite, new, old), updated, state), norm, finite
-
-    def _applied(self, state: LearnerState, gradient: jax.Array, norm: jax.Array, rate: jax.Array) -> LearnerState:
-        """Return weights, optimizer state and moving average after an update."""
-        import jax.numpy as jnp
-
-        if (largest := self._train.clip_entries) is not None:
-            gradient = jnp.clip(gradient, -largest, largest)
-            norm = _norm(gradient)
-        if (longest := self._train.clip_norm) is not None:
-            gradient *= jnp.where(norm > longest, longest / norm, 1.0)
-        num_updates = state.num_updates + 1
-        number = num_updates.astype(jnp.float32)
-        weights, slots = self._optimizer.update(state.weights, gradient, state.slots, rate, number)
-        average = state.average
-        if average is not None and self._train.ema_decay is not None:
-            decay = jnp.minimum(self._train.ema_decay, (1 + number) / (10 + number))  # see `Learner.averaged_weights`
-            average += (1 - decay) * (weights - average)
-        return LearnerState(weights, slots, num_updates, rate, average)
 
 
 def devices_of(group: ProcessGroup, batch_size: int) -> list[jax.Device]:
@@ -293,7 +205,16 @@ def _mean(vectors: Sequence[jax.Array]) -> tuple[jax.Array, jax.Array]:
     return mean, mean[-TAIL:]
 
 
-def _norm(vector: jax.Array) -> jax.Array:
+def _library() -> Library:
     import jax.numpy as jnp
 
-    return jnp.sqrt(jnp.sum(vector * vector))
+    return Library(
+        sqrt=jnp.sqrt,
+        where=jnp.where,
+        minimum=jnp.minimum,
+        maximum=jnp.maximum,
+        norm=jnp.linalg.norm,
+        transpose=jnp.transpose,
+        reshape=jnp.reshape,
+        concatenate=jnp.concatenate,
+    )

@@ -11,13 +11,12 @@ from ffn.geometry import zyx
 from ffn.training.config import TrainConfig
 from ffn.training.data.examples import Example
 from ffn.training.data.prefetch import Prefetcher
-from ffn.training.example_choice import ExampleChoice
 from ffn.training.step import Batch, Outcome
 from ffn.training.walk import NUM_COUNTS, Walk
 
 
 class LaneWalks:
-    """One walk for each lane. When a walk ends, its lane takes the next example, or with ``easy_share`` a later one.
+    """One walk for each lane. When a walk ends, its lane takes the next example.
 
     Parameters
     ----------
@@ -39,17 +38,11 @@ class LaneWalks:
         self._train = train
         self.positions = dict(positions)
         self._counts = {lane: np.zeros(NUM_COUNTS, np.int64) for lane in self.positions}
-        self._choices = {lane: ExampleChoice(train.easy_share) for lane in self.positions}
         self._walks = {lane: self._walk_over(self._prefetcher.take(lane)) for lane in self.positions}
 
     def batch(self) -> Batch:
         """Return the current FOVs of all walks."""
         return stack_fovs(list(self._walks.values()))
-
-    @property
-    def first(self) -> Walk:
-        """The walk of the first lane, for pictures."""
-        return next(iter(self._walks.values()))
 
     def proceed(self, outcome: Outcome) -> None:
         """Write the outcome of a step to the canvases and advance all walks.
@@ -62,10 +55,9 @@ class LaneWalks:
             if not broken and walk.advance():
                 continue
             if not broken:
-                counts = walk.counts()
-                self._counts[lane] += counts
-                self._choices[lane].learn(walk.example, counts[:4])
-            self._walks[lane] = self._walk_over(self._next_example(lane))
+                self._counts[lane] += walk.counts()
+            self.positions[lane] += 1
+            self._walks[lane] = self._walk_over(self._prefetcher.take(lane))
 
     def take_counts(self) -> np.ndarray:
         """Return the counts of all walks that ended since the last call, see `Walk.counts`."""
@@ -86,8 +78,6 @@ class LaneWalks:
         for lane, walk in self._walks.items():
             state = states[lane]
             self._counts[lane] = np.array(state["counts"])
-            if "choice" in state:
-                self._choices[lane].state = np.array(state["choice"])
             if state.keys() == without_walk(state).keys():
                 continue
             queue, evaluated = map(zyx, state["queue_zyx"]), map(zyx, state["evaluated_zyx"])
@@ -96,9 +86,7 @@ class LaneWalks:
     def _state(self, lane: int) -> dict[str, np.ndarray]:
         walk = self._walks[lane]
         fov_zyx, queue, evaluated = walk.state()
-        choice = {} if self._train.easy_share is None else {"choice": self._choices[lane].state}
         return {
-            **choice,
             "position": np.array(self.positions[lane]),
             "counts": self._counts[lane],
             "canvas_logit": walk.canvas_logit,
@@ -107,14 +95,6 @@ class LaneWalks:
             "queue_zyx": np.array(queue, np.int64).reshape(-1, 3),
             "evaluated_zyx": np.array(evaluated, np.int64).reshape(-1, 3),
         }
-
-    def _next_example(self, lane: int) -> Example:
-        """Return the next example that the lane trains on."""
-        while True:
-            self.positions[lane] += 1
-            example = self._prefetcher.take(lane)
-            if self._choices[lane].takes(example):
-                return example
 
     def _walk_over(self, example: Example) -> Walk:
         return Walk(example, self._model, self._train)
@@ -127,7 +107,7 @@ def position_of(state: Mapping[str, np.ndarray]) -> int:
 
 def without_walk(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return the part of a lane's state that does not depend on its current walk; it has a few bytes."""
-    return {name: state[name] for name in ("position", "counts", "choice") if name in state}
+    return {name: state[name] for name in ("position", "counts")}
 
 
 def stack_fovs(walks: Sequence[Walk]) -> Batch:

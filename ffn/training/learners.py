@@ -10,7 +10,7 @@ from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.step import Learner
 from ffn.training.tensorflow_learner import TensorFlowLearner
 
-KINDS: dict[str, type[Learner]] = {"tensorflow": TensorFlowLearner, "jax": JaxLearner}
+KINDS: dict[str, type[TensorFlowLearner | JaxLearner]] = {"tensorflow": TensorFlowLearner, "jax": JaxLearner}
 
 
 def make_learner(

@@ -11,6 +11,7 @@ import numpy as np
 from ffn.errors import DivergenceError, TrainError
 from ffn.model.network import Weights, num_weights
 from ffn.training.checkpoint import Checkpoint, CheckpointFolder, Kept
+from ffn.training.config import TrainConfig
 from ffn.training.data.prefetch import Prefetcher
 from ffn.training.interruption import Interruption
 from ffn.training.lane_walks import LaneWalks, position_of, without_walk
@@ -24,18 +25,20 @@ from ffn.training.monitoring.metrics import (
     RowLog,
     scores_of,
 )
-from ffn.training.monitoring.pictures import walk_picture
 from ffn.training.monitoring.reporting import Report, open_report
-from ffn.training.monitoring.timing import StepClock, timeline
+from ffn.training.monitoring.timing import StepClock
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.plan import TrainingPlan
 from ffn.training.schedule import learning_rate
 from ffn.training.step import Learner
 from ffn.training.validation import Validation
 from ffn.training.validation_set import ValidationSet
-from ffn.training.walk import NUM_COUNTS, Slices, Walk
+from ffn.training.walk import NUM_COUNTS
 
 MAX_SKIPPED_IN_ROW = 10
+MOST_WITH_WALKS = (
+    64  # processes; more begin the example again, as each writes its own file into a checkpoint; our choice
+)
 REPORTED = "reported"  # part of a checkpoint that only rank 0 has, which writes the tables
 
 log = logging.getLogger(__name__)
@@ -77,7 +80,7 @@ def run(
             RowLog(folder / "metrics.csv", COLUMNS, 0)
         return 0, plan.initial.weights
     kept = Kept(train.keep_checkpoints, train.checkpoint_steps)
-    checkpoints = CheckpointFolder(folder / "checkpoints", plan.fingerprint(), kept, group, train.saves_walks)
+    checkpoints = CheckpointFolder(folder / "checkpoints", plan.fingerprint(), kept, group, _saves_walks(train))
     checkpoint = checkpoints.restore(train.max_steps, _parts(plan, group.rank))
     lanes = plan.lanes(group.rank)
     at = {lane: position_of(checkpoint.parts[_lane_part(lane)]) if checkpoint else 0 for lane in lanes}
@@ -88,8 +91,7 @@ def run(
         trainer = Trainer(plan, group, learner, walks, interruption, validation)
         if checkpoint is not None:
             trainer.restore(checkpoint)
-        with timeline(train.horovod_timeline, group):
-            trainer.run(folder, checkpoints)
+        trainer.run(folder, checkpoints)
     if train.use_best:
         return group.broadcast(group.together(lambda: load_best(folder) if group.rank == 0 else (0, {})))
     return train.max_steps, learner.averaged_weights()
@@ -182,13 +184,10 @@ class Trainer:
         self._clock.add("compute", outcome.compute_seconds)
         self._clock.add("allreduce", outcome.allreduce_seconds)
         self._counted.add_step(outcome)
-        shown, window = self._walks.first, self._walks.first.window
         with self._clock.measure("input"):
             self._walks.proceed(outcome)
         self._step += 1
         self._require_progress(outcome.finite)
-        if self._config.image_steps and self._due(self._config.image_steps):
-            self._show("train", shown, window)
         return outcome.stop, outcome.save
 
     def _require_progress(self, finite: bool) -> None:
@@ -239,13 +238,6 @@ class Trainer:
         with self._clock.pause(), self._learner.averaged():
             row = self._validation.run(self._learner.forward, self._step)
         self._report.validation(row, self._learner.averaged_weights)
-        if self._config.image_steps and self._validation.shown:
-            self._show("validation", self._validation.shown, self._validation.shown.window)
-
-    def _show(self, name: str, walk: Walk, window: Slices) -> None:
-        """Report a picture of a walk with the FOV at `window`."""
-        with self._clock.pause():
-            self._report.picture(name, self._step, lambda: walk_picture(walk, window))
 
     def _seconds(self) -> float:
         """Time of training so far, including the time before the checkpoint."""
@@ -258,7 +250,7 @@ class Trainer:
 
     def _checkpoint(self) -> Checkpoint:
         states, errors = self._walks.states(), self._learner.worker_states()
-        if not self._config.saves_walks:
+        if not _saves_walks(self._config):
             states, errors = {lane: without_walk(state) for lane, state in states.items()}, [{} for _ in errors]
         parts = {_lane_part(lane): state for lane, state in states.items()}
         parts |= dict(zip(map(_worker_part, self._plan.workers(self._group.rank)), errors, strict=True))
@@ -280,6 +272,11 @@ class Trainer:
                 "resumes from it"
             )
         )
+
+
+def _saves_walks(train: TrainConfig) -> bool:
+    """Whether checkpoints hold unfinished walks, to resume to the bit."""
+    return train.num_workers <= MOST_WITH_WALKS
 
 
 def _parts(plan: TrainingPlan, rank: int) -> list[str]:

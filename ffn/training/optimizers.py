@@ -1,171 +1,203 @@
-"""The optimizers, by their names in the configuration."""
+"""The optimizers, by their names in the configuration: the same lines update arrays of TensorFlow and of JAX.
+
+All weights are one vector, one tensor after the other, so that an update is a few operations. Adam, the moving average
+and the order of the momentum are those of Keras; biases never decay.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
-import keras
-import tensorflow as tf
+import numpy as np
 
-from ffn.training import muon
 from ffn.training.config import TrainConfig
 
-
-class FusedAdam(keras.optimizers.Adam):
-    """Adam and AdamW (Kingma & Ba 2015, Loshchilov & Hutter 2019) with an update of one operation instead of a dozen.
-
-    This halves the time of the update, which is a millisecond of every step at depth 9.
-    """
-
-    def update_step(self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: tf.Tensor) -> None:
-        """Change one variable."""
-        index, step = self._get_variable_index(variable), tf.cast(self.iterations + 1, tf.float32)
-        tf.raw_ops.ResourceApplyAdam(
-            var=variable.handle,
-            m=self._momentums[index].value.handle,
-            v=self._velocities[index].value.handle,
-            beta1_power=self.beta_1**step,
-            beta2_power=self.beta_2**step,
-            lr=learning_rate,
-            beta1=self.beta_1,
-            beta2=self.beta_2,
-            epsilon=self.epsilon,
-            grad=gradient,
-        )
+BETA_1, BETA_2 = np.float32(0.9), np.float32(0.999)  # of Adam, as in Keras
+MOMENTUM = 0.9  # of momentum and lars (You et al. 2017)
+MUON_MOMENTUM = 0.95
+MUON_SCALE = 0.2  # root mean square of the entries of a step at rate 1, about that of Adam's: both take the same rates
+MUON_ROUNDS, MUON_COEFFICIENTS = 5, (3.4445, -4.7750, 2.0315)
+NUM_SLOTS = {"sgd": 0, "momentum": 1, "lars": 1, "adam": 2, "adamw": 2, "muon": 2}
 
 
-class Muon(FusedAdam):
-    """Momentum with orthogonal steps for kernels, see `ffn.training.muon`; Adam for biases and the last convolution.
+class Library(NamedTuple):
+    """The functions of TensorFlow or JAX that an update needs, by the names that NumPy gives them."""
 
-    For a kernel W as a matrix of inputs × outputs, with gradient G and learning rate γ::
-
-        M ← 0.95 M + G        W ← W − γ orthogonal_step(G + 0.95 M)
-    """
-
-    def update_step(self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: tf.Tensor) -> None:
-        """Change one variable."""
-        if not muon.is_matrix(variable.shape):
-            super().update_step(gradient, variable, learning_rate)
-            return
-        momentum = self._momentums[self._get_variable_index(variable)].value
-        momentum.assign(muon.MOMENTUM * momentum + gradient)
-        matrix = tf.reshape(gradient + muon.MOMENTUM * momentum, (-1, variable.shape[-1]))
-        step = muon.orthogonal_step(matrix, tf.transpose, tf.norm)
-        variable.assign_sub(learning_rate * tf.reshape(step, variable.shape))
+    sqrt: Callable[[Any], Any]
+    where: Callable[[Any, Any, Any], Any]
+    minimum: Callable[[Any, Any], Any]
+    maximum: Callable[[Any, Any], Any]
+    norm: Callable[[Any], Any]
+    transpose: Callable[[Any], Any]
+    reshape: Callable[[Any, tuple[int, ...]], Any]
+    concatenate: Callable[[list[Any]], Any]
 
 
-class Lamb(keras.optimizers.Adam):
-    """Adam with a step proportional to the norm of the weights, for each weight tensor.
-
-    For weights w, Adam's direction r = m̂ / (√v̂ + ε), learning rate γ and weight decay β::
-
-        w ← w − γ (r + β w) ‖w‖ / ‖r + β w‖
-
-    The ratio is 1 where a norm is 0. Biases, and any other vector, take Adam's step γ r: they start at 0, from where
-    relative steps hardly move them.
+class State(NamedTuple):
+    """All that an update changes.
 
     Parameters
     ----------
-    learning_rate : float
-        γ: the relative change per step.
-    trust_decay : float
-        β. Keras' own `weight_decay` is different: it is applied outside the ratio, in Keras' own Lamb too.
-    epsilon : float
-        ε.
-
-    Notes
-    -----
-    Source: You et al. 2020, Large batch optimization for deep learning, algorithm 2 with φ the identity.
+    weights : float32 array of shape (N,)
+        The weights.
+    slots : tuple of float32 array of shape (N,)
+        Vectors that the optimizer keeps.
+    num_updates : float32 array of shape ()
+        Updates so far; whole up to 2^24.
+    average : float32 array of shape (N,), optional
+        Moving average of the weights.
     """
 
-    def __init__(self, learning_rate: float, trust_decay: float = 0.0, epsilon: float = 1e-7) -> None:
-        super().__init__(learning_rate, epsilon=epsilon)
-        self.trust_decay = trust_decay
+    weights: Any
+    slots: tuple[Any, ...]
+    num_updates: Any
+    average: Any | None
 
-    def update_step(self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: tf.Tensor) -> None:
-        """Change one variable."""
-        index, step = self._get_variable_index(variable), tf.cast(self.iterations + 1, tf.float32)
-        mean, square = self._momentums[index].value, self._velocities[index].value
-        mean.assign_add((1 - self.beta_1) * (gradient - mean))
-        square.assign_add((1 - self.beta_2) * (tf.square(gradient) - square))
-        update = mean / (1 - self.beta_1**step) / (tf.sqrt(square / (1 - self.beta_2**step)) + self.epsilon)
-        if len(variable.shape) > 1:
-            update += self.trust_decay * variable
-            update *= _ratio(tf.norm(variable), tf.norm(update))
-        variable.assign_sub(learning_rate * update)
+    def map(self, function: Callable[[Any], Any]) -> State:
+        """Apply a function to every array."""
+        average = None if self.average is None else function(self.average)
+        return State(function(self.weights), tuple(map(function, self.slots)), function(self.num_updates), average)
 
 
-class Lars(keras.optimizers.Optimizer):
-    """Momentum with a step proportional to the norm of the weights, for each weight tensor.
-
-    For weights w with gradient g, learning rate γ, momentum m and weight decay β::
-
-        λ = ‖w‖ / (‖g‖ + β ‖w‖)        v ← m v + γ λ (g + β w)        w ← w − v
-
-    λ is 1 where ‖w‖ or the divisor is 0. Biases, and any other vector, have λ = 1 and β = 0.
-
-    Parameters
-    ----------
-    learning_rate : float
-        γ: the relative change per step. It includes You et al.'s trust coefficient (0.001).
-    momentum : float
-        m.
-    trust_decay : float
-        β. Keras' own `weight_decay` is different: it ignores λ.
-
-    Notes
-    -----
-    Source: You et al. 2017, Large batch training of convolutional networks, equation 6 and algorithm 1.
-    """
-
-    def __init__(self, learning_rate: float, momentum: float, trust_decay: float = 0.0) -> None:
-        super().__init__(learning_rate)
-        self.momentum = momentum
-        self.trust_decay = trust_decay
-
-    def build(self, variables: Sequence[keras.Variable]) -> None:
-        """Make a velocity for each variable."""
-        if not self.built:
-            super().build(variables)
-            self._velocities = self.add_optimizer_variables(variables, "velocity")
-
-    def update_step(self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: tf.Tensor) -> None:
-        """Change one variable."""
-        if len(variable.shape) > 1:
-            norm = tf.norm(variable)
-            trust = _ratio(norm, tf.norm(gradient) + self.trust_decay * norm)
-            gradient = trust * (gradient + self.trust_decay * variable)
-        velocity = self._velocities[self._get_variable_index(variable)].value
-        velocity.assign(self.momentum * velocity + learning_rate * gradient)
-        variable.assign_sub(velocity)
-
-
-def _ratio(norm: tf.Tensor, divisor: tf.Tensor) -> tf.Tensor:
-    """Return the quotient of two norms, 1 where one of them is 0."""
-    return tf.where((norm > 0) & (divisor > 0), norm / divisor, 1.0)
-
-
-def make_optimizer(train: TrainConfig, variables: Sequence[keras.Variable]) -> keras.optimizers.Optimizer:
-    """Return the optimizer that the configuration names, built for `variables`.
+class Optimizer:
+    """Updates a `State`, see `update`.
 
     Parameters
     ----------
     train : TrainConfig
-        Optimizer, momentum, weight decay and ε. Every step sets the learning rate.
-    variables : sequence of keras.Variable
-        The weights. Vectors among them (biases) never decay.
+        Optimizer, clipping, weight decay, ε and moving average.
+    shapes : sequence of tuple of int
+        Shapes of the weight tensors.
+    library : Library
+        Library of the arrays.
     """
-    rate, decay, epsilon = train.learning_rate, train.weight_decay, train.adam_epsilon
-    makers = {
-        "sgd": lambda: keras.optimizers.SGD(rate),
-        "momentum": lambda: keras.optimizers.SGD(rate, momentum=train.momentum),
-        "adam": lambda: FusedAdam(rate, epsilon=epsilon),
-        "adamw": lambda: FusedAdam(rate, epsilon=epsilon, weight_decay=decay or None),
-        "muon": lambda: Muon(rate, epsilon=epsilon, weight_decay=decay or None),
-        "lamb": lambda: Lamb(rate, decay, epsilon),
-        "lars": lambda: Lars(rate, train.momentum, decay),
-    }
-    optimizer = makers[train.optimizer]()
-    optimizer.exclude_from_weight_decay(var_list=[variable for variable in variables if len(variable.shape) == 1])
-    optimizer.build(variables)
-    return optimizer
+
+    def __init__(self, train: TrainConfig, shapes: Sequence[tuple[int, ...]], library: Library) -> None:
+        self._train = train
+        self._shapes = shapes
+        self._stops = np.cumsum([np.prod(shape, dtype=int) for shape in shapes])
+        self._library = library
+        self._is_kernel = self._per_entry([len(shape) > 1 for shape in shapes])
+        self._is_matrix = self._per_entry([_is_matrix(shape) for shape in shapes])
+        self._step = {"lars": self._lars, "muon": self._muon, "adam": self._adam, "adamw": self._adam}.get(
+            train.optimizer, self._momentum
+        )
+
+    def initial(self, weights: np.ndarray) -> State:
+        """Return the state before the first update."""
+        slots = tuple(np.zeros_like(weights) for _ in range(NUM_SLOTS[self._train.optimizer]))
+        return State(weights, slots, np.float32(0), weights if self._train.ema_decay else None)
+
+    def update(self, state: State, gradient: Any, rate: Any) -> State:
+        """Return the state after an update at a learning rate.
+
+        Notes
+        -----
+        The moving average starts from the initial weights, and update t (from 1) keeps at most (1 + t) / (10 + t) of
+        it. So it quickly forgets those, which estimate nothing: their share falls with t⁻⁹ until ``ema_decay`` is
+        reached.
+        """
+        train, library = self._train, self._library
+        if (largest := train.clip_entries) is not None:
+            gradient = library.maximum(library.minimum(gradient, largest), -largest)
+        number = state.num_updates + 1
+        weights, slots = self._step(state, gradient, rate, number)
+        average = state.average
+        if train.ema_decay is not None:
+            decay = library.minimum(train.ema_decay, (1 + number) / (10 + number))
+            average = average + (1 - decay) * (weights - average)
+        return State(weights, slots, number, average)
+
+    def _momentum(self, state: State, gradient: Any, rate: Any, number: Any) -> tuple[Any, tuple[Any, ...]]:
+        if not state.slots:
+            return state.weights - rate * gradient, ()
+        velocity = MOMENTUM * state.slots[0] - rate * gradient
+        return state.weights + velocity, (velocity,)
+
+    def _adam(self, state: State, gradient: Any, rate: Any, number: Any) -> tuple[Any, tuple[Any, ...]]:
+        """Adam and AdamW (Kingma & Ba 2015, Loshchilov & Hutter 2019)."""
+        mean, square = state.slots
+        mean = mean + (1 - BETA_1) * (gradient - mean)
+        square = square + (1 - BETA_2) * (gradient * gradient - square)
+        step = rate * self._library.sqrt(1 - BETA_2**number) / (1 - BETA_1**number)
+        change = step * mean / (self._library.sqrt(square) + self._train.adam_epsilon)
+        return self._decayed(state.weights, rate) - change, (mean, square)
+
+    def _muon(self, state: State, gradient: Any, rate: Any, number: Any) -> tuple[Any, tuple[Any, ...]]:
+        """Momentum with orthogonal steps for kernels; Adam for biases and the last convolution.
+
+        For a kernel W as a matrix of inputs × outputs, with gradient G and learning rate γ::
+
+            M ← 0.95 M + G        W ← W − γ orthogonal_step(G + 0.95 M)
+        """
+        by_adam, (mean, square) = self._adam(state, gradient, rate, number)
+        momentum = MUON_MOMENTUM * state.slots[0] + gradient
+        steps = [
+            self._library.reshape(self._orthogonal_step(part, shape), (-1,)) if _is_matrix(shape) else part
+            for part, shape in zip(self._split(gradient + MUON_MOMENTUM * momentum), self._shapes, strict=True)
+        ]
+        by_muon = self._decayed(state.weights, rate) - rate * self._library.concatenate(steps)
+
+        def pick(of_matrices: Any, of_others: Any) -> Any:
+            return self._library.where(self._is_matrix, of_matrices, of_others)
+
+        return pick(by_muon, by_adam), (pick(momentum, mean), pick(0.0, square))
+
+    def _lars(self, state: State, gradient: Any, rate: Any, number: Any) -> tuple[Any, tuple[Any, ...]]:
+        """Momentum with a step proportional to the norm of the weights, for each kernel.
+
+        For weights w with gradient g, learning rate γ, momentum m and weight decay β::
+
+            λ = ‖w‖ / (‖g‖ + β ‖w‖)        v ← m v + γ λ (g + β w)        w ← w − v
+
+        λ is 1 where ‖w‖ or the divisor is 0. Biases have λ = 1 and β = 0. γ includes the trust coefficient (0.001).
+
+        Source: You et al. 2017, Large batch training of convolutional networks, equation 6 and algorithm 1.
+        """
+        decay = self._train.weight_decay
+        parts = zip(self._split(state.weights), self._split(gradient), self._shapes, strict=True)
+        steps = [g if len(shape) == 1 else self._trust(w, g, decay) * (g + decay * w) for w, g, shape in parts]
+        velocity = MOMENTUM * state.slots[0] + rate * self._library.concatenate(steps)
+        return state.weights - velocity, (velocity,)
+
+    def _trust(self, weights: Any, gradient: Any, decay: float) -> Any:
+        norm = self._library.norm(weights)
+        divisor = self._library.norm(gradient) + decay * norm
+        return self._library.where((norm > 0) & (divisor > 0), norm / divisor, 1.0)
+
+    def _orthogonal_step(self, momentum: Any, shape: tuple[int, ...]) -> Any:
+        """Return a step in which all directions of a kernel's momentum count alike.
+
+        It is 0.2 √max(N, F) times a matrix with the singular vectors of the momentum and singular values of 0.7 to 1.2,
+        where they are not tiny: five rounds of an odd polynomial bring them there, without computing them.
+
+        Source: Jordan et al. 2024, Muon: an optimizer for hidden layers in neural networks; the scale is that of Liu
+        et al. 2025, Muon is scalable for LLM training, section 2.2.
+        """
+        matrix = self._library.reshape(momentum, (-1, shape[-1]))
+        rows, columns = matrix.shape
+        wide = self._library.transpose(matrix) if rows > columns else matrix
+        wide = wide / (self._library.norm(wide) + 1e-7)
+        a, b, c = MUON_COEFFICIENTS
+        for _ in range(MUON_ROUNDS):
+            square = wide @ self._library.transpose(wide)
+            wide = a * wide + (b * square + c * square @ square) @ wide
+        step = MUON_SCALE * max(rows, columns) ** 0.5 * wide
+        return self._library.transpose(step) if rows > columns else step
+
+    def _decayed(self, weights: Any, rate: Any) -> Any:
+        decay = self._train.weight_decay
+        return weights - rate * (decay * self._is_kernel) * weights if decay else weights
+
+    def _split(self, vector: Any) -> list[Any]:
+        return [vector[start:stop] for start, stop in zip([0, *self._stops[:-1]], self._stops, strict=True)]
+
+    def _per_entry(self, values: list[bool]) -> np.ndarray:
+        """Repeat a value of each tensor at all its entries."""
+        return np.repeat(values, np.diff(self._stops, prepend=0))
+
+
+def _is_matrix(shape: Sequence[int]) -> bool:
+    """Whether a weight tensor maps several inputs to several outputs."""
+    return len(shape) > 1 and shape[-1] > 1

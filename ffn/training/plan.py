@@ -21,7 +21,7 @@ from ffn.model.store import Model, load_model, weights_checksum
 from ffn.options import option_name
 from ffn.provenance import revision
 from ffn.training.checkpoint_files import is_checkpoint, load_checkpoint
-from ffn.training.config import PROCESSES, TrainConfig
+from ffn.training.config import TrainConfig
 from ffn.training.data.examples import Example, ExampleMaker
 from ffn.training.data.lanes import COLUMNS, LaneStream, RecordShards
 from ffn.training.data.randomness import generator
@@ -29,18 +29,6 @@ from ffn.training.data.volumes import TrainingVolume, block_statistics, mean_and
 from ffn.training.initial import initial_weights, weights_of_depth
 from ffn.training.parallel.node_array import NodeArray, node_array
 from ffn.training.parallel.process_group import ProcessGroup
-
-# Options that do not change the weights after a given number of steps: a checkpoint stays valid when they change. All
-# other options do, or can, combined with another option. An option that is missing here makes a run start over, which
-# is the safe side.
-FREE_OPTIONS = TrainConfig.same_result() | {
-    "max_steps",  # unless the schedule ends there
-    "validation_steps",  # these three choose among weights, and checkpoints hold the last ones; see best.py
-    "validation_examples",
-    "use_best",
-}
-
-SHORTHANDS = {"preset"}  # names for the values of other options
 
 
 class ValidationSource(NamedTuple):
@@ -165,10 +153,9 @@ class TrainingPlan:
         How many processes share the workers out does not matter: see `ffn.training.parallel.sums`. The batch size of a
         worker does, because the sums over its FOVs are TensorFlow's.
         """
-        decisive = {"max_steps"} if self.train.schedule in ("cosine", "ramp") else set()
         return {
             "model": self.initial.config.model_dump(mode="json"),
-            "train": self.train.model_dump(mode="json", exclude=(FREE_OPTIONS | PROCESSES | SHORTHANDS) - decisive),
+            "train": self.train.decisive(),
             "num_lanes": self.train.num_lanes,
             "rng_seed": self.rng_seed,
             "revision": revision("train"),

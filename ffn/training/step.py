@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,14 +13,13 @@ import numpy as np
 from ffn.config import ModelConfig
 from ffn.model.network import Weights, weight_shapes
 from ffn.training.config import TrainConfig
-from ffn.training.data.examples import OBJECT_LABEL, OTHER_LABEL
+from ffn.training.optimizers import Library, Optimizer, State
 from ffn.training.parallel.exchange import make_exchange
 from ffn.training.parallel.process_group import ProcessGroup
 
 WEIGHTS_PREFIX = "weights/"  # prefixes of array names in a checkpoint
 AVERAGES_PREFIX = "averages/"
 OPTIMIZER_PREFIX = "optimizer/"
-LEAST_LOSS = -sum(label * math.log(label) for label in (OBJECT_LABEL, OTHER_LABEL))  # of a voxel, for soft labels
 
 
 class Batch(NamedTuple):
@@ -80,7 +78,7 @@ class Learner(ABC):
     """Network, optimizer and training step of one process, whichever library computes them.
 
     A subclass supplies what its library does: the gradients of one (virtual) worker, the average over all workers, the
-    update, the forward pass alone, and its state as arrays. All learners keep the same checkpoints.
+    update, the forward pass alone, and the state of training as arrays. All learners keep the same checkpoints.
 
     Parameters
     ----------
@@ -88,22 +86,23 @@ class Learner(ABC):
         Architecture.
     train : TrainConfig
         Batch size, precision (not ``auto``), optimizer, compression.
-    weights : dict of str to ndarray
-        Initial weights.
     group : ProcessGroup
         Averages the gradients.
     rng_seed : int
         Seed of the run, for randomised compression.
+    library : Library
+        Library of the arrays that are updated.
     """
 
     def __init__(
-        self, model: ModelConfig, train: TrainConfig, weights: Weights, group: ProcessGroup, rng_seed: int = 0
+        self, model: ModelConfig, train: TrainConfig, group: ProcessGroup, rng_seed: int, library: Library
     ) -> None:
         self._config = model
         self._train = train
         self._shapes = weight_shapes(model)
         self._sizes = [int(np.prod(shape)) for shape in self._shapes.values()]
         self._exchange = make_exchange(train, self._sizes, group, rng_seed)
+        self._optimizer = Optimizer(train, list(self._shapes.values()), library)
         self._num_steps = 0
 
     def step(self, batch: Batch, learning_rate: float, stop: bool = False, save: bool = False) -> Outcome:
@@ -156,41 +155,36 @@ class Learner(ABC):
         poms, losses = zip(*(self._evaluate(part) for part in self._microbatches(padded)), strict=True)
         return np.concatenate(poms)[:num_fovs], np.concatenate(losses)[:num_fovs]
 
-    @abstractmethod
     def weights(self) -> Weights:
         """Return the current weights by name."""
+        return self._by_name(self._state().weights)
 
     def averaged_weights(self) -> Weights:
-        """Return the weights to save and validate: their moving average if there is one, else the current weights.
-
-        Notes
-        -----
-        The average starts from the initial weights, and update t (from 1) keeps at most (1 + t) / (10 + t) of it. So it
-        quickly forgets those, which estimate nothing: their share falls with t⁻⁹ until ``ema_decay`` is reached.
-        """
-        average = self._average()
-        return self.weights() if average is None else self._by_name(average)
+        """Return the weights to save and validate: their moving average if there is one, else the current weights."""
+        state = self._state()
+        return self._by_name(state.weights if state.average is None else state.average)
 
     @contextlib.contextmanager
     def averaged(self) -> Iterator[None]:
         """Put the averaged weights into the network during a ``with`` block, which must not train."""
-        if self._average() is None:
+        current = self._state()
+        if current.average is None:
             yield
             return
-        current = self.weights()
-        self._set_weights(self.averaged_weights())
+        self._load(current._replace(weights=current.average))
         try:
             yield
         finally:
-            self._set_weights(current)
+            self._load(current)
 
     def state(self) -> dict[str, np.ndarray]:
         """Return the part of a checkpoint that is the same on all processes."""
-        state = {f"{WEIGHTS_PREFIX}{name}": value for name, value in self.weights().items()}
-        if self._average() is not None:
-            state |= {f"{AVERAGES_PREFIX}{name}": value for name, value in self.averaged_weights().items()}
-        slots = {f"{OPTIMIZER_PREFIX}{i:03d}": slot for i, slot in enumerate(self._slots())}
-        return state | slots | {"num_steps": np.array(self._num_steps)}
+        current = self._state()
+        arrays = {f"{WEIGHTS_PREFIX}{name}": value for name, value in self._by_name(current.weights).items()}
+        if current.average is not None:
+            arrays |= {f"{AVERAGES_PREFIX}{name}": value for name, value in self._by_name(current.average).items()}
+        slots = {f"{OPTIMIZER_PREFIX}{number}": slot for number, slot in enumerate(current.slots)}
+        return arrays | slots | {"num_updates": current.num_updates, "num_steps": np.array(self._num_steps)}
 
     def worker_states(self) -> list[dict[str, np.ndarray]]:
         """Return what a checkpoint holds of each worker of this process: the error that compression has left so far."""
@@ -198,11 +192,16 @@ class Learner(ABC):
 
     def restore(self, state: dict[str, np.ndarray], worker_states: Sequence[Mapping[str, np.ndarray]]) -> None:
         """Restore what `state` and `worker_states` of any learner returned; other arrays are ignored."""
-        self._set_weights(_with_prefix(state, WEIGHTS_PREFIX))
         slots = _with_prefix(state, OPTIMIZER_PREFIX)
-        self._set_slots([slots[number] for number in sorted(slots, key=int)])
-        if self._average() is not None:
-            self._set_average(self._flat(_with_prefix(state, AVERAGES_PREFIX)))
+        average = _with_prefix(state, AVERAGES_PREFIX)
+        self._load(
+            State(
+                self._flat(_with_prefix(state, WEIGHTS_PREFIX)),
+                tuple(slots[number] for number in sorted(slots)),
+                state["num_updates"],
+                self._flat(average) if average else None,
+            )
+        )
         self._num_steps = int(state["num_steps"])
         self._exchange.restore(worker_states)
 
@@ -216,40 +215,19 @@ class Learner(ABC):
 
     @abstractmethod
     def _update(self, mean: Any, learning_rate: float) -> tuple[float, bool]:
-        """Update weights, optimizer and moving average, if the gradient is finite; return its norm and whether it is.
-
-        The norm is that before clipping.
-        """
+        """Update the state if the gradient is finite; return the norm before clipping, and whether it is finite."""
 
     @abstractmethod
     def _evaluate(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
         """Return the updated POM of a microbatch, and the loss of every FOV."""
 
     @abstractmethod
-    def _set_weights(self, weights: Weights) -> None:
-        """Replace the current weights."""
+    def _state(self) -> State:
+        """Return the state of training as arrays of NumPy."""
 
     @abstractmethod
-    def _slots(self) -> list[np.ndarray]:
-        """Return the state of the optimizer.
-
-        Returns
-        -------
-        list of ndarray
-            Updates so far (integer), the last learning rate, then what the optimizer keeps of each weight tensor.
-        """
-
-    @abstractmethod
-    def _set_slots(self, slots: Sequence[np.ndarray]) -> None:
-        """Restore what `_slots` returned."""
-
-    @abstractmethod
-    def _average(self) -> np.ndarray | None:
-        """Return the moving average of the weights, one tensor after the other; None without one."""
-
-    @abstractmethod
-    def _set_average(self, average: np.ndarray) -> None:
-        """Restore what `_average` returned."""
+    def _load(self, state: State) -> None:
+        """Replace the state of training."""
 
     def _microbatches(self, batch: Batch) -> Iterator[Batch]:
         size = self._train.batch_size

@@ -112,7 +112,7 @@ def train(
     init_folder : str, optional
         Model folder or checkpoint to start from. The default draws new weights.
     stage_to : str, optional
-        Node-local folder. TensorFlow, records, volumes and masks are copied there first, once per node.
+        Node-local folder. Records, volumes and masks are copied there first, once per node.
     machine : str, optional
         Folder that records what ``auto`` takes as engine and precision, by default one in the model folder. A training
         that resumes elsewhere takes the same.
@@ -131,7 +131,7 @@ def train(
         plan.load_records(group)  # the last check, because it takes longest
         with alone_in(out_folder, group):
             plan = with_engine(plan, Path(machine or f"{out_folder}/{FOLDER}"), group)
-            with Interruption(config.walltime_minutes, config.walltime_margin_seconds) as interruption:
+            with Interruption(config.walltime_minutes) as interruption:
                 step, weights = run(plan, examples, Path(out_folder), group, interruption)
             if group.rank == 0:
                 origin = _origin(data, plan.train, rng_seed, init_folder, step)
@@ -155,10 +155,8 @@ def training_job(
     ProcessGroup, TrainingPlan, mapping of str to TrainingVolume
         The processes; the training; all open volumes, including those for validation.
     """
-    with_timeline = config.horovod_timeline is not None
     with contextlib.ExitStack() as stack:
-        joined = process_group(config.num_workers, config.stall_seconds, with_timeline, config.collective)
-        group = stack.enter_context(joined)
+        group = stack.enter_context(process_group(config.num_workers, config.stall_seconds, config.collective))
         if _computes(config):
             configure_libraries(group, config, rng_seed)
         group.watch()

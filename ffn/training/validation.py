@@ -38,13 +38,10 @@ class Validation:
     ----------
     digest : bytes
         Digest of the examples. Only scores of the same digest can be compared.
-    shown : Walk or None
-        The first walk of this process at the end of the last validation, for a picture.
     """
 
     def __init__(self, examples: ValidationSet, model: ModelConfig, train: TrainConfig, group: ProcessGroup) -> None:
         self.digest = examples.digest
-        self.shown: Walk | None = None
         self._examples = examples
         self._model = model
         self._train = train
@@ -104,6 +101,4 @@ class Validation:
             walk.write(pom_logit)
             if not walk.advance():
                 results[index, 3:] = walk.counts()
-                if index == 0:
-                    self.shown = walk
                 del walks[index]

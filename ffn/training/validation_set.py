@@ -23,7 +23,6 @@ from ffn.training.parallel.process_group import ProcessGroup
 
 WITHOUT_AUGMENTATION = {
     "permutable_axes": (),
-    "reflectable_axes": (),
     "contrast_jitter": 0.0,
     "brightness_jitter": 0.0,
     "gamma_jitter": 0.0,
@@ -130,7 +129,7 @@ def make_validation_set(
     drawn = group.together(lambda: draw_records(boxes, size, count, rng_seed) if group.rank == 0 else ())
     records = tuple(Record(*record) for record in group.broadcast(drawn))
     volumes = {name: volume for name, (volume, _) in boxes.items()}
-    maker = ExampleMaker(volumes, model, train.model_copy(update=WITHOUT_AUGMENTATION))
+    maker = ExampleMaker(volumes, model, train.model_copy(update=WITHOUT_AUGMENTATION), reflects=False)
     checksums = {name: volume.checksum() for name, volume in volumes.items()}
     scored, usual = {name: box for name, (_, box) in boxes.items()}, Normalisation.of_model(model)
     decisive: tuple[object, ...] = (records, scored, checksums)

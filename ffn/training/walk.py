@@ -17,7 +17,6 @@ INIT_LOGIT = logit(0.95)  # POM at the central voxel (Januszewski et al. 2018, a
 PAD_LOGIT = logit(0.05)
 MOVE_LOGIT = logit(0.9)
 RUNAWAY_LOGIT = 100.0  # our choice; trained networks stay below 15 on FIB-25
-WINDOW_RADIUS = 8  # voxels, of the policy fixed_window, as in google/ffn; a shorter delta counts instead
 
 MAX_DISTANCE = 3  # deltas from the centre; moves that lead further count as this one
 NUM_COUNTS = 4 + MAX_DISTANCE * 3
@@ -49,9 +48,8 @@ class Walk:
 
     Notes
     -----
-    ``fixed``, ``fixed_window`` and ``faces`` try the example's moves in order, and take each one whose POM has reached
-    the threshold by then. ``fixed_window`` looks at the voxels near the position that are as far from the centre: on
-    the surface of the box of ± deltas. ``max_pred`` moves as inference does, but not out of the object. Unlike
+    ``fixed`` and ``faces`` try the example's moves in order, and take each one whose POM has reached the threshold by
+    then. ``max_pred`` moves as inference does, but not out of the object. Unlike
     inference, it continues when the POM at the centre drops below the threshold, because there is still something to
     learn. Its patch is one delta larger on each side than what is scored. A new network adds to its own output at every
     visit; such a walk ends where a logit has run away, or loss and gradient would overflow.
@@ -143,22 +141,11 @@ class Walk:
         """Whether the FOV fits at `position_zyx` and the POM there is high enough by now; count the move."""
         if not self._patch.contains(Box.around(position_zyx, self._fov_radius_zyx)):
             return False
-        allowed = bool((self._decisive(self.canvas_logit, position_zyx) >= MOVE_LOGIT).any())
-        wanted = bool((self._decisive(self.example.labels, position_zyx) > 0.5).any())
-        if (allowed or wanted) and (self._decisive(self.example.loss_weight, position_zyx) > 0).any():
+        allowed = bool(self.canvas_logit[position_zyx] >= MOVE_LOGIT)
+        wanted = bool(self.example.labels[position_zyx] > 0.5)
+        if (allowed or wanted) and self.example.loss_weight[position_zyx] > 0:
             self.moves[self._distance(position_zyx) - 1, 2 if not wanted else 0 if allowed else 1] += 1
         return allowed and (wanted or self._policy != "max_pred")
-
-    def _decisive(self, voxels: np.ndarray, position_zyx: ZYX) -> np.ndarray:
-        """Return the voxels that decide on a move."""
-        if self._policy != "fixed_window":
-            return voxels[position_zyx]
-        box = Box.around(self._center, self._deltas_zyx)
-        surface = np.ones(box.shape, bool)
-        surface[tuple(slice(1, -1) if delta else slice(None) for delta in self._deltas_zyx)] = False
-        radius = zyx(min(WINDOW_RADIUS, delta) for delta in self._deltas_zyx)
-        near = Box.around(position_zyx, radius).intersect(box)
-        return voxels[near.slices()][surface[near.slices(box.start)]]
 
     def _distance(self, position_zyx: ZYX) -> int:
         """Deltas from the centre, counted along the axes."""

@@ -37,7 +37,7 @@ from ffn.io.foreign import readable_formats
 from ffn.io.store_names import without_metadata
 from ffn.studies.config import StudyConfig
 from ffn.synthetic.config import SynthConfig
-from ffn.training.config import TrainConfig, are_matched, fine_tuning_defaults
+from ffn.training.config import MAX_MISALIGNMENT, TrainConfig, are_matched, fine_tuning_defaults
 from ffn.viewing.config import ExportConfig
 
 VOLUME_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")  # a part of file names and of NAME=FILE in options
@@ -237,7 +237,7 @@ class RunConfig(StageSections):
             if margin < reach:
                 raise ConfigError(
                     f"coordinates.margin_zyx: {margin} on axis {axis} is less than a training patch reaches ({reach}: "
-                    "FOV radius + deltas × moves + max_misalignment), so patches would leave the train_box"
+                    "FOV radius + deltas × moves + misalignment), so patches would leave the train_box"
                 )
         tiles = self.subvolumes
         sizes_of_tiles = zip("zyx", tiles.overlap_zyx, self.model.fov_size_zyx, tiles.size_zyx, strict=True)
@@ -379,7 +379,7 @@ def training_reach(model: ModelConfig, train: TrainConfig) -> ZYX:
     ((6, 8, 9), (6, 12, 13))
     """
     patch = add(model.fov_radius_zyx, scale(model.deltas_zyx, train.patch_moves))
-    shift = train.max_misalignment if train.misaligned_slice_rate else 0
+    shift = MAX_MISALIGNMENT if train.misaligned_slice_rate else 0
     return add(patch, (0, shift, shift))
 
 

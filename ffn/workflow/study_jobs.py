@@ -53,8 +53,6 @@ def study_train(run: RunConfig) -> TrainConfig:
         "validation_steps": 0,
         "validation_examples": 1,
         "use_best": False,
-        "image_steps": 0,
-        "horovod_timeline": None,
         "intra_op_threads": min(1, run.train.intra_op_threads),
     }
     return run.train.model_copy(update=own).without_unused()

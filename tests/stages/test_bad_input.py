@@ -187,7 +187,7 @@ CASES = {
     "more workers than records": (TRAIN + SMALL + " --virtual-workers 1000000", "expected at least num_workers"),
     "levels beyond a byte": (TRAIN + " --qsgd-levels 128", "--qsgd-levels: found '128'"),
     "rate that is no number": (TRAIN + " --learning-rate nan", "--learning-rate: found 'nan', .* finite"),
-    "axis that does not exist": (TRAIN + " --reflectable-axes y w", "--reflectable-axes: found 'w'"),
+    "axis that does not exist": (TRAIN + " --permutable-axes y w", "--permutable-axes: found 'w'"),
     "model where a file is": (
         TRAIN.replace("{o}/model", "{m}/raw.h5/model") + SMALL,
         "raw.h5/model: cannot be locked .*Not a directory",

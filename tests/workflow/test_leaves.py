@@ -69,7 +69,7 @@ IMPORTED = {
         "fov_policy": "max_pred",
         "optimizer": "lars",
         "weight_decay": 0.1,
-        "scaling_rule": "power",
+        "scaling_rule": "linear",
         "schedule": "cyclic",
         "compression": "qsgd",
     },
@@ -144,7 +144,7 @@ READ_BY |= dict.fromkeys(
     ("train", "study_measure"),
 )
 # Times depend on threads; the studies set intra_op_threads themselves.
-KEPT_RESULTS = {"train.inter_op_threads": ("study_measure",), "train.pin_threads": ("study_measure",)}
+KEPT_RESULTS = {"train.inter_op_threads": ("study_measure",)}
 # An imported checkpoint has its own network, and training makes another one of it.
 WITH_INIT = {"model": ("import_checkpoint", "train"), **dict.fromkeys(["model.depth", "model.features"], ("train",))}
 WITH_INIT["train.warmup_steps"] = ("train", "study_measure")  # the studies have that of new weights
@@ -180,8 +180,6 @@ OTHER_VALUES: dict[str, list[Any]] = {
     "segment.seed_points": ["4,5,6"],
     "merge.calibration": ["calibration.yaml"],
     "sweep.calibration": ["calibration.yaml"],
-    "train.horovod_timeline": ["timeline.json"],
-    "train.resume_walks": [False],
     "select.box": ["41:52,0:56,0:72"],
     "select.volume": ["tissue"],
     "select.checkpoints": [1],

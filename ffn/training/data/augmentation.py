@@ -10,13 +10,15 @@ from collections.abc import Callable
 import numpy as np
 
 from ffn.geometry import Box, subtract
-from ffn.training.config import TrainConfig
+from ffn.training.config import MAX_MISALIGNMENT, TrainConfig
+
+BLUR_SIGMA = 2.0  # standard deviation of the blur of a section out of focus, voxels; our choice
 
 
 def permute_and_reflect(
     arrays: tuple[np.ndarray, ...],
     permutable: tuple[int, ...],
-    reflectable: tuple[int, ...],
+    reflects: bool,
     rng: np.random.Generator,
 ) -> list[np.ndarray]:
     """Exchange and reverse axes at random, in the same way for all `arrays`.
@@ -25,8 +27,10 @@ def permute_and_reflect(
     ----------
     arrays : tuple of ndarray
         Arrays of equal shape.
-    permutable, reflectable : tuple of int
-        Axes that may be exchanged with each other; axes that may be reversed.
+    permutable : tuple of int
+        Axes that may be exchanged with each other.
+    reflects : bool
+        Whether axes may be reversed.
     rng : Generator
         Source of randomness.
 
@@ -39,7 +43,7 @@ def permute_and_reflect(
     for axis, source in zip(permutable, rng.permutation(permutable), strict=True):
         order[axis] = int(source)
     reverse = rng.random(arrays[0].ndim) < 0.5
-    flips = tuple(axis for axis in reflectable if reverse[axis])
+    flips = tuple(np.flatnonzero(reverse & reflects).tolist())
     return [np.flip(array.transpose(order), flips) for array in arrays]
 
 
@@ -70,7 +74,7 @@ def draw_shifts(num_slices: int, config: TrainConfig, rng: np.random.Generator) 
     if config.misaligned_slice_rate == 0:
         return shifts
     jumps = rng.random(num_slices) < config.misaligned_slice_rate
-    largest = config.max_misalignment
+    largest = MAX_MISALIGNMENT
     drawn = rng.integers(-largest, largest, (num_slices, 2), endpoint=True)
     center = num_slices // 2
     for step, stop in ((1, num_slices), (-1, -1)):
@@ -133,7 +137,7 @@ def distort(image: np.ndarray, black: np.float32, config: TrainConfig, rng: np.r
     if len(blurred):
         from scipy.ndimage import gaussian_filter
 
-        image[blurred] = gaussian_filter(image[blurred], (0, config.blur_sigma, config.blur_sigma))
+        image[blurred] = gaussian_filter(image[blurred], (0, BLUR_SIGMA, BLUR_SIGMA))
     if config.gamma_jitter:
         _apply_gamma(image, 1 + _symmetric(config.gamma_jitter, rng))
     if config.contrast_jitter:

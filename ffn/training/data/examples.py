@@ -14,7 +14,7 @@ from ffn.errors import ConfigError, RecordError
 from ffn.geometry import ZYX, Box, add, scale, subtract, zyx
 from ffn.io.volume import is_ignored
 from ffn.model.normalize import Normalisation
-from ffn.training.config import TrainConfig
+from ffn.training.config import MAX_MISALIGNMENT, TrainConfig
 from ffn.training.data.augmentation import distort, draw_shifts, permute_and_reflect, read_shifted
 from ffn.training.data.lanes import Record
 from ffn.training.data.volumes import TrainingVolume
@@ -60,6 +60,8 @@ class ExampleMaker:
         Augmentation, FOV moves, and loss weight of unlabelled voxels.
     held_out : mapping of str to sequence of Box
         Validation boxes by volume name, full-volume voxels. No example may overlap them.
+    reflects : bool
+        Whether augmentation may reverse axes.
 
     Raises
     ------
@@ -73,10 +75,11 @@ class ExampleMaker:
         model: ModelConfig,
         train: TrainConfig,
         held_out: Mapping[str, Sequence[Box]] | None = None,
+        reflects: bool = True,
     ) -> None:
         self._volumes = volumes
         self._held_out = held_out or {}
-        shift = train.max_misalignment if train.misaligned_slice_rate else 0
+        shift = MAX_MISALIGNMENT if train.misaligned_slice_rate else 0
         self._shift_zyx = (0, shift, shift)
         usual = Normalisation.of_model(model)
         self._normalisations = {name: volume.normalisation or usual for name, volume in volumes.items()}
@@ -88,7 +91,7 @@ class ExampleMaker:
         self._equal_weights.flags.writeable = False
         self._moves_zyx = moves(model.deltas_zyx, train.fov_policy)
         self._permutable = axis_numbers(train.permutable_axes)
-        self._reflectable = axis_numbers(train.reflectable_axes)
+        self._reflects = reflects
         self._check_permutable()
 
     def make(self, record: Record, rng: np.random.Generator) -> Example:
@@ -104,7 +107,7 @@ class ExampleMaker:
         if self._unlabelled_weight != 1 or ignored.any():
             weight = np.where(labels <= 0, self._unlabelled_weight, np.float32(1))
             arrays.append(np.where(ignored, np.float32(0), weight))
-        oriented = permute_and_reflect(tuple(arrays), self._permutable, self._reflectable, rng)
+        oriented = permute_and_reflect(tuple(arrays), self._permutable, self._reflects, rng)
         image, soft, *weights = map(np.ascontiguousarray, oriented)
         moves_zyx = self._order_moves(rng)
         return Example(image, soft, weights[0] if weights else self._equal_weights, moves_zyx)

@@ -8,8 +8,6 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import numpy as np
-
 from ffn.model.network import Weights
 from ffn.progress import progress_bar
 from ffn.training.monitoring.best import BestModel
@@ -36,9 +34,6 @@ class Report:
 
     def validation(self, row: MetricsRow, weights: Callable[[], Weights]) -> None:
         """Report a row with the `VALIDATION_COLUMNS` of ``validation.csv``, and the validated weights."""
-
-    def picture(self, name: str, step: int, draw: Callable[[], np.ndarray]) -> None:
-        """Report a picture; `draw` is called only if somebody will see it."""
 
     def progress(self, step: int) -> None:
         """Report the steps done."""
@@ -69,7 +64,7 @@ class MainReport(Report):
         )
         self._rows: tuple[list[MetricsRow], list[MetricsRow]] = ([*self._training.kept], [*self._validation.kept])
         self._complained_of = complaints(*self._rows).keys()
-        self._events = Events(folder / "tensorboard", resumed=step > 0)
+        self._events = Events(folder / "tensorboard")
         self._events.training(self._training.kept)
         self._events.validation(self._validation.kept)
         self._bar = progress_bar(plan.train.max_steps, "train", unit="step", done=step)
@@ -98,10 +93,6 @@ class MainReport(Report):
         log.info("validation after step %d: %s", row["step"], shown)
         self._rows[1].append(row)
         self._complain()
-
-    def picture(self, name: str, step: int, draw: Callable[[], np.ndarray]) -> None:
-        """Draw a picture and write it for TensorBoard."""
-        self._events.picture(name, step, draw())
 
     def progress(self, step: int) -> None:
         """Move the bar in a terminal; a log file gets lines at rows of metrics only."""

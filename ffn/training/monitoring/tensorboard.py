@@ -1,4 +1,4 @@
-"""TensorBoard logs: scalars of the same names in the runs ``train`` and ``validation``, and pictures."""
+"""TensorBoard logs: scalars of the same names in the runs ``train`` and ``validation``."""
 
 from __future__ import annotations
 
@@ -8,15 +8,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-
 from ffn.training.monitoring.metrics import SCORES, MetricsRow, Smoother
-from ffn.training.monitoring.pictures import CAPTION
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
-TensorBoardRun = Literal["train", "validation", "pictures"]
+TensorBoardRun = Literal["train", "validation"]
 
 SMOOTHED = ("loss", *SCORES)
 
@@ -29,18 +26,15 @@ class Events:
     folder : path
         ``tensorboard/`` of a model folder. Event files cannot be truncated, so all old scalars are removed. Write the
         rows to keep again.
-    resumed : bool
-        Whether to keep old pictures. Pictures that are drawn again are equal.
     """
 
-    def __init__(self, folder: Path, resumed: bool) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._is_off = importlib.util.find_spec("tensorflow") is None  # JAX trains without it
         self._writers: dict[TensorBoardRun, tf.summary.SummaryWriter] = {}
         self._smoothers = {name: Smoother() for name in SMOOTHED}
-        old = [folder / "train", folder / "validation"] if resumed else [folder]
-        for path in [] if self._is_off else old:
-            shutil.rmtree(path, ignore_errors=True)
+        if not self._is_off:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def training(self, rows: Iterable[MetricsRow]) -> None:
         """Write rows of training metrics, and the smoothed curves of loss and scores."""
@@ -52,17 +46,6 @@ class Events:
         """Write rows of validation scores."""
         for row in rows:
             self._write_scalars("validation", row)
-
-    def picture(self, name: str, step: int, pixels: np.ndarray) -> None:
-        """Write a picture, uint8 of shape (H, W, 3)."""
-        if self._is_off:
-            return
-        import tensorflow as tf
-
-        writer = self._writer("pictures")
-        with writer.as_default(step):
-            tf.summary.image(name, pixels[None], description=CAPTION)
-        writer.flush()
 
     def close(self) -> None:
         """Close the files."""

@@ -1,17 +1,13 @@
-"""Where the time of the training steps goes, and Horovod's timeline."""
+"""Where the time of the training steps goes."""
 
 from __future__ import annotations
 
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
-
-from ffn.errors import TrainError
-from ffn.training.parallel.process_group import ProcessGroup
 
 StepPart = Literal["input", "compute", "allreduce"]
 
@@ -65,43 +61,3 @@ class StepClock:
     def _restart(self) -> None:
         self._start = self._now()
         self._seconds: dict[StepPart, float] = dict.fromkeys(PARTS, 0.0)
-
-
-@contextlib.contextmanager
-def timeline(path: str | None, group: ProcessGroup) -> Iterator[None]:
-    """Record Horovod's timeline during a ``with`` block. All processes call this together.
-
-    Parameters
-    ----------
-    path : str or None
-        File that rank 0 writes, for chrome://tracing. Its folder is created. None records nothing.
-    group : ProcessGroup
-        The processes of the job. A single process without Horovod has nothing to record.
-
-    Raises
-    ------
-    TrainError
-        If the file cannot be written.
-    """
-    if path is None:
-        yield
-        return
-    file = Path(path).absolute()
-    group.together(lambda: _require_writable(file) if group.rank == 0 else None)
-    group.start_timeline(file)
-    try:
-        yield
-    finally:
-        group.stop_timeline()
-
-
-def _require_writable(file: Path) -> None:
-    """Create the folder and check that the file can be written."""
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text("")
-        file.unlink()
-    except OSError as reason:
-        raise TrainError(
-            f"train.horovod_timeline: {file} cannot be written ({reason.strerror}). Choose another file"
-        ) from None

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from ffn.training.parallel.packing import pack, packed_size, unpack, width_for
-
 if TYPE_CHECKING:
     import tensorflow as tf
 
 BUCKET = 512  # entries that share a norm in QSGD, as in its paper's experiments; one norm per layer is too coarse
+WIDTHS = (1, 2, 4, 8)  # bits per packed number; they divide a byte, so no number crosses two bytes
 
 
 class Codec(Protocol):
@@ -28,19 +27,7 @@ class Codec(Protocol):
     keeps_error: bool
 
     def encode(self, gradient: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
-        """Encode a gradient; equal arguments give equal messages.
-
-        Parameters
-        ----------
-        gradient : float32 Tensor of shape (N,)
-            Gradient of all weight tensors.
-        number : int64 Tensor
-            Number of the message, unique in the run.
-
-        Returns
-        -------
-        uint8 Tensor of shape (payload_size,)
-        """
+        """Encode a float32 (N,) gradient to uint8 (payload_size,); `number` of the message is unique in the run."""
         ...
 
     def decode(self, payload: tf.Tensor) -> tf.Tensor:
@@ -86,7 +73,6 @@ class OneBit:
         return tf.concat([tf.where(positive, mean[0], mean[1]) for positive, mean in parts], 0)
 
     def _split(self, vector: tf.Tensor) -> list[tf.Tensor]:
-        """Cut a vector into the entries of each weight tensor."""
         import tensorflow as tf
 
         return tf.split(vector, self._sizes)
@@ -118,7 +104,7 @@ class Qsgd:
         self._num_values = num_values
         self._num_levels = num_levels
         self._rng_seed = rng_seed % 2**63
-        self._width = width_for(2 * num_levels + 1)
+        self._width = next(width for width in WIDTHS if 2 * num_levels + 1 <= 2**width)
         self._num_buckets = -(-num_values // BUCKET)
         self._num_code_bytes = packed_size(num_values, self._width)
         self.payload_size = self._num_code_bytes + 4 * self._num_buckets
@@ -173,3 +159,40 @@ def to_floats(data: tf.Tensor) -> tf.Tensor:
     import tensorflow as tf
 
     return tf.bitcast(tf.reshape(data, (-1, 4)), tf.float32)
+
+
+def packed_size(num_values: int, width: int) -> int:
+    """Return the bytes for `num_values` numbers of `width` bits.
+
+    Examples
+    --------
+    >>> packed_size(9, 1), packed_size(9, 4), packed_size(9, 8)
+    (2, 5, 9)
+    """
+    return -(-num_values * width // 8)
+
+
+def pack(values: tf.Tensor, width: int) -> tf.Tensor:
+    """Pack uint8 (N,) numbers below 2 ** `width` into bytes.
+
+    The k-th bits of all bytes hold the k-th part of the numbers. This way whole rows are shifted, which is fast.
+    """
+    import tensorflow as tf
+
+    num_bytes, num_parts = packed_size(int(values.shape[0]), width), 8 // width
+    padded = tf.pad(values, [[0, num_bytes * num_parts - int(values.shape[0])]])
+    parts = tf.unstack(tf.reshape(padded, (num_parts, num_bytes)))
+    packed = parts[0]
+    for number, part in enumerate(parts[1:], 1):
+        packed = tf.bitwise.bitwise_or(packed, tf.bitwise.left_shift(part, tf.constant(number * width, tf.uint8)))
+    return packed
+
+
+def unpack(packed: tf.Tensor, width: int, num_values: int) -> tf.Tensor:
+    """Return the `num_values` uint8 numbers that `pack` packed."""
+    import tensorflow as tf
+
+    mask = tf.constant(2**width - 1, tf.uint8)
+    shifts = [tf.constant(number * width, tf.uint8) for number in range(8 // width)]
+    parts = [tf.bitwise.bitwise_and(tf.bitwise.right_shift(packed, shift), mask) for shift in shifts]
+    return tf.concat(parts, 0)[:num_values]

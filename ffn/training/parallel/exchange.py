@@ -14,8 +14,7 @@ import numpy as np
 
 from ffn.training.config import TrainConfig
 from ffn.training.parallel.compression import Codec, OneBit, Qsgd, to_bytes, to_floats
-from ffn.training.parallel.process_group import ProcessGroup
-from ffn.training.parallel.sums import whole_branches
+from ffn.training.parallel.process_group import ProcessGroup, whole_branches
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -25,19 +24,7 @@ TAIL_BYTES = 4 * TAIL
 
 
 def make_exchange(train: TrainConfig, sizes: Sequence[int], group: ProcessGroup, rng_seed: int) -> Exchange:
-    """Return the exchange for the configured compression.
-
-    Parameters
-    ----------
-    train : TrainConfig
-        Compression and virtual workers.
-    sizes : sequence of int
-        Entries of each weight tensor, in the order of the gradient.
-    group : ProcessGroup
-        The processes of the job.
-    rng_seed : int
-        Seed of the run, for randomised compression.
-    """
+    """Return the exchange for the configured compression; `sizes` are the entries of each weight tensor, in order."""
     if train.compression == "1-bit":
         return EncodedExchange(group, sum(sizes), train.virtual_workers, OneBit(sizes))
     if train.compression == "qsgd":
@@ -50,14 +37,7 @@ def make_exchange(train: TrainConfig, sizes: Sequence[int], group: ProcessGroup,
 class Exchange:
     """Averages the uncompressed vectors of all workers.
 
-    Parameters
-    ----------
-    group : ProcessGroup
-        The processes of the job.
-    num_values : int
-        Entries of a gradient.
-    num_virtual : int
-        Virtual workers per process.
+    A gradient has `num_values` entries, and a process stands for `num_virtual` workers.
     """
 
     def __init__(self, group: ProcessGroup, num_values: int, num_virtual: int) -> None:
@@ -76,18 +56,9 @@ class Exchange:
         return self._total_bytes(4 * self._num_values + TAIL_BYTES)
 
     def mean(self, vectors: Sequence[tf.Tensor], step: tf.Tensor) -> tf.Tensor:
-        """Average over all workers of all processes, inside a graph. The result is bit-identical on all processes.
+        """Average one vector of each worker, inside a graph. The result is bit-identical on all processes.
 
-        Parameters
-        ----------
-        vectors : sequence of float32 Tensor of shape (N + TAIL,)
-            One vector for each virtual worker of this process.
-        step : int64 Tensor
-            0-based step of the run.
-
-        Returns
-        -------
-        float32 Tensor of shape (N + TAIL,)
+        `step` is the 0-based step of the run, an int64 Tensor.
         """
         return self._total(vectors) / self.num_workers
 
@@ -129,15 +100,7 @@ class HalfExchange(Exchange):
 
 
 class EncodedExchange(Exchange):
-    """Averages encoded gradients. They cannot be added, so every process gets, decodes and averages all of them.
-
-    Parameters
-    ----------
-    group, num_values, num_virtual : ProcessGroup, int, int
-        As for `Exchange`.
-    codec : Codec
-        Encodes and decodes the messages.
-    """
+    """Averages encoded gradients. They cannot be added, so every process gets, decodes and averages all of them."""
 
     def __init__(self, group: ProcessGroup, num_values: int, num_virtual: int, codec: Codec) -> None:
         import tensorflow as tf

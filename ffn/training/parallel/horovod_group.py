@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import logging
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from ffn.errors import FfnError, TrainError
 from ffn.machine.rendezvous.relay import relayed
-from ffn.training.parallel.messages import LENGTH_BYTES
 from ffn.training.parallel.process_group import JoinedGroup
 from ffn.training.parallel.watchdog import START_SECONDS
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
+LENGTH_BYTES = 8  # of the length of a broadcast message
 MEETING_SECONDS = 600  # minimum for all processes to copy and load TensorFlow; our choice
 
 log = logging.getLogger(__name__)
@@ -36,8 +34,6 @@ class HorovodGroup(JoinedGroup):
     def total(self, rows: tf.Tensor) -> tf.Tensor:
         """Sum the rows of all processes pairwise, see `ProcessGroup.total`.
 
-        Notes
-        -----
         An allreduce adds in an order of its own, which does not matter for one row of each of two processes.
         """
         if self.size == 2 and rows.shape[0] == 1:
@@ -63,14 +59,6 @@ class HorovodGroup(JoinedGroup):
         room = _tensor(message.ljust(int.from_bytes(length.numpy().tobytes(), "big")))
         return self._hvd.broadcast(room, root_rank=0, name="broadcast").numpy().tobytes()
 
-    def start_timeline(self, file: Path) -> None:
-        """Start to record Horovod's timeline on rank 0, for chrome://tracing."""
-        self._hvd.start_timeline(str(file), mark_cycles=True)
-
-    def stop_timeline(self) -> None:
-        """Stop recording and close the file."""
-        self._hvd.stop_timeline()
-
     def fail(self, error: FfnError) -> NoReturn:
         """End all processes; rank 0 raises `error`. All processes call this together."""
         if self.rank == 0:
@@ -81,7 +69,7 @@ class HorovodGroup(JoinedGroup):
         raise SystemExit(2) from error
 
 
-def start_horovod(stall_seconds: int, with_timeline: bool) -> Any:
+def start_horovod(stall_seconds: int) -> Any:
     """Join Horovod's job; return its module.
 
     Raises
@@ -89,17 +77,14 @@ def start_horovod(stall_seconds: int, with_timeline: bool) -> Any:
     TrainError
         If Horovod cannot be imported.
     """
-    # By default Horovod waits for a stuck process for ever. Its own checks warn early, and are the second line of
-    # defence behind the watchdog, which knows more and should act first, during set-up too.
+    # By default Horovod waits for a stuck process for ever. Its own checks act after the watchdog, which knows more.
     gloo = os.environ.get("HOROVOD_CONTROLLER") == "gloo"
     settings: dict[str, Any] = {
-        "HOROVOD_CYCLE_TIME": _cycle_milliseconds(gloo),
+        "HOROVOD_CYCLE_TIME": 1 if gloo else 5,  # ms; with MPI, the ranks that arrive first keep a core busy
         "HOROVOD_STALL_CHECK_TIME_SECONDS": max(1, stall_seconds // 2),
         "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": 2 * max(stall_seconds, round(START_SECONDS)),
         "HOROVOD_GLOO_TIMEOUT_SECONDS": max(2 * stall_seconds, MEETING_SECONDS),
     }
-    if with_timeline:  # its writer keeps a third of a core busy even while it records nothing
-        settings["HOROVOD_TIMELINE"] = "DYNAMIC"
     for name, value in settings.items():
         os.environ.setdefault(name, str(value))
     try:
@@ -116,19 +101,6 @@ def start_horovod(stall_seconds: int, with_timeline: bool) -> Any:
     return hvd
 
 
-def _cycle_milliseconds(gloo: bool) -> int:
-    """Return Horovod's cycle time, after which all ranks look for tensors to exchange.
-
-    With ``envs/horovod-wakes-up.patch`` the ranks look as soon as there is a tensor. The cycle then only serves to
-    notice that another rank is gone. Without the patch, as in a site's own Horovod, a tensor waits for the next cycle,
-    and with MPI the ranks that arrive first keep a core busy.
-    """
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        if importlib.metadata.version("horovod").endswith("+ffn"):
-            return 100
-    return 1 if gloo else 5
-
-
 def _threads() -> set[int]:
     return {int(name) for name in os.listdir("/proc/self/task")}
 
@@ -136,8 +108,7 @@ def _threads() -> set[int]:
 def _make_batch_threads(threads: set[int]) -> None:
     """Put threads into Linux' batch class, where waking threads do not preempt a thread that computes.
 
-    Gloo's threads then do not interrupt each other: an exchange takes 3.5 instead of 5.5 ms, and with a cycle of 1 ms
-    Horovod needs a third of the processor time. Unlike with ``SCHED_IDLE``, they keep their share of a busy core.
+    Measured with Gloo: an exchange takes 3.5 instead of 5.5 ms, and Horovod a third of the processor time.
     """
     for thread in threads:
         with contextlib.suppress(OSError):  # the thread ended, or the system forbids it: slower, but not wrong

@@ -20,32 +20,13 @@ REMEDIES = {
 
 
 @contextlib.contextmanager
-def process_group(
-    num_workers: int, stall_seconds: int, with_timeline: bool = False, collective: Collective = "horovod"
-) -> Iterator[ProcessGroup]:
-    """Join the processes of this job for the length of a ``with`` block.
-
-    Parameters
-    ----------
-    num_workers : int
-        Number of processes in the configuration.
-    stall_seconds : int
-        If a process is stuck or gone for this long, all processes end.
-    with_timeline : bool, default False
-        Whether `ProcessGroup.start_timeline` may be called.
-    collective : {"horovod", "mpi"}
-        Library that joins the processes.
-
-    Raises
-    ------
-    TrainError
-        If another number of processes started, or if one of them ended early.
-    """
+def process_group(num_workers: int, stall_seconds: int, collective: Collective = "horovod") -> Iterator[ProcessGroup]:
+    """Join the processes of this job for the length of a ``with`` block; see `TrainConfig` for the parameters."""
     launch = launched_rank()
     if num_workers == 1 and launch in (None, LaunchedRank(0, 1)):
         yield ProcessGroup()
         return
-    with _joined(collective, stall_seconds, with_timeline) as group:
+    with _joined(collective, stall_seconds) as group:
         _refuse_copies(launch, group, collective)
         if group.size != num_workers:
             group.fail(
@@ -58,13 +39,13 @@ def process_group(
 
 
 @contextlib.contextmanager
-def _joined(collective: Collective, stall_seconds: int, with_timeline: bool) -> Iterator[JoinedGroup]:
+def _joined(collective: Collective, stall_seconds: int) -> Iterator[JoinedGroup]:
     """Join the processes by the library that the configuration names."""
     if collective == "mpi":
         with mpi_group.joined(stall_seconds) as over_mpi:
             yield over_mpi
         return
-    group = HorovodGroup(start_horovod(stall_seconds, with_timeline), stall_seconds)
+    group = HorovodGroup(start_horovod(stall_seconds), stall_seconds)
     with peer_failures_explained(group):
         yield group
 

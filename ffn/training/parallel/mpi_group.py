@@ -21,17 +21,7 @@ PAUSE_SECONDS = 1e-4
 
 
 class MpiGroup(JoinedGroup):
-    """The processes of a job of MPI. Tensors pass through the memory of the host.
-
-    Parameters
-    ----------
-    world : mpi4py.MPI.Comm
-        All processes.
-    here : mpi4py.MPI.Comm
-        The processes on this machine.
-    stall_seconds : float
-        A process that is stuck or gone for this long ends the job.
-    """
+    """The processes of a job of MPI, `here` those on this machine. Tensors pass through the memory of the host."""
 
     def __init__(self, world: Any, here: Any, stall_seconds: float) -> None:
         super().__init__(world.Get_rank(), world.Get_size(), here.Get_rank(), here.Get_size(), stall_seconds)
@@ -85,11 +75,6 @@ def joined(stall_seconds: float) -> Iterator[MpiGroup]:
 
     MPI ends when Python does, which waits for all processes. A process that fails alone ends without it, so that the
     launcher ends the others.
-
-    Raises
-    ------
-    TrainError
-        If mpi4py or its MPI is missing.
     """
     mpi = _start_mpi()
     world = mpi.COMM_WORLD

@@ -1,7 +1,7 @@
 """Arrays that the processes on one machine share, so that it reads and keeps once what all of them need.
 
-They are mapped from a file in the machine's folder for temporary files (``$TMPDIR``), which has no name any more when
-they are used: nobody else can open it, and nothing of it is left when the processes end, however they end.
+They are mapped from a file in ``$TMPDIR`` that is removed as soon as all have mapped it, so nothing of it is left when
+the processes end, however they end.
 """
 
 from __future__ import annotations
@@ -20,22 +20,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike
 
-from ffn.io.staging import MIN_FREE_BYTES
 from ffn.training.parallel.process_group import ProcessGroup
+
+MIN_FREE_BYTES = 2**28  # left free in $TMPDIR for other programs; our choice
 
 log = logging.getLogger(__name__)
 
 
 class NodeArray(NamedTuple):
-    """An array to be filled by the processes that share it.
-
-    Parameters
-    ----------
-    array : ndarray
-        The array, not filled yet.
-    share, num_shares : int
-        Which share of it this process has to fill, and how many there are.
-    """
+    """An array to be filled by the `num_shares` processes that share it; this one fills its `share`."""
 
     array: np.ndarray
     share: int
@@ -49,9 +42,7 @@ class NodeArray(NamedTuple):
         >>> [NodeArray(np.empty(0), share, 3).part(10, 4) for share in range(3)]
         [slice(0, 0, None), slice(0, 4, None), slice(4, 10, None)]
         """
-        start, stop = (
-            length * share // self.num_shares // multiple * multiple for share in (self.share, self.share + 1)
-        )
+        start, stop = (length * n // self.num_shares // multiple * multiple for n in (self.share, self.share + 1))
         return slice(start, length if self.share + 1 == self.num_shares else stop)
 
 
@@ -59,15 +50,6 @@ def node_array(group: ProcessGroup, shape: Sequence[int], dtype: DTypeLike) -> N
     """Make an array for the processes on each machine. All processes call this together.
 
     If sharing fails on any machine, every process gets an array of its own.
-
-    Parameters
-    ----------
-    group : ProcessGroup
-        The processes of the job.
-    shape : sequence of int
-        Shape of the array, without a 0.
-    dtype : data type
-        Its type.
     """
     alone = NodeArray(np.empty(shape, dtype), 0, 1)  # takes memory when it is filled
     if group.size == 1:
@@ -76,13 +58,12 @@ def node_array(group: ProcessGroup, shape: Sequence[int], dtype: DTypeLike) -> N
     path = _allocated(math.prod(shape) * np.dtype(dtype).itemsize) if is_shared and group.local_rank == 0 else None
     host = socket.gethostname()
     try:
-        found = [place for of_host, place in group.gather((host, path)) if of_host == host and place]
+        found = [path for of_host, path in group.gather((host, path)) if of_host == host and path]
         mapped = _mapped(found[0], shape, dtype) if found else None
         works = all(group.gather(mapped is not None or not is_shared))
     finally:  # also if a process is lost meanwhile
         if path is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(path)
+            path.unlink(missing_ok=True)
     if mapped is None or not works:
         return alone
     return NodeArray(mapped, group.local_rank, group.local_size)
@@ -90,8 +71,7 @@ def node_array(group: ProcessGroup, shape: Sequence[int], dtype: DTypeLike) -> N
 
 def _allocated(num_bytes: int) -> Path | None:
     """Make a file of this size that only this user can open; return its path, None if there is no room."""
-    folder = tempfile.gettempdir()
-    path = None
+    folder, path = tempfile.gettempdir(), None
     try:
         if num_bytes + MIN_FREE_BYTES > (free := shutil.disk_usage(folder).free):
             raise OSError(f"{num_bytes / 2**20:.0f} MiB are needed, {free / 2**20:.0f} MiB are free")
@@ -109,7 +89,6 @@ def _allocated(num_bytes: int) -> Path | None:
 
 def _mapped(path: Path, shape: Sequence[int], dtype: DTypeLike) -> np.ndarray | None:
     """Map a file that another process made; None if it is not visible here, as in a container of its own."""
-    try:
+    with contextlib.suppress(OSError, ValueError):
         return np.memmap(path, dtype, "r+", shape=tuple(shape))
-    except (OSError, ValueError):
-        return None
+    return None

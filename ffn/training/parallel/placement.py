@@ -26,24 +26,14 @@ DETERMINISTIC = "xla_gpu_deterministic_ops"  # flag of XLA
 def configure_libraries(group: ProcessGroup, config: TrainConfig, rng_seed: int) -> None:
     """Give this process its cores and its GPU, and make every operation deterministic.
 
-    Parameters
-    ----------
-    group : ProcessGroup
-        The processes of the job. None may have computed anything yet, not even an average.
-    config : TrainConfig
-        Engine and numbers of threads.
-    rng_seed : int
-        Seed of the run.
-
-    Notes
-    -----
-    An operation uses ``intra_op_threads``; if that is 0, ``OMP_NUM_THREADS``; if that is not set, one thread for each
-    core of the process. ``KMP_BLOCKTIME`` affects only builds of TensorFlow with OpenMP: it keeps waiting threads from
-    holding the cores (Dong et al. 2019: holding them is more than ten times slower at batch size 1).
+    No process of the group may have computed anything yet, not even an average. An operation uses
+    ``intra_op_threads``; if that is 0, ``OMP_NUM_THREADS``; else one thread for each core of the process.
+    ``KMP_BLOCKTIME`` affects only builds of TensorFlow with OpenMP: it keeps waiting threads from holding the cores
+    (Dong et al. 2019: holding them is more than ten times slower at batch size 1).
 
     JAX takes its settings from the environment when it starts, which is later, if at all. It needs no TensorFlow.
     """
-    cores = assign_cores(group, config.pin_threads)
+    cores = assign_cores(group)
     usable = max(1, int(min(len(cores), cores_here(), quota() / group.local_size)))
     threads = config.intra_op_threads or threads_here(usable)
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
@@ -90,8 +80,8 @@ def _take_gpu(group: ProcessGroup, engine: str) -> None:
             log.warning("rank %d: TensorFlow already uses %s, expected %s", group.rank, names, wanted)
 
 
-def assign_cores(group: ProcessGroup, pin_threads: bool) -> Cores:
-    """Return the cores of this process; with `pin_threads`, bind it to them.
+def assign_cores(group: ProcessGroup) -> Cores:
+    """Return the cores of this process, and bind it to them.
 
     Cores that the launcher gave to this process alone stay as they are. Cores that it gave to several processes of the
     job are divided between them.
@@ -105,28 +95,16 @@ def assign_cores(group: ProcessGroup, pin_threads: bool) -> Cores:
         bound = group.local_size * len(mine) <= (os.cpu_count() or 1)
         return mine if bound else share_of_cores(dict.fromkeys(range(group.local_size), mine), group.local_rank)
     cores = share_of_cores(masks, os.getpid())
-    if pin_threads and cores != mine:
+    if cores != mine:
         os.sched_setaffinity(0, cores)  # binds this thread and all threads that it starts from now on
     return cores
 
 
 def share_of_cores(masks: Mapping[int, Cores], process: int, key: Callable[[int], Any] | None = None) -> Cores:
-    """Divide cores among the processes that were given the same ones.
+    """Divide cores among the processes that were given the same ones; return the share of `process`.
 
-    Parameters
-    ----------
-    masks : mapping of int to frozenset of int
-        Cores that each process may use.
-    process : int
-        Process whose share to return.
-    key : callable, optional
-        Sort key that puts cores of the same socket and physical core next to each other.
-
-    Returns
-    -------
-    frozenset of int
-        The share of `process`. It is the whole mask if no other process has the same mask, or if there are fewer cores
-        than processes.
+    `masks` are the cores that each process may use, and `key` sorts cores of the same socket and physical core next to
+    each other. A process keeps its whole mask if no other one has the same, or if there are fewer cores than processes.
     """
     mine = masks[process]
     sharers = sorted(other for other, mask in masks.items() if mask == mine)

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import logging
+import io
+import pickle
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
-from ffn import errors
 from ffn.errors import FfnError
-from ffn.training.parallel.messages import decode, encode, join, split
-from ffn.training.parallel.sums import pairwise_sum
-from ffn.training.parallel.watchdog import LOOPBACK, Address, Attendance, Watchdog
+from ffn.training.parallel.watchdog import Address, Attendance, Watchdog
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
 T = TypeVar("T")
-
-log = logging.getLogger(__name__)
 
 
 class ProcessGroup:
@@ -47,7 +42,7 @@ class ProcessGroup:
         Parameters
         ----------
         rows : float Tensor of shape (K, N)
-            What this process adds. All processes have equally many rows.
+            Addends of this process. All processes have equally many rows.
 
         Returns
         -------
@@ -61,7 +56,7 @@ class ProcessGroup:
         return vector[None]
 
     def gather(self, item: T) -> list[T]:
-        """Return the items of all processes in order of rank; `messages.encode` says what can be sent."""
+        """Return the items of all processes in order of rank."""
         return [item]
 
     def broadcast(self, item: T) -> T:
@@ -85,9 +80,8 @@ class ProcessGroup:
             On rank 0, the error of the lowest rank that failed. The other ranks exit with 2.
         """
         outcome, error = _attempt(action)
-        failures = [failure for failure in self.gather(error and (type(error).__name__, str(error))) if failure]
-        if failures:
-            self.fail(error or _error(*failures[0]))
+        if failures := list(filter(None, self.gather(error))):
+            self.fail(failures[0])
         return outcome  # type: ignore[return-value]  # None only where the action returned it
 
     def watch(self) -> None:
@@ -95,14 +89,6 @@ class ProcessGroup:
 
     def beat(self) -> None:
         """Tell the watchdog that this process has reached its next step."""
-
-    def start_timeline(self, file: Path) -> None:
-        """Start to record Horovod's timeline on rank 0. Without Horovod there is nothing to record."""
-        if self.rank == 0:
-            log.info("no timeline in %s: this training does not use Horovod", file)
-
-    def stop_timeline(self) -> None:
-        """Stop recording and close the file."""
 
     def fail(self, error: FfnError) -> NoReturn:
         """End all processes; rank 0 raises `error`. All processes call this together."""
@@ -113,15 +99,6 @@ class JoinedGroup(ProcessGroup, ABC):
     """The processes that a launcher started, over some library's collective calls.
 
     All processes make the same calls in the same order.
-
-    Parameters
-    ----------
-    rank, size : int
-        Rank of this process; number of processes.
-    local_rank, local_size : int
-        The same for the processes on this machine.
-    stall_seconds : float
-        A process that is stuck or gone for this long ends the job.
     """
 
     def __init__(self, rank: int, size: int, local_rank: int, local_size: int, stall_seconds: float) -> None:
@@ -147,7 +124,7 @@ class JoinedGroup(ProcessGroup, ABC):
 
     def watch(self) -> None:
         """Start the watchdog, which ends the job when a process is stuck or gone. All processes call this together."""
-        watchdog = Watchdog(self._attendance, LOOPBACK if self.local_size == self.size else "")
+        watchdog = Watchdog(self._attendance, is_one_machine=self.local_size == self.size)
         watchdog.start(Address(*self.broadcast(watchdog.address)))
 
     def beat(self) -> None:
@@ -157,8 +134,6 @@ class JoinedGroup(ProcessGroup, ABC):
     def total(self, rows: tf.Tensor) -> tf.Tensor:
         """Sum the rows of all processes pairwise, see `ProcessGroup.total`.
 
-        Notes
-        -----
         Each process adds one share of the columns and sends its sums to all: as many bytes as a ring allreduce of one
         row, in one message more.
         """
@@ -179,12 +154,13 @@ class JoinedGroup(ProcessGroup, ABC):
     def gather(self, item: T) -> list[T]:
         """Return the items of all processes in order of rank."""
         self._attendance.reach(time.monotonic(), is_step=False)
-        return [decode(message) for message in split(self.gather_bytes(join([encode(item)])))]
+        received = io.BytesIO(self.gather_bytes(pickle.dumps(item)))
+        return [pickle.load(received) for _ in range(self.size)]
 
     def broadcast(self, item: T) -> T:
         """Return the item of rank 0."""
         self._attendance.reach(time.monotonic(), is_step=False)
-        return decode(self.broadcast_bytes(encode(item) if self.rank == 0 else b""))
+        return pickle.loads(self.broadcast_bytes(pickle.dumps(item) if self.rank == 0 else b""))
 
 
 def _attempt(action: Callable[[], T]) -> tuple[T | None, FfnError | None]:
@@ -194,7 +170,35 @@ def _attempt(action: Callable[[], T]) -> tuple[T | None, FfnError | None]:
         return None, error
 
 
-def _error(name: str, text: str) -> FfnError:
-    """Return the error of another process."""
-    classes = {name: value for name, value in vars(errors).items() if isinstance(value, type)}
-    return classes.get(name, FfnError)(text)
+# Sums over all workers have the same bits however the workers are shared out among processes. Neighbouring workers are
+# added, then neighbouring sums, and so on; the last one of an odd number waits for the next round. A process has a run
+# of neighbouring workers, so it can add whole branches of this tree before it sends anything.
+
+
+def pairwise_sum(rows: Any) -> Any:
+    """Sum the rows of a (K, N) array of any library pairwise; return an array of shape (N,).
+
+    Examples
+    --------
+    >>> pairwise_sum(np.arange(14).reshape(7, 2)).tolist()
+    [42, 49]
+    """
+    whole = 1 << (rows.shape[0].bit_length() - 1)  # the largest branch of the tree
+    rows, rest = rows[:whole], rows[whole:]
+    while rows.shape[0] > 1:
+        rows = rows[::2] + rows[1::2]
+    return rows[0] + pairwise_sum(rest) if rest.shape[0] else rows[0]
+
+
+def whole_branches(vectors: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Sum the vectors of a process's workers as far as they fill branches of the tree over all workers.
+
+    Every process has equally many vectors, of shape (N,). The result has shape (K, N), where K is the odd part of their
+    number: a power of two leaves a single row.
+    """
+    import tensorflow as tf
+
+    rows = tf.stack(list(vectors))
+    while rows.shape[0] % 2 == 0:
+        rows = rows[::2] + rows[1::2]
+    return rows

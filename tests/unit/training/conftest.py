@@ -1,6 +1,7 @@
 """Fixtures for tests of training: the processes of a job as threads, records and a volume on disk."""
 
 import hashlib
+import pickle
 import queue
 import threading
 
@@ -14,9 +15,7 @@ from ffn.io.tfrecord import encode_example, write_records
 from ffn.io.training_records import PartitionCounts, RecordIndex, Shard, shard_name
 from ffn.io.volume import Placement
 from ffn.training.data.volumes import open_training_volumes
-from ffn.training.parallel.messages import decode, encode
-from ffn.training.parallel.process_group import ProcessGroup
-from ffn.training.parallel.sums import pairwise_sum
+from ffn.training.parallel.process_group import ProcessGroup, pairwise_sum
 from ffn.training.plan import TrainingData
 from ffn.training.validation_set import ValidationBox
 
@@ -32,7 +31,7 @@ class ThreadGroup(ProcessGroup):
         self._mailboxes = mailboxes
 
     def gather(self, item):
-        return [decode(message) for message in self.exchanged(encode(item))]
+        return [pickle.loads(message) for message in self.exchanged(pickle.dumps(item))]
 
     def exchanged(self, item):
         self.send(item)

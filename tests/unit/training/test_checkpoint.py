@@ -101,41 +101,25 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_used(saved, capl
         path.write_bytes(content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
     np.testing.assert_equal(restore(folder_of(saved), 100), make(20))
     assert "step-00000030, which is damaged" in caplog.text and name in caplog.text
-    assert names(saved) == ["step-00000010", "step-00000020"]
+    assert names(saved) == ["damaged-step-00000030", "step-00000010", "step-00000020"]
 
 
 def test_a_checkpoint_that_cannot_be_read_for_a_moment_is_not_lost(saved, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("pathlib.Path.read_text", Mock(side_effect=OSError(errno.ESTALE, "Stale file handle")))
         assert restore(folder_of(saved), 100) is None
-    before = saved / "checkpoints-before"
-    assert describe_checkpoint(before / "step-00000030")["step"] == 30 and names(saved) == []
+    assert describe_checkpoint(saved / "checkpoints/damaged-step-00000030")["step"] == 30
 
 
-def test_checkpoints_of_other_options_are_set_aside_and_the_difference_is_named(saved, caplog):
-    caplog.set_level(logging.INFO)
+def test_another_training_is_refused_and_the_difference_is_named(saved):
     other = {"rng_seed": 1, "train": {"learning_rate": 0.2, "permutable_axes": ("y", "x")}}
-    before = saved / "checkpoints-before"
-    (saved / "metrics.csv").write_text("step,loss\n30,0.5\n")
-    assert restore(folder_of(saved, other), 100) is None
-    assert "starting over" in caplog.text
-    assert f"train.learning_rate is 0.2, was 0.1. They are now in {before}" in caplog.text
-    assert not (saved / "checkpoints").exists()
-    kept = ["metrics.csv", "step-00000010", "step-00000020", "step-00000030"]
-    assert sorted(path.name for path in before.iterdir()) == kept
-    folder_of(saved, other | {"version": "9", "new": {"a": 0, "b": None}}).save(make(5))
-    assert restore(folder_of(saved, other), 100) is None
-    assert "version is unknown, was 9 (and 1 more)" in caplog.text
-    assert sorted(path.name for path in before.iterdir()) == kept, "older ones are lost"
-    assert (saved / "checkpoints-before-2" / "step-00000005").is_dir()
-
-
-def test_checkpoints_beyond_the_last_step_are_not_used(saved):
-    np.testing.assert_equal(restore(folder_of(saved), 25), make(20))
-    assert names(saved) == ["step-00000010", "step-00000020"]
-    assert restore(folder_of(saved), 5) is None and names(saved) == []
-    before = saved / "checkpoints-before"
-    assert sorted(path.name for path in before.iterdir()) == ["step-00000010", "step-00000020", "step-00000030"]
+    with pytest.raises(TrainError, match=r"checkpoints/step-00000030: .* train.learning_rate is 0.2, was 0.1"):
+        restore(folder_of(saved, other))
+    with pytest.raises(TrainError, match=r"new.a is 0, was unknown \(and 2 more\)"):
+        restore(folder_of(saved, other | {"new": {"a": 0, "b": 1}}))
+    with pytest.raises(TrainError, match="train.max_steps is 25, .* 30"):
+        restore(folder_of(saved), 25)
+    assert names(saved) == ["step-00000010", "step-00000020", "step-00000030"]
 
 
 def test_an_unfinished_checkpoint_of_a_killed_job_is_removed(saved):

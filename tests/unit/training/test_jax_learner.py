@@ -60,11 +60,9 @@ def assert_close(one, other, atol=1e-4):
         ({"optimizer": "adam", "ema_decay": 0.9}, 1e-3),
         ({"optimizer": "adamw", "weight_decay": 0.1, "adam_epsilon": 1e-5}, 1e-3),
         ({"optimizer": "muon", "weight_decay": 0.1, "ema_decay": 0.9}, 1e-3),
-        ({"optimizer": "lamb", "weight_decay": 0.01, "clip_norm": 0.3}, 0.02),
-        ({"optimizer": "lars", "weight_decay": 0.01, "clip_entries": 0.01, "clip_norm": 0.1}, 0.02),
-        ({"optimizer": "momentum", "momentum": 0.8, "virtual_workers": 3}, 0.05),
-        ({"optimizer": "momentum", "momentum": 0.0, "compression": "1-bit"}, 0.05),
-        ({"optimizer": "sgd", "tolerated_loss": 0.5}, 0.5),
+        ({"optimizer": "lars", "weight_decay": 0.01, "clip_entries": 0.01}, 0.02),
+        ({"optimizer": "momentum", "virtual_workers": 3}, 0.05),
+        ({"optimizer": "sgd", "compression": "1-bit"}, 0.05),
     ],
 )
 def test_each_optimizer_trains_as_in_tensorflow_and_either_goes_on_for_the_other(options, rate):
@@ -181,7 +179,7 @@ TWO_DEVICES = textwrap.dedent(
     assert len(jax.devices()) == 2
     learner = make(JaxLearner, optimizer="momentum")
     losses = [learner.step(make_batch(number), 0.1).loss for number in range(5)]
-    assert len(learner._state.weights.sharding.device_set) == 2
+    assert len(learner._held.weights.sharding.device_set) == 2
     np.savez(sys.argv[1], losses=losses, pom=learner.forward(make_batch(7, 3))[0], **learner.state())
     """
 )

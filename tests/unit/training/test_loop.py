@@ -9,7 +9,6 @@ from ffn.config import ModelConfig
 from ffn.errors import DivergenceError, TrainError
 from ffn.model.store import Model
 from ffn.training.config import TrainConfig
-from ffn.training.data.examples import Example
 from ffn.training.data.lanes import RecordShards
 from ffn.training.interruption import Interruption
 from ffn.training.loop import MAX_SKIPPED_IN_ROW, Trainer
@@ -18,7 +17,7 @@ from ffn.training.monitoring.metrics import MOVE_SCORES, PARTS_OF_STEP, read_met
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.plan import TrainingPlan
 from ffn.training.step import Outcome
-from ffn.training.walk import NUM_COUNTS, Walk
+from ffn.training.walk import NUM_COUNTS
 
 MODEL = ModelConfig(depth=1, features=2, fov_size_zyx=(3, 3, 3), deltas_zyx=(1, 1, 1), image_mean=0, image_stddev=1)
 COUNTS = [2, 1, 4, 1] + 3 * [3, 1, 0]  # of a step
@@ -30,8 +29,6 @@ class Walks:
 
     def __init__(self):
         self.positions = {0: 0, 1: 0}
-        patch = np.zeros((5, 5, 5), np.float32)
-        self.first = Walk(Example(patch, patch, patch, ()), MODEL, TrainConfig())
         self.counts = np.zeros(NUM_COUNTS, np.int64)
 
     def batch(self):
@@ -105,7 +102,6 @@ class Validation:
 
     def __init__(self, digest=b"of these examples"):
         self.digest = digest
-        self.shown = None
         self.steps = []
 
     def run(self, forward, step):
@@ -136,7 +132,7 @@ class Saved(list):
 def make_trainer(learner, validation=None, group=None, **options):
     train = TrainConfig(num_workers=1, batch_size=2, learning_rate=0.4, **options)
     plan = TrainingPlan(train, 1, Model(MODEL, {}, {}), RecordShards([], [40], len), None, {})
-    return Trainer(plan, group or NotTheFirst(), learner, Walks(), Interruption(None, 0), validation)
+    return Trainer(plan, group or NotTheFirst(), learner, Walks(), Interruption(None), validation)
 
 
 def test_training_gives_up_after_many_skipped_steps_in_a_row(tmp_path):
@@ -148,7 +144,7 @@ def test_training_gives_up_after_many_skipped_steps_in_a_row(tmp_path):
 
 
 def test_single_broken_gradients_are_skipped_and_counted(tmp_path):
-    options, saved = {"max_steps": 30, "log_steps": 100, "checkpoint_steps": 21, "image_steps": 0}, Saved()
+    options, saved = {"max_steps": 30, "log_steps": 100, "checkpoint_steps": 21}, Saved()
     make_trainer(Learner(range(2, 40, 2)), group=ProcessGroup(), **options).run(tmp_path, saved)
     assert [checkpoint.step for checkpoint in saved] == [21, 30]
     sums = saved[0].parts["reported"]
@@ -157,7 +153,7 @@ def test_single_broken_gradients_are_skipped_and_counted(tmp_path):
 
 
 def test_counts_start_over_after_a_row_and_continue_after_a_checkpoint(tmp_path):
-    options = {"max_steps": 24, "log_steps": 10, "checkpoint_steps": 8, "image_steps": 0}
+    options = {"max_steps": 24, "log_steps": 10, "checkpoint_steps": 8}
     whole, saved = make_trainer(Learner(), group=ProcessGroup(), **options), Saved()
     whole.run(tmp_path, saved)
     assert [int(checkpoint.parts["reported"]["num_steps"]) for checkpoint in saved] == [8, 6, 0]
@@ -229,14 +225,10 @@ def test_other_ranks_save_when_rank_0_does_whatever_their_clocks_say(tmp_path, m
     assert [checkpoint.step for checkpoint in saved] == [2, 5, 9] and not any(learner.saves_wanted)
 
 
-@pytest.mark.parametrize(("workers", "chosen", "whole"), [(64, None, True), (65, None, False), (65, True, True)])
-def test_many_processes_leave_walks_out_of_checkpoints(workers, chosen, whole):
-    assert TrainConfig(num_workers=workers, resume_walks=chosen).saves_walks == whole
-
-
-def test_a_checkpoint_without_walks_has_positions_and_no_errors_of_compression(tmp_path):
+def test_a_checkpoint_of_many_processes_has_positions_but_no_walks_and_no_errors_of_compression(tmp_path, monkeypatch):
+    monkeypatch.setattr("ffn.training.loop.MOST_WITH_WALKS", 0)
     saved = Saved()
-    make_trainer(Learner(), max_steps=4, resume_walks=False).run(tmp_path, saved)
+    make_trainer(Learner(), max_steps=4).run(tmp_path, saved)
     parts = {name: set(part) for name, part in saved[0].parts.items()}
     assert parts == {
         "lanes/000000": {"position", "counts"},
@@ -245,7 +237,7 @@ def test_a_checkpoint_without_walks_has_positions_and_no_errors_of_compression(t
     }
 
 
-OPTIONS = {"max_steps": 35, "log_steps": 10, "checkpoint_steps": 15, "validation_steps": 10, "image_steps": 0}
+OPTIONS = {"max_steps": 35, "log_steps": 10, "checkpoint_steps": 15, "validation_steps": 10}
 
 
 def rows(folder, name):

@@ -19,7 +19,6 @@ from ffn.training.data.volumes import open_training_volumes
 from ffn.training.initial import initial_weights
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.plan import (
-    FREE_OPTIONS,
     TrainingData,
     ValidationSource,
     choose_model,
@@ -99,7 +98,6 @@ def test_examples_are_a_function_of_lane_and_position(data):
         ("learning_rate", 0.5),
         ("batch_size", 1),
         ("precision", "bfloat16"),
-        ("reflectable_axes", ()),
         ("compression", "1-bit"),
         ("ema_decay", 0.9),
         ("virtual_workers", 2),
@@ -132,36 +130,6 @@ def test_the_fingerprint_changes_with_seed_and_data(data, make_records, make_vol
     assert plan_of(data).fingerprint() != fingerprint
 
 
-OTHER_VALUES = {
-    "max_steps": 7,
-    "engine": "jax",
-    "checkpoint_minutes": 2.0,
-    "checkpoint_steps": 2,
-    "resume_walks": False,
-    "keep_checkpoints": 9,
-    "log_steps": 3,
-    "image_steps": 0,
-    "horovod_timeline": "t.json",
-    "collective": "mpi",
-    "validation_steps": 0,
-    "validation_examples": 3,
-    "use_best": True,
-    "intra_op_threads": 3,
-    "inter_op_threads": 2,
-    "pin_threads": False,
-    "stall_seconds": 9,
-    "walltime_minutes": 5.0,
-    "walltime_margin_seconds": 1.0,
-}
-
-
-def test_free_options_leave_the_fingerprint_alone(data):
-    assert set(OTHER_VALUES) == FREE_OPTIONS <= set(TrainConfig.model_fields)
-    fingerprint = plan_of(data).fingerprint()
-    for name in FREE_OPTIONS:
-        assert plan_of(data, TRAIN.model_copy(update={name: OTHER_VALUES[name]})).fingerprint() == fingerprint, name
-
-
 def test_another_package_keeps_the_fingerprint_and_another_revision_does_not(data, monkeypatch):
     fingerprint = plan_of(data).fingerprint()
     index = Path(data.records) / "index.json"
@@ -170,18 +138,6 @@ def test_another_package_keeps_the_fingerprint_and_another_revision_does_not(dat
     assert plan_of(data).fingerprint() == fingerprint
     monkeypatch.setitem(REVISIONS, "train", revision("train") + 1)
     assert plan_of(data).fingerprint() != fingerprint
-
-
-@pytest.mark.parametrize(
-    ("options", "decisive"),
-    [({"schedule": "cosine"}, {"max_steps"}), ({"schedule": "cyclic"}, set()), ({"use_best": True}, set())],
-)
-def test_max_steps_is_not_free_with_the_cosine_schedule(data, options, decisive):
-    train = TRAIN.model_copy(update=options)
-    fingerprint = plan_of(data, train).fingerprint()
-    for name in FREE_OPTIONS:
-        other = plan_of(data, train.model_copy(update={name: OTHER_VALUES[name]})).fingerprint()
-        assert (other != fingerprint) == (name in decisive), name
 
 
 def test_records_of_an_unknown_volume_are_refused(data, make_records):
@@ -294,12 +250,3 @@ def test_a_checkpoint_as_initial_model_gives_its_moving_average(tmp_path):
     (tmp_path / "step-00000002/shared.h5").write_bytes(b"damaged")
     with pytest.raises(ModelError, match="shared.h5: checksum differs from manifest.json"):
         choose_model(ModelConfig(), str(tmp_path / "step-00000002"), 1)
-
-
-def test_free_options_are_those_under_four_headings():
-    free, heading = set(), ""
-    for name in TrainConfig.model_fields:
-        heading = TrainConfig.headings.get(name, heading)
-        if heading in ("validation", "checkpoints and logs", "processes and threads", "stopping early"):
-            free.add(name)
-    assert free | {"max_steps", "engine"} == FREE_OPTIONS  # as docs/training.md says

@@ -7,7 +7,7 @@ from ffn.config import ModelConfig
 from ffn.training.config import TrainConfig
 from ffn.training.initial import initial_weights
 from ffn.training.parallel.process_group import ProcessGroup
-from ffn.training.step import LEAST_LOSS, Batch, model_weights
+from ffn.training.step import Batch, model_weights
 from ffn.training.tensorflow_learner import TensorFlowLearner
 
 MODEL = ModelConfig(depth=1, features=4, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 2, 3))
@@ -70,27 +70,6 @@ def test_a_loss_weight_of_0_gives_no_gradient():
     assert outcome.finite and outcome.loss == outcome.gradient_norm == 0
 
 
-@pytest.mark.parametrize("features", [4, 8], ids=["keras", "kernels"])
-def test_a_worker_whose_fovs_are_right_already_gives_no_gradient(features):
-    def step(batch, tolerated):
-        model = MODEL.model_copy(update={"features": features})
-        learner = make_learner(model=model, optimizer="sgd", batch_size=1, virtual_workers=2, tolerated_loss=tolerated)
-        losses = learner.forward(batch)[1]
-        return losses, learner.step(batch, 0.1), flat(learner.weights())
-
-    batch, unweighted = make_batch(), make_batch()
-    batch.pom_logit[0] = unweighted.pom_logit[0] = np.where(batch.labels[0] > 0.5, 3, -3)
-    batch.loss_weight[0, 0] = 0  # does not make up for the other voxels
-    unweighted.loss_weight[0] = 0
-    losses, usual, all_weights = step(batch, None)
-    avoidable = losses - LEAST_LOSS * batch.loss_weight.mean((1, 2, 3))
-    assert 0 < avoidable[0] < avoidable[1] - 0.1
-    _, skipped, weights = step(batch, float(avoidable[0]) + 0.05)
-    np.testing.assert_array_equal(weights, step(unweighted, None)[2])
-    assert skipped.loss == usual.loss and not np.array_equal(weights, all_weights)
-    np.testing.assert_array_equal(step(batch, float(avoidable[0]) - 0.01)[2], all_weights)
-
-
 @pytest.mark.parametrize("compression", ["none", "fp16", "1-bit", "qsgd"])
 def test_a_step_that_is_not_finite_changes_nothing(compression):
     learner = make_learner(compression=compression, ema_decay=0.9)
@@ -114,18 +93,7 @@ def test_virtual_workers_train_as_a_larger_batch():
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
-def test_only_gradients_above_the_norm_are_clipped():
-    start = flat(initial_weights(MODEL, 1))
-    norm = make_learner().step(make_batch(), 0.0).gradient_norm
-    for clip_norm in (norm / 4, 4 * norm):
-        learner = make_learner(optimizer="sgd", clip_norm=clip_norm)
-        outcome = learner.step(make_batch(), 0.5)
-        assert outcome.gradient_norm == pytest.approx(norm, rel=1e-5)
-        moved = np.linalg.norm(flat(learner.weights()) - start)
-        assert moved == pytest.approx(0.5 * min(norm, clip_norm), rel=1e-3)
-
-
-def test_entries_of_the_averaged_gradient_are_clipped_before_its_norm():
+def test_entries_of_the_averaged_gradient_are_clipped():
     start, limit, moved = flat(initial_weights(MODEL, 1)), 1e-3, {}
     for name, options in {"whole": {}, "clipped": {"clip_entries": limit}}.items():
         learner = make_learner(optimizer="sgd", **options)
@@ -134,10 +102,6 @@ def test_entries_of_the_averaged_gradient_are_clipped_before_its_norm():
     assert norm == pytest.approx(np.linalg.norm(moved["whole"]), rel=1e-3)  # as it was before clipping
     assert 0 < (np.abs(moved["whole"]) > limit).mean() < 1
     np.testing.assert_allclose(moved["clipped"], np.clip(moved["whole"], -limit, limit), atol=1e-6)
-    learner = make_learner(optimizer="sgd", clip_entries=limit, clip_norm=limit)
-    learner.step(make_batch(), 1.0)
-    expected = moved["clipped"] * limit / np.linalg.norm(moved["clipped"])
-    np.testing.assert_allclose(flat(learner.weights()) - start, expected, atol=1e-6)
 
 
 def test_averaged_weights_follow_every_step():
@@ -196,7 +160,6 @@ def test_a_restored_learner_continues_bit_identically(options):
         ({"optimizer": "sgd"}, 0.5),
         ({"optimizer": "momentum"}, 0.1),
         ({"optimizer": "adamw"}, 0.01),
-        ({"optimizer": "lamb"}, 0.03),
         ({"optimizer": "lars"}, 0.02),
         ({"compression": "fp16"}, 0.01),
         ({"compression": "1-bit"}, 0.01),

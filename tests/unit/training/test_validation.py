@@ -30,11 +30,3 @@ def test_scores_are_the_same_for_any_number_of_processes(validation_boxes, run_p
     assert run_processes(size, validate) == [alone] * size
     assert alone["examples"] == 7 and alone["fovs"] > 7 and 0 < alone["f1"] < 1
     assert alone["step"] == 30
-
-
-def test_the_first_walk_is_kept_for_a_picture(validation_boxes):
-    examples = make_validation_set(validation_boxes, MODEL, TRAIN, 1, ProcessGroup())
-    validation = Validation(examples, MODEL, TRAIN, ProcessGroup())
-    assert validation.shown is None
-    validation.run(forward, 30)
-    assert (validation.shown.example.image == examples.example(0).image).all()

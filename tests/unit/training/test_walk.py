@@ -20,13 +20,12 @@ CENTER = (2, 4, 6)
 MOVES = ((0, 0, 3), (1, 0, 0), (0, -2, 0), (-1, 0, 0), (0, 2, 0), (0, 0, -3))
 MODEL = ModelConfig(fov_size_zyx=FOV, deltas_zyx=(1, 2, 3), image_mean=100, image_stddev=20)
 FIXED = TrainConfig(fov_policy="fixed")
-WINDOW = TrainConfig(fov_policy="fixed_window")
 MAX_PRED = TrainConfig(fov_policy="max_pred", fov_moves=2)
 FACES = TrainConfig(fov_policy="faces")
 REACHED = logit(0.9)
-# Made by google/ffn's own code (ffn/training/examples.py at 6f61f6e: fixed_offsets, fixed_offsets_window with radius 8,
-# max_pred_offsets) on the canvases, labels and orders of moves of `reference_walk`. Positions are relative to the
-# centre. Moves are what its tracker was told after the first one; for max_pred, at all distances together.
+# Made by google/ffn's own code (ffn/training/examples.py at 6f61f6e: fixed_offsets, max_pred_offsets) on the canvases,
+# labels and orders of moves of `reference_walk`. Positions are relative to the centre. Moves are what its tracker was
+# told after the first one; for max_pred, at all distances together.
 REFERENCE = json.loads(Path(__file__).with_name("reference_walks.json").read_text())
 
 
@@ -124,16 +123,6 @@ def test_voxels_of_loss_weight_0_are_not_counted():
     np.testing.assert_array_equal(walk.score(), [9, 9, 5 * 9 * 5 - 9, 5 * 9 * 6 - 9])
 
 
-def test_fixed_window_looks_near_the_neighbour_but_moves_by_whole_deltas():
-    output = np.full(FOV, -1, np.float32)
-    output[0, 1, 6] = REACHED  # as far from the centre as the neighbours at x + 3, up to one delta off
-    assert stops(make_walk(FIXED), output) == [(1, 2, 3)]
-    assert stops(make_walk(WINDOW), output)[:2] == [(1, 2, 3), (1, 2, 6)]
-    output[:] = -1
-    output[1, 2, 5] = REACHED  # nearer to the centre
-    assert stops(make_walk(WINDOW), output) == [(1, 2, 3)]
-
-
 def reference_walk(case: dict) -> tuple[Walk, list[list[int]]]:
     """Walk with a network that answers at random, in whole numbers: the same on every machine."""
     fov, rng = case["fov"], np.random.RandomState(case["seed"])
@@ -150,8 +139,6 @@ def reference_walk(case: dict) -> tuple[Walk, list[list[int]]]:
     while True:
         visited.append(list(relative(walk.position_zyx, center)))
         output = rng.randint(-6, 7, fov).astype(np.float32)
-        if case["policy"] == "fixed_window":
-            output = np.where(rng.randint(0, 400, fov) == 0, np.float32(5), np.float32(-5))
         if case["policy"] == "max_pred":
             output = np.where(rng.randint(0, 40, fov) == 0, output + 6, np.float32(-5))
         walk.write(output)

@@ -17,7 +17,7 @@ from ffn.training.parallel.process_group import ProcessGroup
 from ..conftest import VOLUME_BOX
 
 CONFIG = ModelConfig(depth=1, features=2, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 1, 2), image_mean=100, image_stddev=20)
-PLAIN = TrainConfig(permutable_axes=(), reflectable_axes=())
+PLAIN = TrainConfig(permutable_axes=())
 
 
 def seen(specs, methods, histogram=None):
@@ -25,7 +25,9 @@ def seen(specs, methods, histogram=None):
     with open_training_volumes(specs) as volumes:
         model = with_contrast(Model(CONFIG, {}, {}, histogram), volumes, specs, methods, ProcessGroup())
         center = tuple((a + b) // 2 for a, b in zip(volumes["a"].box.start, volumes["a"].box.stop, strict=True))
-        example = ExampleMaker(volumes, CONFIG, PLAIN).make(Record(center, "a"), np.random.default_rng(0))
+        example = ExampleMaker(volumes, CONFIG, PLAIN, reflects=False).make(
+            Record(center, "a"), np.random.default_rng(0)
+        )
         raw = volumes["a"].read_image(ExampleMaker(volumes, CONFIG, PLAIN).patch_box(Record(center, "a")))
         return model, example.image, raw
 

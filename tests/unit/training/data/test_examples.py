@@ -17,12 +17,14 @@ from ffn.training.data.lanes import Record
 from ffn.training.data.volumes import TrainingVolume
 
 MODEL = ModelConfig(fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 2, 3), image_mean=100, image_stddev=20)  # patch 5, 9, 13
-PLAIN = TrainConfig(permutable_axes=(), reflectable_axes=())
+PLAIN = TrainConfig(permutable_axes=())
 
 
 def test_an_example_is_the_normalised_patch_with_soft_labels(volume):
     center = (8, 10, 18)
-    example = ExampleMaker({"v": volume}, MODEL, PLAIN).make(Record(center, "v"), np.random.default_rng(0))
+    example = ExampleMaker({"v": volume}, MODEL, PLAIN, reflects=False).make(
+        Record(center, "v"), np.random.default_rng(0)
+    )
     box = Box((6, 6, 12), (11, 15, 25))  # the centre ± (2, 4, 6)
     assert example.image.shape == example.labels.shape == patch_size(MODEL, PLAIN) == (5, 9, 13)
     assert example.image.dtype == example.labels.dtype == np.float32
@@ -38,7 +40,7 @@ def test_a_patch_centred_on_background_has_no_object(volume):
     assert (example.labels == np.float32(0.05)).all()
 
 
-@pytest.mark.parametrize(("policy", "number"), [("fixed", 26), ("fixed_window", 26), ("faces", 6)])
+@pytest.mark.parametrize(("policy", "number"), [("fixed", 26), ("faces", 6)])
 def test_moves_are_the_neighbours_nearer_ones_first_and_in_random_order_within_a_distance(volume, policy, number):
     maker = ExampleMaker({"v": volume}, MODEL, PLAIN.model_copy(update={"fov_policy": policy}))
     orders = [maker.make(Record((8, 10, 18), "v"), np.random.default_rng(i)).moves_zyx for i in range(9)]
@@ -92,17 +94,17 @@ def test_every_record_that_passes_the_check_makes_an_example(volume):
 def test_without_defects_only_orientation_and_moves_are_drawn(volume):
     """Checkpoints of the same revision rely on this random stream."""
     model = ModelConfig(fov_size_zyx=(3, 5, 5), deltas_zyx=(1, 2, 2), image_mean=100, image_stddev=20)
-    maker = ExampleMaker({"v": volume}, model, TrainConfig(permutable_axes=("y", "x"), reflectable_axes=("z", "x")))
+    maker = ExampleMaker({"v": volume}, model, TrainConfig(permutable_axes=("y", "x")))
     box = Box((6, 6, 14), (11, 15, 23))
     for seed in range(20):
         rng, reference = np.random.default_rng(seed), np.random.default_rng(seed)
         example = maker.make(Record((8, 10, 18), "v"), rng)
-        order, (z, _, x) = reference.permutation((1, 2)), reference.random(3) < 0.5
+        order, (z, y, x) = reference.permutation((1, 2)), reference.random(3) < 0.5
         for array, voxels in (
             (example.image, (volume.read_image(box) - np.float32(100)) / np.float32(20)),
             (example.labels, np.where(volume.read_labels(box) == 1, np.float32(0.95), np.float32(0.05))),
         ):
-            expected = voxels.transpose(0, *order)[:: -1 if z else 1, :, :: -1 if x else 1]
+            expected = voxels.transpose(0, *order)[:: -1 if z else 1, :: -1 if y else 1, :: -1 if x else 1]
             np.testing.assert_array_equal(array, expected)
         order = [moves(model.deltas_zyx)[i] for i in reference.permutation(26)]
         assert example.moves_zyx == tuple(sorted(order, key=distance))
@@ -111,7 +113,7 @@ def test_without_defects_only_orientation_and_moves_are_drawn(volume):
 
 def test_the_weight_of_unlabelled_voxels_is_flipped_with_the_image(volume):
     center = Record((8, 10, 14), "v")  # its patch has background up to x = 10
-    train = TrainConfig(unlabelled_weight=0.25, permutable_axes=(), reflectable_axes=("x",))
+    train = TrainConfig(unlabelled_weight=0.25, permutable_axes=())
     maker = ExampleMaker({"v": volume}, MODEL, train)
     turned = set()
     for seed in range(8):
@@ -137,8 +139,10 @@ def test_ignored_voxels_have_no_weight_whatever_that_of_unlabelled_ones(volume, 
         return labels
 
     for weight in (1, 0.25):
-        train = TrainConfig(unlabelled_weight=weight, permutable_axes=(), reflectable_axes=())
-        example = ExampleMaker({"v": volume}, MODEL, train).make(Record((8, 10, 14), "v"), np.random.default_rng(0))
+        train = TrainConfig(unlabelled_weight=weight, permutable_axes=())
+        example = ExampleMaker({"v": volume}, MODEL, train, reflects=False).make(
+            Record((8, 10, 14), "v"), np.random.default_rng(0)
+        )
         expected = np.ones((5, 9, 13), np.float32)
         expected[:, :, :2] = weight
         expected[0, :, 1] = expected[1, :, 4] = 0
@@ -155,16 +159,16 @@ def test_examples_share_an_array_of_equal_weights(volume):
 def test_image_and_labels_are_misaligned_together(volume, tmp_path):
     """An image that equals its labels still does, voxel by voxel, and the central slice does not move."""
     model = MODEL.model_copy(update={"image_mean": 0.0, "image_stddev": 1.0})
-    shifted = PLAIN.model_copy(update={"misaligned_slice_rate": 0.5, "max_misalignment": 3})
+    shifted = PLAIN.model_copy(update={"misaligned_slice_rate": 0.5})
     record, changed = Record((8, 10, 21), "v"), 0
     ids, placement = volume.read_labels(volume.box), Placement(volume.box, (30.0, 8.0, 8.0))
     with create_volume(f"{tmp_path}/small.h5:ids", np.uint8, placement) as writer:  # a type that both may have
         writer.write(volume.box, ids.astype(np.uint8))
     with open_volume(f"{tmp_path}/small.h5:ids") as truth:
         same = {"v": TrainingVolume("v", truth, truth)}
-        still = ExampleMaker(same, model, PLAIN).make(record, np.random.default_rng(0))
+        still = ExampleMaker(same, model, PLAIN, reflects=False).make(record, np.random.default_rng(0))
         for seed in range(10):
-            example = ExampleMaker(same, model, shifted).make(record, np.random.default_rng(seed))
+            example = ExampleMaker(same, model, shifted, reflects=False).make(record, np.random.default_rng(seed))
             np.testing.assert_array_equal(example.labels > 0.5, example.image == 2)
             np.testing.assert_array_equal(example.labels[2], still.labels[2])
             changed += not np.array_equal(example.labels, still.labels)
@@ -180,7 +184,7 @@ def test_no_example_may_overlap_the_validation_box(volume):
         else:
             with pytest.raises(RecordError, match="whose patch .* overlaps the validation box 10:14,14:20,24:34"):
                 check(maker, record)
-    shifted = PLAIN.model_copy(update={"misaligned_slice_rate": 0.5, "max_misalignment": 1})
+    shifted = PLAIN.model_copy(update={"misaligned_slice_rate": 0.5})
     adjacent = ExampleMaker({"v": volume}, MODEL, shifted, {"v": [Box((4, 1, 25), (14, 20, 34))]})
     with pytest.raises(RecordError, match="overlaps the validation box"):
         check(adjacent, record)

@@ -46,7 +46,6 @@ def test_ranks_above_0_report_nothing(tmp_path):
     with open_report(1, tmp_path, PLAN, 0, same_examples=True) as report:
         report.training(row(COLUMNS, 10))
         report.validation(row(VALIDATION_COLUMNS, 10), weights)
-        report.picture("train", 10, lambda: pytest.fail("nobody will see the picture"))
         report.progress(10)
         assert not report.has_validated(10)
     assert not list(tmp_path.iterdir())

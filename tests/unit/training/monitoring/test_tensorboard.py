@@ -1,8 +1,7 @@
-"""TensorBoard logs: scalars, their smoothed curves, pictures."""
+"""TensorBoard logs: scalars and their smoothed curves."""
 
 import contextlib
 
-import numpy as np
 import pytest
 
 from ffn.training.monitoring.metrics import SCORES
@@ -27,7 +26,7 @@ def read_events(folder):
 
 
 def test_scalars_of_training_have_a_smoothed_curve(tmp_path):
-    with contextlib.closing(Events(tmp_path, resumed=False)) as events:
+    with contextlib.closing(Events(tmp_path)) as events:
         events.training([row(10, 2.0), row(20, 4.0)])
         events.validation([row(10, 3.0)])
     train, validation = read_events(tmp_path / "train"), read_events(tmp_path / "validation")
@@ -37,17 +36,14 @@ def test_scalars_of_training_have_a_smoothed_curve(tmp_path):
     assert set(validation) == {"loss", *SCORES}
 
 
-@pytest.mark.parametrize("resumed", [True, False])
-def test_a_resumed_training_keeps_pictures_but_no_scalars(tmp_path, resumed):
-    for step, is_resumed in ((10, False), (20, resumed)):
-        with contextlib.closing(Events(tmp_path, is_resumed)) as events:
+def test_scalars_that_are_written_again_replace_the_old_ones(tmp_path):
+    for step in (10, 20):
+        with contextlib.closing(Events(tmp_path)) as events:
             events.training([row(step, 1.0)])
-            events.picture("train", step, np.zeros((4, 5, 3), np.uint8))
     assert set(read_events(tmp_path / "train")["loss"]) == {20}
-    assert set(read_events(tmp_path / "pictures")["train"]) == ({10, 20} if resumed else {20})
 
 
 def test_a_run_without_rows_has_no_file(tmp_path):
-    with contextlib.closing(Events(tmp_path / "tensorboard", resumed=False)) as events:
+    with contextlib.closing(Events(tmp_path / "tensorboard")) as events:
         events.training([])
     assert not (tmp_path / "tensorboard").exists()

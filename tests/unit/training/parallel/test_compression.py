@@ -1,11 +1,10 @@
-"""Gradient codecs: the decoded values, their bias and variance."""
+"""Gradient codecs: the decoded values, their bias and variance; packed numbers."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from ffn.training.parallel.compression import BUCKET, OneBit, Qsgd
-from ffn.training.parallel.packing import packed_size
+from ffn.training.parallel.compression import BUCKET, WIDTHS, OneBit, Qsgd, pack, packed_size, unpack
 
 SIZES = (27 * 2 * 5, 5, 333, 1)  # of weight tensors; they fill neither whole bytes nor whole buckets
 NUM_VALUES = sum(SIZES)
@@ -58,3 +57,12 @@ def test_qsgd_keeps_zeros_and_single_entries():
     lone[17] = -3e-10
     codec = Qsgd(NUM_VALUES, 7, 1)
     np.testing.assert_allclose(codec.decode(codec.encode(tf.constant(lone), step(0))), lone, rtol=1e-6)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("size", [1, 7, 8, 9, 1001])
+def test_packed_numbers_come_back(width, size):
+    values = np.random.default_rng(size).integers(0, 2**width, size).astype(np.uint8)
+    packed = pack(tf.constant(values), width)
+    assert packed.shape == (packed_size(size, width),) and packed.dtype == tf.uint8
+    np.testing.assert_array_equal(unpack(packed, width, size), values)

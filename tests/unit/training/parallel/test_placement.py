@@ -59,7 +59,7 @@ def test_cores_are_sorted_by_their_location_in_the_machine():
 
 def test_a_single_process_on_a_machine_keeps_its_cores():
     before = os.sched_getaffinity(0)
-    assert assign_cores(ProcessGroup(), pin_threads=True) == before == os.sched_getaffinity(0)
+    assert assign_cores(ProcessGroup()) == before == os.sched_getaffinity(0)
 
 
 PROCESS = textwrap.dedent(
@@ -73,7 +73,7 @@ PROCESS = textwrap.dedent(
     threading.Thread(target=threading.Event().wait, daemon=True).start()  # like Horovod's, it keeps all cores
     print(flush=True)
     sys.stdin.readline()
-    mine = assign_cores(group, pin_threads=sys.argv[1] == "pin")
+    mine = assign_cores(group)
     print(sorted(mine), sorted(os.sched_getaffinity(0)), flush=True)
     sys.stdin.readline()
     """
@@ -81,9 +81,8 @@ PROCESS = textwrap.dedent(
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core cannot be divided")
-@pytest.mark.parametrize("pin", ["pin", "leave"])
-def test_two_processes_of_a_job_find_each_other(pin, tmp_path):
-    command = [sys.executable, "-c", PROCESS, pin, str(tmp_path)]  # no other job on this machine has this line
+def test_two_processes_of_a_job_find_each_other(tmp_path):
+    command = [sys.executable, "-c", PROCESS, str(tmp_path)]  # no other job on this machine has this line
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     everything = sorted(os.sched_getaffinity(0))
     with subprocess.Popen(command, **pipes) as one, subprocess.Popen(command, **pipes) as other:
@@ -96,9 +95,8 @@ def test_two_processes_of_a_job_find_each_other(pin, tmp_path):
             lines.append(process.stdout.readline().strip())
     half = len(everything) // 2
     share = [everything[:half], everything[half:]]
-    kept = share if pin == "pin" else [everything] * 2
     if len(everything) == 2:  # with more cores, hyperthreads decide what a half is
-        assert sorted(lines) == [f"{share[i]} {kept[i]}" for i in range(2)]
+        assert sorted(lines) == [f"{share[i]} {share[i]}" for i in range(2)]
     assert len(set(lines)) == 2
 
 

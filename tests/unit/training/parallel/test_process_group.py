@@ -1,8 +1,6 @@
 """Process groups: ranks from launchers, refused separate jobs, settings, sums, errors of other processes."""
 
-import importlib.metadata
 import os
-import pathlib
 import pickle
 import sys
 import threading
@@ -12,14 +10,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ffn.errors import DivergenceError, FfnError, TrainError, VolumeError
+from ffn.errors import DivergenceError, TrainError, VolumeError
 from ffn.machine.launchers import RANK_VARIABLES
 from ffn.training.parallel.horovod_group import HorovodGroup, peer_failures_explained
 from ffn.training.parallel.joining import process_group
-from ffn.training.parallel.messages import encode, join
 from ffn.training.parallel.mpi_group import MpiGroup
-from ffn.training.parallel.process_group import ProcessGroup
-from ffn.training.parallel.sums import whole_branches
+from ffn.training.parallel.process_group import ProcessGroup, whole_branches
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +59,7 @@ def test_separate_jobs_of_one_launcher_are_refused(monkeypatch, variables, start
         pass
 
 
-def horovod_settings(monkeypatch, *, with_timeline, init=lambda: None, nccl=False, **given):
+def horovod_settings(monkeypatch, *, init=lambda: None, nccl=False, **given):
     """Return Horovod's variables in a job of two processes whose environment is `given`."""
     monkeypatch.setattr(os, "environ", dict(given))
     module = ModuleType("horovod.tensorflow")
@@ -72,18 +68,13 @@ def horovod_settings(monkeypatch, *, with_timeline, init=lambda: None, nccl=Fals
     monkeypatch.setitem(sys.modules, "horovod", ModuleType("horovod"))
     monkeypatch.setitem(sys.modules, "horovod.tensorflow", module)
     sys.modules["horovod"].tensorflow = module
-    with pytest.raises(TrainError, match="found a job of size 3"), process_group(2, 4000, with_timeline):
+    with pytest.raises(TrainError, match="found a job of size 3"), process_group(2, 4000):
         pass
     return {name.removeprefix("HOROVOD_"): value for name, value in os.environ.items()}
 
 
-def test_horovod_prepares_a_timeline_only_to_record_one(monkeypatch):
-    assert "TIMELINE" not in horovod_settings(monkeypatch, with_timeline=False)
-    assert horovod_settings(monkeypatch, with_timeline=True)["TIMELINE"] == "DYNAMIC"
-
-
 def test_horovod_gives_up_after_the_watchdog_and_the_environment_takes_precedence(monkeypatch):
-    found = horovod_settings(monkeypatch, with_timeline=False, HOROVOD_CYCLE_TIME="2")
+    found = horovod_settings(monkeypatch, HOROVOD_CYCLE_TIME="2")
     assert found["CYCLE_TIME"] == "2"
     assert int(found["STALL_CHECK_TIME_SECONDS"]) < 4000 < int(found["STALL_SHUTDOWN_TIME_SECONDS"])
     assert int(found["GLOO_TIMEOUT_SECONDS"]) > 4000
@@ -109,17 +100,9 @@ def test_only_threads_of_horovod_with_gloo_become_batch_threads(monkeypatch, wai
     monkeypatch.setattr(os, "sched_setscheduler", lambda thread, policy, _: found.update({thread: policy}))
     own, other = waiting
     other.start()
-    given = {"with_timeline": False, "init": own.start, "nccl": nccl, "HOROVOD_CONTROLLER": controller}
+    given = {"init": own.start, "nccl": nccl, "HOROVOD_CONTROLLER": controller}
     horovod_settings(monkeypatch, **given)
     assert found == ({own.native_id: os.SCHED_BATCH} if in_batch else {})
-
-
-@pytest.mark.parametrize(("controller", "own_build", "of_a_site"), [("gloo", "100", "1"), ("mpi", "100", "5")])
-def test_only_a_horovod_that_wakes_up_for_a_tensor_has_a_long_cycle(monkeypatch, controller, own_build, of_a_site):
-    given = {"with_timeline": False, "HOROVOD_CONTROLLER": controller}
-    for version, cycle in (("0.28.1+ffn", own_build), ("0.28.1+ffn.build", of_a_site), ("0.28.1", of_a_site)):
-        monkeypatch.setattr(importlib.metadata, "version", {"horovod": version}.get)
-        assert horovod_settings(monkeypatch, **given)["CYCLE_TIME"] == cycle
 
 
 def test_a_system_may_refuse_batch_threads(monkeypatch, waiting):
@@ -127,7 +110,7 @@ def test_a_system_may_refuse_batch_threads(monkeypatch, waiting):
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(os, "sched_setscheduler", refuse)
-    horovod_settings(monkeypatch, with_timeline=False, init=waiting[0].start, HOROVOD_CONTROLLER="gloo")
+    horovod_settings(monkeypatch, init=waiting[0].start, HOROVOD_CONTROLLER="gloo")
 
 
 @pytest.mark.parametrize("size", [1, 3])
@@ -171,52 +154,25 @@ def test_an_error_of_any_process_ends_all_with_its_message(run_processes):
 
 
 class Exchange(Alone):
-    """Horovod in which a stranger speaks for process 1; it unpickles objects as the real one does."""
+    """Horovod in which process 1 has sent an item."""
 
     rank, size = staticmethod(lambda: 0), staticmethod(lambda: 2)
 
-    def __init__(self, message):
-        self.message = message
+    def __init__(self, item):
+        self.message = pickle.dumps(item)
 
     def allgather(self, tensor, name):
-        import tensorflow as tf
-
-        return tf.concat([tensor, np.frombuffer(join([self.message]), np.uint8)], 0)
-
-    def allgather_object(self, item):
-        return [item, pickle.loads(self.message)]
+        return tf.concat([tensor, np.frombuffer(self.message, np.uint8)], 0)
 
     def broadcast(self, tensor, root_rank, name):
         return tensor
 
-    def broadcast_object(self, item, root_rank):
-        return pickle.loads(self.message)
 
-
-class Bomb:
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return pathlib.Path.touch, (self.path,)
-
-
-def test_what_a_stranger_sends_is_not_unpickled(tmp_path):
-    group = HorovodGroup(Exchange(pickle.dumps(Bomb(tmp_path / "exploded"))), 120)
-    with pytest.raises(ValueError, match="."):
-        group.gather("a")
-    assert not (tmp_path / "exploded").exists()
-    assert group.broadcast({"b": (1, 2)}) == {"b": (1, 2)}
-    assert not (tmp_path / "exploded").exists()
-    assert HorovodGroup(Exchange(encode("b")), 120).gather("a") == ["a", "b"]
-
-
-def test_errors_of_other_processes_keep_their_class():
-    failure = encode(("DivergenceError", "train: the gradient was not finite"))
-    with pytest.raises(DivergenceError, match="not finite"):
-        HorovodGroup(Exchange(failure), 120).together(lambda: None)
-    with pytest.raises(FfnError, match="^x$"):
-        HorovodGroup(Exchange(encode(("annotations", "x"))), 120).together(lambda: None)
+def test_items_pass_over_horovod_and_errors_keep_their_class():
+    group = HorovodGroup(Exchange("b"), 120)
+    assert group.gather("a") == ["a", "b"] and group.broadcast({"b": (1, 2)}) == {"b": (1, 2)}
+    with pytest.raises(DivergenceError, match="^x$"):
+        HorovodGroup(Exchange(DivergenceError("x")), 120).together(lambda: None)
 
 
 def test_arrays_are_summed_over_all_processes(run_processes):
