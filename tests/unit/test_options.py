@@ -134,7 +134,7 @@ def test_a_null_of_the_configuration_is_called_none_on_the_command_line():
     parser = argparse.ArgumentParser()
     add_options(parser, TrainConfig)
     text = " ".join(parser.format_help().split())
-    assert "clipped; none: no clipping (default: none)" in text and "null" not in text
+    assert "clipping (default: none)" in text and "null" not in text
 
 
 @pytest.mark.parametrize(
