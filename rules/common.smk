@@ -135,10 +135,6 @@ if dying_with_parent() and not snakemake_patches.is_module(workflow):
     shell.prefix(f"exec {shlex.join(dying_with_parent())} ")
 
 
-if not snakemake_patches.is_module(workflow):
-    snakemake_patches.add_to_nothing_to_do(f"Scores and what was made: ffn info {shlex.quote(str(PATHS.root))}")
-
-
 onstart:
     submit = snakemake_patches.submit_command(workflow)
     jobs_of = functools.partial(snakemake_patches.jobs_to_run, workflow)

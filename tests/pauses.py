@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -75,7 +77,23 @@ class Pause:
             time.sleep(0.05)
         return found
 
+    def resume_with(self, number: signal.Signals) -> None:
+        """Let all go on once this signal is before them, or they have gone on to meet it, as Slurm lets them."""
+        while any(not _is_pending(process.pid, number) for process in self.stopped()):
+            time.sleep(0.05)
+        self.resume()
+
     def resume(self) -> None:
         """Let all go on that are stopped now."""
         for process in self.stopped():
             process.resume()
+
+
+def _is_pending(pid: int, number: signal.Signals) -> bool:
+    """Whether a signal waits for a stopped process to go on."""
+    try:
+        text = Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return True
+    masks = re.findall(r"^(?:SigPnd|ShdPnd):\s*(\w+)$", text, re.MULTILINE)
+    return any(int(mask, 16) >> (number - 1) & 1 for mask in masks)

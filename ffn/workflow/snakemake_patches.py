@@ -1,7 +1,8 @@
-"""Everything that touches Snakemake's internals, for the one version that it was tested with.
+"""Everything that touches Snakemake's internals: questions that the rules ask, and a few patches.
 
-Each patch says what Snakemake does without it, and where that was reported. When another workflow uses this one as a
-`module`, nothing is patched, because the jobs of that workflow are not ours.
+Each patch says what Snakemake does without it, and where that was reported. What a version of Snakemake lacks is not
+patched, and nothing is when another workflow uses this one as a `module`, because the jobs of that workflow are not
+ours.
 """
 
 from __future__ import annotations
@@ -11,61 +12,36 @@ import atexit
 import contextlib
 import functools
 import itertools
-import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable
 from typing import Any
 
-import snakemake
+import psutil
 import snakemake_executor_plugin_slurm
-from snakemake.exceptions import WorkflowError
+from snakemake.api import Workflow  # of snakemake.workflow, which only imports after this module
+from snakemake.deployment.env_modules import EnvModules
+from snakemake.jobs import GroupJob, Job
+from snakemake.resources import Resource
+from snakemake.scheduling.job_scheduler import JobScheduler
 
 from ffn.workflow.stages import STAGES, revisions_of
-
-SERIES = "9.27"
-
-
-def require_version() -> None:
-    """Check that this Snakemake is the one that the patches are for.
-
-    Raises
-    ------
-    WorkflowError
-        If it has another version.
-    """
-    if snakemake.__version__.split(".")[:2] != SERIES.split("."):
-        raise WorkflowError(
-            f"Snakemake {snakemake.__version__}: this workflow needs {SERIES}.x. Run 'make setup', or install "
-            f"'snakemake~={SERIES}.0'"
-        )
-
-
-require_version()  # another version may lack what follows
-
-from snakemake.api import Workflow  # noqa: E402  of snakemake.workflow, which only imports after the other
-from snakemake.common import NOTHING_TO_BE_DONE_MSG  # noqa: E402
-from snakemake.deployment.env_modules import EnvModules  # noqa: E402
-from snakemake.jobs import GroupJob, Job  # noqa: E402
-from snakemake.logging import logger  # noqa: E402
-from snakemake.resources import Resource  # noqa: E402
-from snakemake.rules import Rule  # noqa: E402
-from snakemake.scheduling.job_scheduler import JobScheduler  # noqa: E402
-from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor  # noqa: E402
-
-_report_job_submission = RemoteExecutor.report_job_submission
-_exit_gracefully = JobScheduler.exit_gracefully
-_group = Rule.group
 
 
 def apply(workflow: Workflow) -> None:
     """Patch Snakemake, unless another workflow uses this one as a module; a second call changes nothing."""
     if is_module(workflow):
         return
-    GroupJob.get_target_spec = _unfinished
-    RemoteExecutor.report_job_submission = _registered
-    JobScheduler.exit_gracefully = _told_to_end
-    Job.is_pipe_or_service_input = _is_pipe_or_service
-    snakemake_executor_plugin_slurm.pending_jobs_for_rule = _none_to_come
+    _replace(GroupJob, "get_target_spec", _unfinished)
+    _replace(JobScheduler, "exit_gracefully", _told_to_end)
+    # The plugin of Slurm drops jobs of an array while others of their rule are ready, and never submits them
+    # (https://github.com/snakemake/snakemake-executor-plugin-slurm/issues/473).
+    _replace(snakemake_executor_plugin_slurm, "pending_jobs_for_rule", lambda dag, rule: 0)
+
+
+def _replace(owner: Any, name: str, function: Callable[..., Any]) -> None:
+    if hasattr(owner, name):
+        setattr(owner, name, function)
 
 
 # --- What Snakemake does not tell the rules -------------------------------------------------------
@@ -101,7 +77,7 @@ def nodes(workflow: Workflow) -> int:
 
 def site(workflow: Workflow, rule: str) -> dict[str, Any]:
     """Return a rule's ``set-resources`` of the profile, as written there."""
-    resources = workflow.resource_settings._parsed_overwrite_resources.get(rule, {})
+    resources = workflow.resource_settings.overwrite_resources.get(rule, {})
     return {name: resources[name].raw for name in resources}
 
 
@@ -130,6 +106,7 @@ def jobs_to_run(workflow: Workflow, rule: str) -> list[Job]:
     return [job for job in workflow.dag.needrun_jobs() if job.rule.name == rule]
 
 
+# --- What the rules have no directive for -------------------------------------------------------------------------
 def lock(workflow: Workflow) -> None:
     """Take Snakemake's own lock until this process ends, although the profile says `nolock`.
 
@@ -142,19 +119,6 @@ def lock(workflow: Workflow) -> None:
     atexit.register(held.close)
 
 
-# --- What the rules have no hook for ----------------------------------------------------------------------------
-def add_to_nothing_to_do(text: str) -> None:
-    """Add a line to what Snakemake says where there is nothing to do; it calls neither `onstart` nor `onsuccess`."""
-
-    def with_text(record: logging.LogRecord) -> bool:
-        if record.msg == NOTHING_TO_BE_DONE_MSG:
-            record.msg = f"{record.msg}\n{text}"
-        return True
-
-    logger.addFilter(with_text)
-
-
-# --- Software of all rules -----------------------------------------------------------------------------------
 def give_software(workflow: Workflow, conda: str, modules: list[str]) -> None:
     """Give all rules of this workflow the same environment, and a parameter that reruns them with another revision.
 
@@ -186,13 +150,14 @@ def keep_slurm_extra(workflow: Workflow) -> None:
     settings = workflow.resource_settings
     for rule in workflow.modifier.rules:
         own = rule.ruleinfo.resources and rule.ruleinfo.resources[1].get("slurm_extra")
-        of_rule: Mapping[str, Any] = settings._parsed_overwrite_resources.get(rule.name, {})
-        given = [
-            known["slurm_extra"] for known in (of_rule, settings._parsed_default_resources) if "slurm_extra" in known
-        ]
-        if own and given:
-            both = functools.partial(_joined, Resource("slurm_extra", own), given[0])
+        profile = {**(settings.default_resources or {}), **settings.overwrite_resources.get(rule.name, {})}
+        if own and "slurm_extra" in profile:
+            both = functools.partial(_joined, Resource("slurm_extra", own), profile["slurm_extra"])
             rule.resources.update({"slurm_extra": both})
+
+
+def _joined(first: Resource, second: Resource, wildcards: Any, **known: Any) -> str:
+    return f"{first.evaluate(wildcards, **known).value} {second.evaluate(wildcards, **known).value}"
 
 
 def ungroup(workflow: Workflow, is_shared: Callable[[str], bool]) -> None:
@@ -204,18 +169,10 @@ def ungroup(workflow: Workflow, is_shared: Callable[[str], bool]) -> None:
     """
     if is_module(workflow):
         return
-    shared = functools.cache(lambda stage: stage in STAGES and is_shared(stage))
-
-    def group_of(rule: Rule) -> str | None:
-        name = _group.fget(rule)
-        groups = rule.workflow.group_settings.overwrite_groups
-        return None if any(group == name and shared(member) for member, group in groups.items()) else name
-
-    Rule.group = property(group_of, _group.fset)
-
-
-def _joined(first: Resource, second: Resource, wildcards: Any, **known: Any) -> str:
-    return f"{first.evaluate(wildcards, **known).value} {second.evaluate(wildcards, **known).value}"
+    groups = workflow.group_settings.overwrite_groups
+    dissolved = {group for member, group in groups.items() if member in STAGES and is_shared(member)}
+    kept = {member: group for member, group in groups.items() if group not in dissolved}
+    workflow.group_settings.overwrite_groups = kept
 
 
 # --- A failed group repeats only its unfinished jobs -------------------------------------------------------------
@@ -242,61 +199,29 @@ def _written(path: str) -> int | None:
     return os.stat(path).st_mtime_ns if os.path.exists(path) else None
 
 
-# --- Ctrl-C cancels every job --------------------------------------------------------------------------------
-class ActiveJobs(list):
-    """Submitted jobs, including those whose state is being queried.
-
-    Snakemake empties its list for the query, so a Ctrl-C in that moment cancels no job. Not reported upstream.
-    """
-
-    asked: tuple = ()
-
-    def clear(self) -> None:
-        """Empty the list, but remember the jobs until they come back."""
-        self.asked = tuple(self)
-        super().clear()
-
-    def extend(self, jobs: Any) -> None:
-        """Take back the jobs that are still active."""
-        super().extend(jobs)
-        self.asked = ()
-
-    def __iter__(self) -> Iterator[Any]:
-        """Iterate over the jobs, including those that are being queried."""
-        return itertools.chain(super().__iter__(), self.asked)
+# --- SIGTERM reaches the jobs on this machine ------------------------------------------------------------------------
+_exit_gracefully = getattr(JobScheduler, "exit_gracefully", None)
+_SIGTERMS = itertools.count()
 
 
-def _registered(executor: RemoteExecutor, *arguments: Any, **options: Any) -> None:
-    with executor.lock:
-        if not isinstance(executor.active_jobs, ActiveJobs):
-            executor.active_jobs = ActiveJobs(executor.active_jobs)
-    _report_job_submission(executor, *arguments, **options)
-
-
-# --- Any number of SIGTERMs ends Snakemake after its running jobs -----------------------------------------------------
 def _told_to_end(scheduler: JobScheduler, *signal: Any) -> None:
-    """Handle a SIGTERM in a separate thread. Not reported upstream.
+    """Handle a SIGTERM in a separate thread; all further ones change nothing.
 
-    Snakemake's handler takes a lock. If the thread that it interrupts already holds that lock, the handler waits for
-    ever. That thread may be in the handler of an earlier SIGTERM: schedulers send one to every process, and shells pass
-    theirs on. `threading` is not used because it takes locks as well.
+    Snakemake's handler takes a lock that the interrupted thread may hold, and then waits for ever. `threading` is not
+    used because it takes locks as well.
     """
-    _thread.start_new_thread(_exit_gracefully, (scheduler,))
+    if next(_SIGTERMS) == 0:
+        _thread.start_new_thread(_end, (scheduler,))
 
 
-# --- A job with many inputs starts at once ----------------------------------------------------------------------
-def _is_pipe_or_service(job: Job, path: str) -> bool:
-    """Say that no input comes from a pipe or a service: no rule of ours has one.
-
-    Snakemake looks each input up among all jobs that the job depends on. For 100,000 inputs, that takes most of an
-    hour. Not reported upstream.
-    """
-    return False
-
-
-# --- A job array is what can run now -----------------------------------------------------------------------------
-# The plugin of Slurm drops jobs of an array while others of their rule are ready, and never submits them
-# (https://github.com/snakemake/snakemake-executor-plugin-slurm/issues/473).
-def _none_to_come(dag: Any, rule: str) -> int:
-    """Return how many jobs of a rule to wait for before those that Snakemake gave are submitted."""
-    return 0
+def _end(scheduler: JobScheduler) -> None:
+    """Start no more jobs, and tell those of this machine to end, for which Snakemake would wait: training for hours."""
+    _exit_gracefully(scheduler)
+    told: set[int] = set()
+    while not submits(scheduler.workflow):
+        for child in psutil.Process().children():
+            if child.pid not in told:
+                told.add(child.pid)
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    child.terminate()
+        time.sleep(1)  # a job may have been about to start

@@ -45,22 +45,6 @@ class Training:
         for number, _, _ in self.cluster.jobs():
             self.cluster.run(*(word.format(number) for word in command))
 
-    def wait_until_told_to_end(self):
-        """Wait until the processes have a SIGTERM before them, or have gone on to meet it, as Slurm lets them."""
-        while any(not is_pending(process, signal.SIGTERM) for process in self.pause.stopped()):
-            time.sleep(0.1)
-        self.pause.resume()
-
-
-def is_pending(process, number):
-    """Whether a signal waits for a stopped process to go on."""
-    try:
-        with open(f"/proc/{process.pid}/status") as file:
-            masks = re.findall(r"^(?:SigPnd|ShdPnd):\s*(\w+)$", file.read(), re.MULTILINE)
-    except FileNotFoundError:
-        return True
-    return any(int(mask, 16) >> (number - 1) & 1 for mask in masks)
-
 
 def kill_rank(training):
     _, second = training.ranks().values()
@@ -84,13 +68,13 @@ def kill_node(training):
 
 def cancel(training):
     training.control_jobs("scancel", "{}")
-    training.wait_until_told_to_end()
+    training.pause.resume_with(signal.SIGTERM)
 
 
 def reach_walltime(training):
     """Slurm, which looks every half minute, sends SIGTERM and after its KillWait SIGKILL."""
     training.control_jobs("scontrol", "update", "JobId={}", "EndTime=now+1")
-    training.wait_until_told_to_end()
+    training.pause.resume_with(signal.SIGTERM)
 
 
 # By what happens: whether training is asked to end, and then writes a checkpoint.

@@ -1,6 +1,7 @@
-"""kill -9 of Snakemake in the middle of a stage: the same command resumes and ends with the same bytes."""
+"""SIGTERM and kill -9 of Snakemake in the middle of a stage: the same command resumes and ends with the same bytes."""
 
 import shutil
+import signal
 import time
 from pathlib import Path
 
@@ -48,6 +49,13 @@ def test_killed_in_train_and_in_segment_ends_with_the_same_bytes(finished, tmp_p
     (results / "report.html").unlink()  # what is missing is made where what is made of it is missing
 
     training = Pause("train", "ffn.training.checkpoint:CheckpointFolder.save")
+    with workflow.started(pause=training) as process:
+        training.wait(process, number=2)
+        process.send_signal(signal.SIGTERM)
+        training.resume_with(signal.SIGTERM)
+        assert process.wait() == 1
+    assert "by SIGTERM. A checkpoint is written" in (results / "logs/train.log").read_text()
+
     with workflow.started(pause=training) as process:
         training.wait(process, number=2)
     wait_for_orphans(workflow.folder, training)

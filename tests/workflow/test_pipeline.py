@@ -130,7 +130,7 @@ def test_no_shell_line_grows_with_the_volume(tmp_path):
 
 def test_second_run_does_nothing(finished):
     plan = finished.plan()
-    assert "Nothing to be done" in plan and "ffn info results/small" in plan
+    assert "Nothing to be done" in plan
 
 
 @pytest.mark.parametrize("stage", STAGES)
