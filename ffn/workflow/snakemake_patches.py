@@ -23,9 +23,13 @@ from snakemake.api import Workflow  # of snakemake.workflow, which only imports 
 from snakemake.deployment.env_modules import EnvModules
 from snakemake.jobs import GroupJob, Job
 from snakemake.resources import Resource
+from snakemake.rules import Rule
 from snakemake.scheduling.job_scheduler import JobScheduler
 
 from ffn.workflow.stages import STAGES, revisions_of
+
+_exit_gracefully = JobScheduler.exit_gracefully
+_group = Rule.group
 
 
 def apply(workflow: Workflow) -> None:
@@ -169,10 +173,14 @@ def ungroup(workflow: Workflow, is_shared: Callable[[str], bool]) -> None:
     """
     if is_module(workflow):
         return
-    groups = workflow.group_settings.overwrite_groups
-    dissolved = {group for member, group in groups.items() if member in STAGES and is_shared(member)}
-    kept = {member: group for member, group in groups.items() if group not in dissolved}
-    workflow.group_settings.overwrite_groups = kept
+    shared = functools.cache(lambda stage: stage in STAGES and is_shared(stage))
+
+    def group_of(rule: Rule) -> str | None:
+        name = _group.fget(rule)
+        groups = rule.workflow.group_settings.overwrite_groups
+        return None if any(group == name and shared(member) for member, group in groups.items()) else name
+
+    Rule.group = property(group_of, _group.fset)
 
 
 # --- A failed group repeats only its unfinished jobs -------------------------------------------------------------
@@ -200,7 +208,6 @@ def _written(path: str) -> int | None:
 
 
 # --- SIGTERM reaches the jobs on this machine ------------------------------------------------------------------------
-_exit_gracefully = getattr(JobScheduler, "exit_gracefully", None)
 _SIGTERMS = itertools.count()
 
 
