@@ -22,7 +22,8 @@ from ffn.config import ImageConfig, Normalize, NormalizeConfig, SegmentConfig
 from ffn.contingency import count_pairs
 from ffn.evaluation.scores import score
 from ffn.geometry import scale
-from ffn.inference.segment import Known, segment
+from ffn.inference.inputs import SegmentInputs
+from ffn.inference.segment import segment
 from ffn.io.create import create_volume
 from ffn.io.open import open_truth, open_volume
 from ffn.io.volume import Placement, voxel_size_of
@@ -82,7 +83,7 @@ def line(arguments: argparse.Namespace, image_spec: str, method: Normalize, conf
     chosen, out = f"{folder}/normalization.json", f"{folder}/out.h5:segmentation"
     reference = NormalizeConfig(reference_image=arguments.image)
     normalize(image_spec, arguments.model, chosen, ImageConfig(normalize=method), reference)
-    segment(image_spec, arguments.model, [out], config, arguments.box and [arguments.box], known=Known(chosen))
+    segment(SegmentInputs(image_spec, arguments.model, chosen), [out], config, arguments.box and [arguments.box])
     with open(chosen) as file:
         found = json.load(file)
     with open_volume(out) as segmentation, open_truth(arguments.truth) as truth:

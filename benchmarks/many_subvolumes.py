@@ -33,12 +33,13 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from ffn.assembly.agglomerate import _searched, read_claims
 from ffn.assembly.components import _joined, component_blocks, with_seeds
-from ffn.assembly.places import Places
-from ffn.assembly.reconcile import MATCH, _global_ids
+from ffn.assembly.contacts import searched
+from ffn.assembly.local_ids import SubvolumeTables
+from ffn.assembly.reconcile import MATCH, global_ids
+from ffn.assembly.tables import OverlapIndex, read_overlaps
 from ffn.assembly.tiling import Tiling
-from ffn.config import AgglomerateConfig, ReconcileConfig
+from ffn.config import ReconcileConfig
 from ffn.geometry import CELL, Box, tile
 from ffn.io.blocks import Learnt
 from ffn.io.open import open_volume
@@ -90,7 +91,7 @@ def main() -> None:
         end_labelling(given.per_axis**3, given.pieces)
         return
     if given.overlaps:
-        read_overlaps(given.per_axis, given.overlaps, str(given.folder / "base.zarr"))
+        time_overlaps(given.per_axis, given.overlaps, str(given.folder / "base.zarr"))
         return
     given.folder.mkdir(parents=True)
     (given.folder / "run.yaml").write_text(yaml.safe_dump(configuration(given.per_axis)))
@@ -180,8 +181,9 @@ def reconcile_tables(per_axis: int, num_ids: int, folder: Path, with_records: bo
     def combine(learnt: Iterable[Learnt]) -> dict[str, Table]:
         print(f"before the end of the step: {memory_gib():.2f} GiB at most", flush=True)
         begin["end of the step"], begin["wall"] = time.process_time(), time.monotonic()
-        places = Places(tiling.hull, (8.0, 8.0, 8.0))
-        found = _global_ids(tiling, learnt if with_records else make(), ReconcileConfig(), places, store)
+        index = OverlapIndex(tiling.hull, (8.0, 8.0, 8.0))
+        tables = SubvolumeTables(learnt if with_records else make(), store)
+        found = global_ids(tables, tiling, ReconcileConfig(), index, store)
         return with_seeds(found, blocks, store)
 
     found = learn_tables(str(store), MATCH, boxes if with_records else [], look, combine, {})
@@ -195,7 +197,7 @@ def reconcile_tables(per_axis: int, num_ids: int, folder: Path, with_records: bo
 def end_labelling(num_blocks: int, num_pieces: int) -> None:
     """Join made-up pieces, and print what that costs; making them counts in the time."""
     empty = np.empty((0, 6), np.int64)
-    nothing = {"origins": empty, **Places(Box.from_shape((1, 1, 1)), (8.0, 8.0, 8.0)).tables(empty)}
+    nothing = {"origins": empty, **OverlapIndex(Box.from_shape((1, 1, 1)), (8.0, 8.0, 8.0)).tables(empty)}
     rng = np.random.default_rng(0)
 
     def learnt() -> Iterator[Learnt]:
@@ -215,7 +217,7 @@ def end_labelling(num_blocks: int, num_pieces: int) -> None:
     print(f"{len(ids)} pieces: {time.process_time() - begin:.1f} s of one core, {each:.0f} bytes each")
 
 
-def read_overlaps(per_axis: int, num_rows: int, path: str) -> None:
+def time_overlaps(per_axis: int, num_rows: int, path: str) -> None:
     """Write a table of overlaps, read what a job in the middle of the volume needs of it, and print what that costs."""
     rng, side, size = np.random.default_rng(0), 224 * per_axis + 32, (8.0, 8.0, 8.0)
     box, job = Box.from_shape((side,) * 3), Box((side // 2,) * 3, (side // 2 + 512,) * 3)
@@ -224,12 +226,12 @@ def read_overlaps(per_axis: int, num_rows: int, path: str) -> None:
         rows = np.column_stack([rng.integers(1, 9, (len(cells), 2)) + (0, 9), cells, rng.integers(1, 500, len(cells))])
         store = Store(StoreFolder(path), path, {MAIN: np.uint64}, Placement(box, size))
         store.make_arrays()
-        store.finish(Places(box, size).tables(rows), {})
+        store.finish(OverlapIndex(box, size).tables(rows), {})
         os._exit(0)
     os.wait()
     with open_volume(path) as base:
         before, begin, used = memory_gib(), time.monotonic(), time.process_time()
-        claims = read_claims(path, base, _searched(base, job, AgglomerateConfig()))
+        claims = read_overlaps(path, base, searched(base, job))
     used, lasted = time.process_time() - used, time.monotonic() - begin
     print(f"{len(claims)} of {per_axis**3 * num_rows} overlaps in {used:.2f} s of one core, {lasted:.2f} s in all")
     print(f"{1024 * (memory_gib() - before):.0f} MiB")

@@ -31,7 +31,7 @@ import numpy as np
 
 from ffn.config import ENGINES, FloodConfig, ModelConfig
 from ffn.errors import ConfigError
-from ffn.inference.choice import chosen, prediction_of_noise
+from ffn.inference.fastest import chosen, prediction_of_noise
 from ffn.machine.cpu import ISA_LIMIT, cpu_flags, cpu_name
 from ffn.model.choice import PRECISIONS
 from ffn.model.store import Model
@@ -209,7 +209,8 @@ def runs(call: Callable[[], object]) -> bool:
 
 def inference(arguments: argparse.Namespace) -> tuple[dict[str, Callable[[], object]], str]:
     """Return functions that run the network once, by engine and precision, and which one `auto` takes."""
-    config = FloodConfig(threads=arguments.threads)
+    os.environ["OMP_NUM_THREADS"] = str(arguments.threads)
+    config = FloodConfig()
     network = architecture(arguments)
     model, calls = Model(network, initial_weights(network, rng_seed=0), {}), {}
     for engine in ENGINES:

@@ -20,11 +20,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ffn.assembly.nodes import Nodes
-from ffn.assembly.pool import VolumePool
-from ffn.assembly.reconcile import find_joins, reconcile
-from ffn.assembly.stacked import Stacked
-from ffn.assembly.subvolumes import open_subvolumes
+from ffn.assembly.local_ids import LocalIds, SubvolumeTables
+from ffn.assembly.reconcile import matches, reconcile
+from ffn.assembly.subvolumes import VolumePool, open_subvolumes
 from ffn.config import ReconcileConfig
 from ffn.evaluation.scores import score
 from ffn.evaluation.scoring import tabulate
@@ -80,18 +78,18 @@ def count_unions(specs: Sequence[str], truth: Volume, config: ReconcileConfig) -
     """Count the matches of reconciliation, those that the ground truth can judge, and those that it calls wrong."""
     subvolumes = open_subvolumes(specs)
     with VolumePool() as pool:
-        learnt = (subvolumes.look_at(index, pool, config.block_size_zyx) for index in range(len(specs)))
-        stacked = Stacked(learnt)
-        nodes = Nodes.of(stacked)
-        batches = stacked.batches("claims")
-        joins = np.concatenate([find_joins(subvolumes.tiling, nodes, *batch, config).pairs for batch in batches])
+        learnt = (subvolumes.look_at(index, pool) for index in range(len(specs)))
+        tables = SubvolumeTables(learnt)
+        nodes = LocalIds.of(tables)
+        batches = tables.batches("claims")
+        joins = np.concatenate([matches(subvolumes.tiling, nodes, *batch, config) for batch in batches])
         bodies = majority_bodies(subvolumes.tiling.hull, subvolumes.specs, nodes, pool, truth)
     of = bodies[joins]
     judged = of[(of != 0).all(axis=1)]
     return len(of), len(judged), int((judged[:, 0] != judged[:, 1]).sum())
 
 
-def majority_bodies(hull: Box, specs: Sequence[str], nodes: Nodes, pool: VolumePool, truth: Volume) -> np.ndarray:
+def majority_bodies(hull: Box, specs: Sequence[str], nodes: LocalIds, pool: VolumePool, truth: Volume) -> np.ndarray:
     """Return the body of the majority of each node's ground truth, 0 if there is little of it or no majority."""
     bodies = np.zeros(nodes.num_nodes, np.uint64)
     for index, spec in enumerate(specs):

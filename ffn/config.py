@@ -29,6 +29,9 @@ EngineName = Literal["tensorflow", "openvino", "kernels", "jax"]
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 MAX_VOXEL_SIZE_RATIO = 1.25  # our choice: beyond it, exchanging axes in training makes tissue that does not exist
 
+PART_ZYX = (128, 128, 128)  # voxels that assembly reads and compares at a time; our choice, which bounds memory
+PART_VOXELS = 128**3
+
 LOOKS_LIKE_OPTION = re.compile(r"@|-(?!\.?\d)")  # negative numbers are values
 # The type of an option that decides how a stage works, not what it makes: `threads: SameResult[int] = Field(…)`.
 T = TypeVar("T")
@@ -377,9 +380,6 @@ class FloodConfig(Section):
     precision: Literal["auto", "float32", "bfloat16"] = Field(
         "auto", description="number format of the network; auto takes the fastest where the run's first job is"
     )
-    threads: SameResult[NonNegativeInt] = Field(
-        0, description="threads of the engine; 0 takes the job's share of the cores"
-    )
     canvases: Literal["auto"] | PositiveInt = Field(
         "auto",
         description="subvolumes, or windows of agglomeration, that one process floods at once; auto: 1 on a CPU, and "
@@ -412,17 +412,10 @@ class SegmentConfig(FloodConfig):
     )
     min_segment_size: PositiveInt = Field(1000, description="smaller objects are dropped, voxels")
     second_pass: bool = Field(False, description="whether to seed again where the first pass left voxels empty")
-    second_min_segment_size: PositiveInt = Field(
-        200, description="smaller objects of the second pass are dropped, voxels"
-    )
     max_fovs: PositiveInt | None = Field(
         None, description="an object stops growing after this many FOVs; null: no limit"
     )
-    max_object_voxels: PositiveInt | None = Field(
-        None, description="an object stops growing at this many voxels; null: no limit"
-    )
     seed_min_distance: PositiveInt = Field(3, description="least distance between two peak seeds, voxels")
-    seed_grid_step_zyx: PositiveZYX = Field((16, 16, 16), description="spacing of the seed grid, voxels")
     seed_points: PathText | None = Field(
         None,
         description="CSV file with the header z,y,x and one seed per line, or one seed as z,y,x; full-volume voxels",
@@ -455,8 +448,7 @@ def flooding_model(model: ModelConfig, config: FloodConfig) -> ModelConfig:
     try:
         return ModelConfig(**{**model.model_dump(), "deltas_zyx": config.deltas_zyx or (z, y, x)})
     except ValidationError as error:
-        section = "agglomerate" if isinstance(config, AgglomerateConfig) else "segment"
-        raise ConfigError(f"{section}.{explain(error, '.'.join)}") from None
+        raise ConfigError(f"segment.{explain(error, '.'.join)}") from None
 
 
 def _delta(radius: int, delta: int, config: FloodConfig) -> int:
@@ -476,14 +468,9 @@ class ReconcileConfig(Section):
     min_overlap_voxels: PositiveInt = Field(
         1000, description="voxels in common that join two ids; for thin segments half of what they have in the overlap"
     )
-    min_inside_fraction: Fraction | None = Field(
-        None,
-        description="share of a whole segment that makes it a part of the other subvolume's segment; null: never",
-    )
     min_component_size: PositiveInt = Field(
         1000, description="an object's connected components become segments; smaller ones become background, voxels"
     )
-    block_size_zyx: SameResult[PositiveZYX] = Field((128, 128, 128), description="voxels compared at a time")
 
 
 class ConsensusConfig(Section):
@@ -495,13 +482,6 @@ class ConsensusConfig(Section):
         False, description="segment everything twice, with seeds forward and reversed, and continue with the consensus"
     )
     min_fragment_size: PositiveInt = Field(1000, description="smaller fragments become background, voxels")
-    max_gap: PositiveFloat = Field(
-        8.0,
-        description="half the gap over which fragments count as touching, in units of the smallest voxel side",
-    )
-    block_size_zyx: SameResult[PositiveZYX] = Field(
-        (128, 128, 128), description="voxels compared and written at a time"
-    )
 
 
 JOB_SIZE = Field((512, 512, 512), description="size of one job's box, voxels")
@@ -513,8 +493,8 @@ class AgglomerateJobs(Section):
     job_size_zyx: PositiveZYX = JOB_SIZE
 
 
-class AgglomerateConfig(FloodConfig):
-    """Scores of the contacts between base segments, from growing both sides again."""
+class AgglomerateConfig(Section):
+    """Scores of the contacts between supervoxels, from growing both sides again. Flood filling is as in `segment`."""
 
     for_workflow = frozenset({"enabled", "job_size_zyx"})
 
@@ -526,14 +506,6 @@ class AgglomerateConfig(FloodConfig):
     min_overlap_depth: Annotated[float, Field(ge=0)] = Field(
         1.0,
         description="least number of these per contact face there; with fewer, only the place of the border is unclear",
-    )
-    max_gap: PositiveFloat = Field(
-        8.0,
-        description="largest distance from a segment to the middle of a contact, in units of the smallest voxel side",
-    )
-    min_point_distance: PositiveFloat = Field(
-        48.0,
-        description="least distance of two decision points of a pair on some axis, in units of the smallest voxel side",
     )
     window_radius_zyx: PositiveZYX = Field(
         (40, 40, 40),
@@ -550,11 +522,16 @@ class AgglomerateConfig(FloodConfig):
     max_deleted: Fraction = Field(
         0.1, description="largest share of its object that a side may lose again while it grows, or the score is 0"
     )
-    max_tries: PositiveInt = Field(3, description="most seeds of a side until one moves and recovers its own segment")
     job_size_zyx: PositiveZYX = JOB_SIZE
-    block_size_zyx: SameResult[PositiveZYX] = Field(
-        (128, 128, 128), description="voxels searched for contacts at a time"
-    )
+
+
+class Agglomeration(FloodConfig, AgglomerateConfig):
+    """Options of one call of agglomeration: its own and those of flood filling."""
+
+    @classmethod
+    def of(cls, config: AgglomerateConfig, flood: FloodConfig) -> Agglomeration:
+        """Return the options of a run, from its sections."""
+        return cls(**{name: getattr(flood, name) for name in FloodConfig.model_fields}, **dict(config))
 
 
 def require_window(radius_zyx: ZYX, model: ModelConfig, key: str) -> None:
@@ -568,14 +545,13 @@ def require_window(radius_zyx: ZYX, model: ModelConfig, key: str) -> None:
 
 
 class MergeConfig(Section):
-    """Application of a merge graph."""
+    """Joining the supervoxels whose edges in the agglomeration graph reach a threshold."""
 
     calibration: PathText | None = Field(
         None,
         description="file of ffn calibrate, whose probabilities replace the scores; null: the scores of agglomerate",
     )
     threshold: Probability = Field(0.7, description="lowest score, as the mean between two groups, that joins them")
-    block_size_zyx: SameResult[PositiveZYX] = Field((128, 128, 128), description="voxels written at a time")
 
 
 class FillConfig(Section):

@@ -1,4 +1,4 @@
-# Optional: scores of the contacts between base segments, from growing both sides again. One job per part of the volume.
+# Optional: scores of the contacts between supervoxels, from growing both sides again. One job per part of the volume.
 
 
 rule agglomerate:
@@ -16,9 +16,9 @@ rule agglomerate:
         PATHS.benchmark("agglomerate", "{volume}", "{subvolume}")
     threads: AGGLOMERATE_THREADS
     resources:
-        mem_mb=agglomeration_memory(COSTED.model, RUN.agglomerate, GPUS),
-        runtime=flooding(COSTED.agglomerating_model, PIPELINE.voxels_of_job("contact_boxes")),
-        gpu=AGGLOMERATE_GPU,
+        mem_mb=agglomeration_memory(COSTED.model, RUN.agglomeration, GPUS),
+        runtime=flooding(COSTED.flooding_model, PIPELINE.voxels_of_job("contact_boxes")),
+        gpu=FLOOD_GPU,
     params:
         masks=MASKED,
         mask_stamps=MASK_STAMPS,
@@ -27,13 +27,12 @@ rule agglomerate:
         out=lambda wildcards, output: f"--out {output.graph}",
         model=lambda wildcards: quote(PIPELINE.used_model),
         stamps=arguments.stamps(MODEL),
-        flags=flags(RUN.agglomerate),
-        untracked=arguments.untracked(RUN.agglomerate),
+        flags=flags(RUN.agglomeration),
         machine=PATHS.machine,
     shell:
         "{params.launcher} ffn agglomerate --segmentation {input.segmentation} --image {input.image} "
         "--normalization {input.normalization} --model {params.model} --box {params.box} {params.masks} "
-        "{params.flags} {params.untracked} --machine {params.machine:q} {params.out} > {log} 2>&1"
+        "{params.flags} --machine {params.machine:q} {params.out} > {log} 2>&1"
 
 
 # More parts than jobs: each job walks a list of neighbours.
@@ -45,9 +44,9 @@ use rule agglomerate as agglomerate_list with:
     benchmark:
         PATHS.benchmark("agglomerate_list", "{volume}", "{job}")
     resources:
-        mem_mb=agglomeration_memory(COSTED.model, RUN.agglomerate, GPUS),
-        runtime=flooding(COSTED.agglomerating_model, PIPELINE.voxels_of_list("contact_boxes")),
-        gpu=AGGLOMERATE_GPU,
+        mem_mb=agglomeration_memory(COSTED.model, RUN.agglomeration, GPUS),
+        runtime=flooding(COSTED.flooding_model, PIPELINE.voxels_of_list("contact_boxes")),
+        gpu=FLOOD_GPU,
     params:
         box=PIPELINE.box("segment_box"),
         out=lambda wildcards, output: arguments.list_of_boxes(

@@ -11,6 +11,7 @@ from snakemake.exceptions import WorkflowError
 
 from ffn.cluster.job_script import make_state, warn_of_secrets
 from ffn.cluster.site import ROOT, check_commands, check_none_left
+from ffn.config import PART_VOXELS
 from ffn.errors import FfnError
 from ffn.geometry import Box
 from ffn.io import atomic
@@ -99,9 +100,9 @@ NUCLEI, NUCLEI_FILES, NUCLEI_STAMPS = arguments.known(PIPELINE, "nuclei")
 SEED = RUN.rng_seed
 CORES = min(snakemake_patches.cores(workflow), LAYOUT.cores_per_node)  # of this machine, or of a node
 # Jobs that run at the same time share the cores of this machine. On a cluster, the profile sets their threads.
-SEGMENT_GPU, AGGLOMERATE_GPU = (min(1, GPUS) if takes_gpu(of) else 0 for of in (RUN.segment, RUN.agglomerate))
-SEGMENT_THREADS = threads_of(len(PIPELINE.targets("segment")), CORES, GPUS if SEGMENT_GPU else 0)
-AGGLOMERATE_THREADS = threads_of(len(PIPELINE.targets("agglomerate")), CORES, GPUS if AGGLOMERATE_GPU else 0)
+FLOOD_GPU = min(1, GPUS) if takes_gpu(RUN.segment) else 0
+SEGMENT_THREADS = threads_of(len(PIPELINE.targets("segment")), CORES, GPUS if FLOOD_GPU else 0)
+AGGLOMERATE_THREADS = threads_of(len(PIPELINE.targets("agglomerate")), CORES, GPUS if FLOOD_GPU else 0)
 
 
 wildcard_constraints:

@@ -14,7 +14,7 @@ rule consensus:
         PATHS.benchmark("consensus", "{volume}")
     threads: 1
     resources:
-        mem_mb=memory("consensus", block_voxels(RUN.consensus)),
+        mem_mb=memory("consensus", PART_VOXELS),
         runtime=duration("consensus", PIPELINE.voxels_of_blocks("consensus")),
     params:
         flags=flags(RUN.consensus),

@@ -19,7 +19,7 @@ rule merge:
         PATHS.benchmark("merge", "{volume}")
     threads: 1
     resources:
-        mem_mb=memory("merge", block_voxels(RUN.merge)),
+        mem_mb=memory("merge", PART_VOXELS),
         runtime=duration("merge", PIPELINE.voxels_of_blocks("merge")),
     params:
         graphs=lambda wildcards: FILES("agglomerate", volume=wildcards.volume),

@@ -13,7 +13,7 @@ rule reconcile:
         PATHS.benchmark("reconcile{order}", "{volume}")
     threads: 1
     resources:
-        mem_mb=memory("reconcile", block_voxels(RUN.reconcile)),
+        mem_mb=memory("reconcile", PART_VOXELS),
         runtime=duration("reconcile", PIPELINE.voxels_of_blocks("reconcile")),
     params:
         subvolumes=lambda wildcards: FILES("segment", volume=wildcards.volume, order=wildcards.order),

@@ -22,7 +22,7 @@ rule segment:
     resources:
         mem_mb=flooding_memory(COSTED.model, PIPELINE.voxels_of_job("subvolumes")),
         runtime=flooding(COSTED.flooding_model, PIPELINE.voxels_of_job("subvolumes")),
-        gpu=SEGMENT_GPU,
+        gpu=FLOOD_GPU,
     params:
         masks=MASKED,
         given=GIVEN,
@@ -55,7 +55,7 @@ use rule segment as segment_list with:
     resources:
         mem_mb=flooding_memory(COSTED.model, PIPELINE.voxels_of_largest("subvolumes"), PIPELINE.canvases_of_list()),
         runtime=flooding(COSTED.flooding_model, PIPELINE.voxels_of_list("subvolumes")),
-        gpu=SEGMENT_GPU,
+        gpu=FLOOD_GPU,
     params:
         box=PIPELINE.box("segment_box"),
         out=lambda wildcards, output: arguments.list_of_boxes(wildcards, output.record, flags(RUN.subvolumes)),

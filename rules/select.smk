@@ -48,7 +48,7 @@ rule checkpoint_segment:
     resources:
         mem_mb=flooding_memory(COSTED.model, PIPELINE.selection_voxels),
         runtime=flooding(COSTED.flooding_model, PIPELINE.selection_voxels),
-        gpu=SEGMENT_GPU,
+        gpu=FLOOD_GPU,
     params:
         masks=SELECT_MASKED,
         mask_stamps=SELECT_MASK_STAMPS,

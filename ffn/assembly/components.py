@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from ffn.assembly.pieces import label_pieces, pieces_of_block
-from ffn.assembly.places import FIRST, OVERLAPS
-from ffn.assembly.unionfind import Forest
-from ffn.geometry import ZYX, Box, divide_up
+from ffn.assembly.connected import Forest, label_pieces, pieces_of_block
+from ffn.assembly.tables import COMPONENTS, FIRST_OVERLAP, ORIGINS, OVERLAPS
+from ffn.config import PART_ZYX
+from ffn.geometry import Box, divide_up
 from ffn.io.blocks import WHOLE, Job, Learnt, Writers, blocks_of, write_blocks
 from ffn.io.create import volume_name
 from ffn.io.scratch import ScratchRows, Table, folder_beside, parts_of, sort_rows
@@ -25,7 +25,7 @@ from ffn.io.volume import Placement, file_of
 log = logging.getLogger(__name__)
 
 LABEL = "label"  # step before the blocks
-TABLES = ("origins", OVERLAPS, FIRST, "components")
+TABLES = (ORIGINS, OVERLAPS, FIRST_OVERLAP, COMPONENTS)
 MAX_VOXEL = np.iinfo(np.int64).max
 
 
@@ -54,7 +54,6 @@ def write_components(
     read: Callable[[Box], np.ndarray],
     tables: StepTables,
     min_voxels: int,
-    block_size_zyx: ZYX,
     made_of: Mapping[str, Any],
     job: Job = WHOLE,
 ) -> None:
@@ -62,14 +61,17 @@ def write_components(
 
     The labels are read twice: the step `LABEL` finds the pieces of each block and ends with their ids, then the blocks
     are written. The result does not depend on blocks or jobs.
+
+    `tables` are those of `with_seeds`. An origin goes with the component at its seed, else with the largest. An overlap
+    remains one of objects, see `ffn.assembly.tables.Objects`.
     """
     path, name, blocks = file_of(out_spec), volume_name(out_spec), component_blocks(placement)
     number = {block.start: index for index, block in enumerate(blocks)}
-    made_of = {**made_of, "min_voxels": min_voxels, "part": block_size_zyx}
+    made_of = {**made_of, "min_voxels": min_voxels, "part": PART_ZYX}
 
     def label(block: Box) -> Learnt:
         seeds = _rows_of(tables, "seeds", "first_seed", number[block.start])
-        return pieces_of_block(block, placement.box, block_size_zyx, read, seeds)
+        return pieces_of_block(block, placement.box, PART_ZYX, read, seeds)
 
     def combine(learnt: Iterable[Learnt]) -> dict[str, Table]:
         return _joined(learnt, tables, min_voxels, folder_beside(path))
@@ -80,14 +82,14 @@ def write_components(
 
     def work(block: Box, out: Writers) -> None:
         ids, first = np.append(0, _rows_of(labelled, "ids", "first", number[block.start])).astype(np.uint64), 0
-        for part in block.blocks(block_size_zyx):
+        for part in block.blocks(PART_ZYX):
             pieces = label_pieces(read(part))
             out[name].write(part, ids[np.where(pieces > 0, pieces + first, 0)])
             first += int(pieces.max(initial=0))
 
     made_of["label"] = labelled.digest
-    carried = {table: partial(_whole, labelled, table) for table in TABLES}  # only the end reads them
-    write_blocks(path, {name: np.uint64}, placement, work, made_of, job, carried)
+    at_end = {table: partial(_whole, labelled, table) for table in TABLES}
+    write_blocks(path, {name: np.uint64}, placement, work, made_of, job, at_end)
 
 
 def _whole(tables: StepTables, name: str, _: object) -> np.ndarray:
@@ -107,7 +109,7 @@ def with_seeds(tables: Mapping[str, Table], blocks: Sequence[Box], folder: Path 
     shards = Shards(Box.hull(blocks), blocks[0].shape)
     grid = divide_up(shards.box.shape, shards.shape_zyx)
     found, counts, start = ScratchRows((5,), np.int64, folder), np.zeros(len(blocks), np.int64), 0
-    for origins in parts_of(tables["origins"]):
+    for origins in parts_of(tables[ORIGINS]):
         seeds = origins[:, 1:4]
         inside = np.flatnonzero(shards.box.holds(seeds))
         places = (seeds[inside] - shards.box.start) // shards.shape_zyx
@@ -126,7 +128,11 @@ def _rows_of(tables: StepTables, name: str, first: str, index: int) -> np.ndarra
 
 
 def component_ids(components: Components, min_voxels: int) -> np.ndarray:
-    """Choose the id of every component."""
+    """Choose the id (int64) of every component; those with fewer than `min_voxels` get 0.
+
+    The largest component of an object keeps its id; of equal ones, the one with the first voxel. All others get new ids
+    after the largest, in order of object and first voxel.
+    """
     objects, voxels, first = components.objects, components.voxels, components.first
     order = np.lexsort((first, -voxels, objects))
     largest = np.zeros(len(objects), bool)
@@ -142,7 +148,7 @@ def component_ids(components: Components, min_voxels: int) -> np.ndarray:
 def _joined(learnt: Iterable[Learnt], tables: StepTables, min_voxels: int, folder: Path | None) -> dict[str, Table]:
     """Join the pieces of all blocks; return their ``ids``, the ``first`` of each block, and the tables of the store."""
     columns, links = [ScratchRows((), np.int64, folder) for _ in range(3)], ScratchRows((2,), np.int64, folder)
-    origins, overlaps = tables.read("origins"), tables.read(OVERLAPS)
+    origins, overlaps = tables.read(ORIGINS), tables.read(OVERLAPS)
     at_seeds, first = np.full(len(origins), -1), [0]
     for each in learnt:
         start = first[-1]
@@ -162,10 +168,10 @@ def _joined(learnt: Iterable[Learnt], tables: StepTables, min_voxels: int, folde
     return {
         "ids": ids[numbers],
         "first": np.array(first),
-        "origins": _origins(origins, ids, components, np.append(numbers, -1)[at_seeds]),
+        ORIGINS: _origins(origins, ids, components, np.append(numbers, -1)[at_seeds]),
         OVERLAPS: overlaps[remain],
-        FIRST: np.append(0, np.cumsum(remain))[tables.read(FIRST)],
-        "components": several[np.argsort(several[:, 0])],
+        FIRST_OVERLAP: np.append(0, np.cumsum(remain))[tables.read(FIRST_OVERLAP)],
+        COMPONENTS: several[np.argsort(several[:, 0])],
     }
 
 

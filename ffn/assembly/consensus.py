@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import argparse
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from ffn.assembly.candidates import candidates, halo_of, merged_faces, touching
-from ffn.assembly.carried import read_rows
-from ffn.assembly.objects import Objects
-from ffn.assembly.places import FIRST, OVERLAPS, Places
-from ffn.config import ConsensusConfig
+from ffn.assembly.contacts import MAX_GAP, halo_of, spread
+from ffn.assembly.tables import (
+    ALONE,
+    FIRST_OVERLAP,
+    ORIGINS,
+    OVERLAPS,
+    Objects,
+    OverlapIndex,
+    expanded,
+    overlap_rows,
+    read_rows,
+)
+from ffn.config import PART_ZYX, ConsensusConfig
 from ffn.contingency import (
     ContingencyTable,
     RowLookup,
+    RowSum,
     TableSum,
     add_up,
     count_pairs,
@@ -25,7 +34,7 @@ from ffn.contingency import (
     merge_tables,
 )
 from ffn.errors import VolumeError
-from ffn.geometry import Box
+from ffn.geometry import Box, VoxelSize, cell_shape, zyx
 from ffn.io.blocks import WHOLE, Job, Learnt, Writers, add_job_options, blocks_of, job_of, write_blocks
 from ffn.io.create import Writer, require_replaceable, volume_name
 from ffn.io.open import identity, open_segmentation
@@ -86,7 +95,7 @@ def consensus(a_spec: str, b_spec: str, out_spec: str, config: ConsensusConfig, 
         ``NAME.zarr`` or ``FILE.h5:DATASET``, uint64. It also gets the table ``overlaps`` of `candidates`, from which
         agglomeration starts, and those ``origins`` of the first segmentation, if it has any, whose ids remain.
     config : ConsensusConfig
-        Smallest fragment, largest gap, block size.
+        Smallest fragment.
     job : Job
         Which blocks to count or write, see `ffn.io.steps`.
 
@@ -101,12 +110,12 @@ def consensus(a_spec: str, b_spec: str, out_spec: str, config: ConsensusConfig, 
         _require_same_place(a, b)
         placement = Placement(a.box, voxel_size_of(a), provenance("consensus", config, a=a_spec, b=b_spec))
         path, name, dtypes = file_of(out_spec), volume_name(out_spec), {volume_name(out_spec): np.uint64}
-        require_replaceable(path, {name, OVERLAPS, FIRST, "origins"})
+        require_replaceable(path, {name, OVERLAPS, FIRST_OVERLAP, ORIGINS})
         made_of = fingerprint("consensus", config, a=identity(a_spec), b=identity(b_spec))
         blocks = blocks_of(placement, dtypes)
 
         def count(block: Box) -> Learnt:
-            return vars(merge_tables(count_pairs(a.read(p), b.read(p)) for p in block.blocks(config.block_size_zyx)))
+            return vars(merge_tables(count_pairs(a.read(p), b.read(p)) for p in block.blocks(PART_ZYX)))
 
         def combine(learnt: Iterable[Learnt]) -> dict[str, Table]:
             folder = folder_beside(path)
@@ -127,22 +136,22 @@ def consensus(a_spec: str, b_spec: str, out_spec: str, config: ConsensusConfig, 
         fragments = Fragments(counted, blocks)
 
         def work(block: Box, out: Writers) -> Learnt:
-            return {"faces": _write(block, out[name], a, b, fragments, config)}
+            return {"faces": _write(block, out[name], a, b, fragments)}
 
         found: dict[str, np.ndarray] = {}
 
         def find_overlaps(learnt: Iterable[Learnt]) -> None:
             faces = merged_faces(each["faces"] for each in learnt)
-            claims = _rows_of(a, OVERLAPS), _rows_of(b, OVERLAPS)
-            objects = Objects(read_rows(a.name, "components", 2)), Objects(read_rows(b.name, "components", 2))
+            claims = [overlap_rows(read_rows(volume.name, OVERLAPS, 6)) for volume in (a, b)]
+            objects = Objects.read(a.name), Objects.read(b.name)
             rows = candidates(*fragments.all(), faces, claims, objects)
-            found.update(Places(placement.box, placement.voxel_size_zyx_nm).tables(rows))
+            found.update(OverlapIndex(placement.box, placement.voxel_size_zyx_nm).tables(rows))
 
         def origins(_: object) -> np.ndarray:
-            rows = _rows_of(a, "origins")
+            rows = read_rows(a.name, ORIGINS, 6)
             return rows[np.isin(rows[:, 0], fragments.all()[1].astype(np.int64))]
 
-        tables = {OVERLAPS: lambda _: found[OVERLAPS], FIRST: lambda _: found[FIRST], "origins": origins}
+        tables = {OVERLAPS: lambda _: found[OVERLAPS], FIRST_OVERLAP: lambda _: found[FIRST_OVERLAP], ORIGINS: origins}
         write_blocks(path, dtypes, placement, work, {**made_of, "count": counted.digest}, job, tables, find_overlaps)
         if job.finishes:
             log.info("%s", _summary(*fragments.all()))
@@ -190,18 +199,18 @@ def _columns(*columns: np.ndarray) -> np.ndarray:
     return np.stack([column.astype(np.int64) for column in columns], axis=1)
 
 
-def _write(block: Box, out: Writer, a: Volume, b: Volume, fragments: Fragments, config: ConsensusConfig) -> np.ndarray:
+def _write(block: Box, out: Writer, a: Volume, b: Volume, fragments: Fragments) -> np.ndarray:
     """Write a block, and return the faces between its kept fragments, which are labelled row + 1."""
     size = voxel_size_of(a)
-    halo = halo_of(config.max_gap, size)
+    halo = halo_of(size)
     lookup, rows, ids = fragments.in_box(block.grow(halo).intersect(a.box))
     labels = np.where(ids == 0, 0, rows + 1).astype(np.uint64)
     faces = []
-    for part in block.blocks(config.block_size_zyx):
+    for part in block.blocks(PART_ZYX):
         outer = part.grow(halo).intersect(a.box)
         found = _rows(lookup, a.read(outer), b.read(outer))
         out.write(part, ids[found[part.slices(outer.start)]])
-        faces.append(touching(labels[found], part, outer, size, config.max_gap))
+        faces.append(touching(labels[found], part, outer, size))
     return add_up(np.concatenate(faces))
 
 
@@ -248,11 +257,6 @@ def fragment_ids(table: ContingencyTable, min_fragment_size: int) -> np.ndarray:
     return ids
 
 
-def _rows_of(volume: Volume, table: str) -> np.ndarray:
-    found = read_rows(volume.name, table, 6)
-    return np.empty((0, 6), np.int64) if found is None else found
-
-
 def _rows(lookup: RowLookup, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return the row (int64) of the pair of ids at every voxel."""
     starts, lengths = find_runs(a, b)
@@ -278,3 +282,81 @@ def _summary(table: ContingencyTable, ids: np.ndarray) -> str:
     a, b, remaining = numbers
     dropped = int(table.voxels[(ids == 0) & (table.a != 0)].sum())
     return f"consensus of {a} and {b} segments: {remaining}; {dropped} voxels of small fragments dropped"
+
+
+def touching(fragments: np.ndarray, block: Box, outer: Box, voxel_size_zyx_nm: VoxelSize) -> np.ndarray:
+    """Count the faces between fragments, also across gaps: between two there is often one that was too small to keep.
+
+    `fragments` are the labels of `outer`, the block with the halo of `halo_of`. A face counts if its lower voxel lies
+    in the block, so disjoint blocks share no face. The result (int64, (N, 6)) has smaller label, larger label, first
+    voxel of a cell, faces there.
+    """
+    near = spread(fragments, voxel_size_zyx_nm, MAX_GAP)
+    cell = cell_shape(voxel_size_zyx_nm)
+    rows = [np.empty((0, 6), np.int64)]
+    for axis in range(3):
+        step = zyx(int(axis == k) for k in range(3))
+        lower = block.intersect(Box(outer.start, outer.shift(zyx(-n for n in step)).stop))
+        a, b = near[lower.slices(outer.start)], near[lower.shift(step).slices(outer.start)]
+        where = np.nonzero((a != b) & (a != 0) & (b != 0))
+        ids = np.sort(np.stack([a[where], b[where]], axis=1).astype(np.int64), axis=1)
+        places = (np.stack(where, axis=1) + lower.start) // cell * cell
+        rows.append(np.column_stack([ids, places, np.ones(len(ids), np.int64)]))
+    return add_up(np.concatenate(rows))
+
+
+def merged_faces(parts: Iterable[np.ndarray]) -> np.ndarray:
+    """Add up the faces of disjoint blocks, and turn their labels (row + 1) into rows."""
+    total = RowSum(6)
+    for faces in parts:
+        total.add(faces)
+    return total.rows() - (1, 1, 0, 0, 0, 0)
+
+
+def candidates(
+    table: ContingencyTable,
+    ids: np.ndarray,
+    faces: np.ndarray,
+    claims: Sequence[np.ndarray],
+    objects: tuple[Objects, Objects] = (ALONE, ALONE),
+) -> np.ndarray:
+    """List the touching fragments that are one object, or two overlapping ones, in one of the two segmentations.
+
+    Parameters
+    ----------
+    table : ContingencyTable
+        Voxels of each pair (a, b). Its rows are the fragments.
+    ids : uint64 ndarray of shape (N,)
+        Id of each fragment, from `fragment_ids`.
+    faces : int64 ndarray of shape (F, 6)
+        Of `merged_faces`.
+    claims : two int64 ndarrays of shape (M, 6)
+        ``overlaps`` of the two inputs.
+    objects : pair of Objects
+        Of which the ids of the two inputs are components.
+
+    Returns
+    -------
+    int64 ndarray of shape (K, 6)
+        Rows of ``overlaps`` with the evidence for each pair in voxels. Each input adds the size of the smaller
+        fragment, wherever they touch, if it has both in one object; else the voxels that its two objects both claimed.
+    """
+    one, other = faces[:, 0], faces[:, 1]
+    smaller = np.minimum(table.voxels[one], table.voxels[other])
+    pairs = np.unique(faces[:, :2], axis=0)
+    rows = [np.empty((0, 6), np.int64)]
+    for column, claimed, owners in zip((table.a, table.b), claims, objects, strict=True):
+        same = (column[one] == column[other]) & (column[one] != 0)
+        rows.append(np.column_stack([faces[:, :5], smaller])[same])
+        rows.append(_claimed(claimed, pairs, owners.of(column[pairs]).astype(np.int64)))
+    found = np.concatenate(rows)
+    return overlap_rows(np.column_stack([ids[found[:, :2]].astype(np.int64), found[:, 2:]]))
+
+
+def _claimed(claims: np.ndarray, pairs: np.ndarray, objects: np.ndarray) -> np.ndarray:
+    """Return the rows of `claims` on the two `objects` of each pair of fragments, by the rows of the fragments."""
+    known, first, count = np.unique(claims[:, :2], axis=0, return_index=True, return_counts=True)
+    entry = RowLookup(*known.T).find(*np.sort(objects, axis=1).T)
+    pairs, entry = pairs[entry >= 0], entry[entry >= 0]
+    which, places = expanded(first[entry], count[entry])
+    return np.column_stack([pairs[which], claims[places][:, 2:]])

@@ -3,19 +3,36 @@
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ffn.assembly.objects import ALONE, Objects
+from ffn.assembly.tables import ALONE, Objects, read_overlaps
+from ffn.config import PART_ZYX, AgglomerateConfig
 from ffn.contingency import RowLookup
-from ffn.geometry import ZYX, Box, VoxelSize, cell_shape, relative_sides, zyx
+from ffn.geometry import ZYX, Box, VoxelSize, cell_shape, relative_sides, scale, zyx
 from ffn.io.masks import NO_MASKS, Masks
 from ffn.io.volume import Volume, voxel_size_of
+from ffn.progress import track
+
+log = logging.getLogger(__name__)
 
 SIGMA = 2.0  # smoothing of the image, in units of the smallest voxel side; a real opening is wider than noise
 TRUNCATE = 4.0
+MAX_GAP = 8.0  # from a segment to the middle of a contact, in units of the smallest voxel side; our choice
+POINT_CELLS = 2  # around a decision point, in which it is the brightest of its pair; our choice
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What contacts are looked for in: an image, its segments, the objects that these are of, and masks."""
+
+    segmentation: Volume
+    image: Volume
+    objects: Objects = ALONE
+    masks: Masks = NO_MASKS
 
 
 @dataclass(frozen=True)
@@ -39,28 +56,61 @@ class Contact:
         return self.segment_a, self.segment_b
 
 
-def find_contacts(
-    segmentation: Volume,
-    image: Volume,
-    block: Box,
-    pairs: np.ndarray,
-    max_distance: float,
-    objects: Objects = ALONE,
-    masks: Masks = NO_MASKS,
-) -> list[Contact]:
-    """Find the contacts of segments in a block. The block is read with the halo that it needs."""
-    size = voxel_size_of(segmentation)
-    reach = max(max_distance, TRUNCATE * SIGMA)
-    halo = zyx(np.ceil([reach * steps + 1 for steps in _steps(size)]))
-    outer = block.grow(halo).intersect(segmentation.box)
-    labels = segmentation.read(outer)
-    pairs = objects.segments(pairs, np.unique(labels))
+def candidates(scene: Scene, box: Box, config: AgglomerateConfig) -> list[Contact]:
+    """Return the decision points in `box`, where two segments touch and overlap deeply enough, or were one object.
+
+    All is counted by cells, so that the points do not depend on how the volume is cut into jobs.
+    """
+    volume, size, near = scene.segmentation, voxel_size_of(scene.segmentation), searched(scene.segmentation, box)
+    claims = read_overlaps(volume.name, volume, near)
+    pairs = np.unique(claims[:, :2], axis=0).astype(np.uint64)
+    blocks = list(near.intersect(volume.box).blocks(PART_ZYX))
+    found = (contact for b in track(blocks, len(blocks), "contacts") for contact in find_contacts(scene, b, pairs))
+    touching = with_overlaps(add_contacts(found, size), claims, size, scene.objects)
+    deep = {
+        pair: {place: c for place, c in cells.items() if is_one or _is_deep(c, config)}
+        for pair, cells in touching.items()
+        for is_one in [len(set(scene.objects.of_pair(pair))) == 1]
+    }
+    points = decision_points(deep, box, POINT_CELLS)
+    counts = (len(pairs), len(touching), sum(map(bool, deep.values())), len(points))
+    log.info("%d pairs overlap, %d touch, %d deeply enough: %d decision points", *counts)
+    return points
+
+
+def searched(segmentation: Volume, box: Box) -> Box:
+    """Return what is searched for the decision points in `box`, in whole cells, which may reach beyond the volume."""
+    cell = cell_shape(voxel_size_of(segmentation))
+    outer = _whole_cells(box, cell).grow(scale(cell, POINT_CELLS + 1)).intersect(segmentation.box)
+    return _whole_cells(outer, cell)
+
+
+def _whole_cells(box: Box, cell_zyx: ZYX) -> Box:
+    """Return the smallest box of whole cells that contains `box`."""
+    start, stop = (np.array(corner) for corner in (box.start, box.stop))
+    return Box(zyx(start // cell_zyx * cell_zyx), zyx(-(-stop // cell_zyx) * cell_zyx))
+
+
+def _is_deep(contact: Contact, config: AgglomerateConfig) -> bool:
+    return contact.overlap >= max(config.min_overlap_voxels, config.min_overlap_depth * contact.faces)
+
+
+def find_contacts(scene: Scene, block: Box, pairs: np.ndarray) -> list[Contact]:
+    """Find the contacts in a block of segments that belong to given pairs of objects, or to one object.
+
+    One of each pair and cell of the full volume; `add_contacts` combines them. The block is read with the halo that it
+    needs. A face counts if its lower voxel lies in the block, so disjoint blocks share no face.
+    """
+    size = voxel_size_of(scene.segmentation)
+    outer = block.grow(halo_of(size, max(MAX_GAP, TRUNCATE * SIGMA))).intersect(scene.segmentation.box)
+    labels = scene.segmentation.read(outer)
+    pairs = scene.objects.segments(pairs, np.unique(labels))
     if not len(pairs):
         return []
-    smooth = _smooth(image.read(outer), size)
-    near = spread(labels, size, max_distance)
-    if masks:
-        near[masks.read(outer)] = 0
+    smooth = _smooth(scene.image.read(outer), size)
+    near = spread(labels, size, MAX_GAP)
+    if scene.masks:
+        near[scene.masks.read(outer)] = 0
     faces = _faces(near, smooth, block, outer, pairs)
     return _strongest(faces, pairs, size)
 
@@ -143,6 +193,11 @@ def _around(place: ZYX, radius: int) -> Iterator[ZYX]:
 def _rank(contact: Contact) -> tuple[float, ZYX]:
     """Sort key: brightest first, then zyx order."""
     return -contact.brightness, contact.position_zyx
+
+
+def halo_of(voxel_size_zyx_nm: VoxelSize, reach: float = MAX_GAP) -> ZYX:
+    """Return the voxels around a block that decide what touches in it."""
+    return zyx(np.ceil([reach * steps + 1 for steps in _steps(voxel_size_zyx_nm)]))
 
 
 def _steps(voxel_size_zyx_nm: VoxelSize) -> list[float]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ffn.assembly.unionfind import connected_roots
+from ffn.assembly.connected import connected_roots
 from ffn.errors import FfnError
 from ffn.geometry import ZYX, Box, relative_sides, zyx
 from ffn.io.volume import Volume, voxel_size_of
@@ -17,7 +17,7 @@ from ffn.io.volume import Volume, voxel_size_of
 JOIN = "join"
 SEPARATE = "separate"
 COLUMNS = ("action", "z_a", "y_a", "x_a", "z_b", "y_b", "x_b")
-REACH = 10  # smallest voxel sides from a place to its base segment: fill grows segments, and people draw what they see
+REACH = 10  # smallest voxel sides from a place to its supervoxel: fill grows segments, and people draw what they see
 
 
 class CorrectionError(FfnError):
@@ -37,9 +37,9 @@ class Correction(NamedTuple):
 
 
 class Constraints(NamedTuple):
-    """What corrections ask for, as base ids."""
+    """What corrections ask for, as supervoxels."""
 
-    # pairs of base segments that are in one group, and pairs that are not
+    # pairs of supervoxels that are in one group, and pairs that are not
     joined: np.ndarray = np.empty((0, 2), np.uint64)
     apart: np.ndarray = np.empty((0, 2), np.uint64)
 
@@ -81,7 +81,7 @@ def corrections_text(corrections: Iterable[Correction]) -> str:
 
 
 def constraints_of(corrections: Sequence[Correction], path: str | Path, base: Volume) -> Constraints:
-    """Look up the base segments that corrections name."""
+    """Look up the supervoxels that corrections name."""
     found = [[_segment_at(base, place, f"{path}: {each}") for place in each[1:]] for each in corrections]
     pairs = np.array(found, np.uint64).reshape(-1, 2)
     is_join = np.array([each.action == JOIN for each in corrections], bool)
@@ -91,7 +91,7 @@ def constraints_of(corrections: Sequence[Correction], path: str | Path, base: Vo
     for row in np.flatnonzero(~is_join & (roots[:, 0] == roots[:, 1])).tolist():
         a, b = found[row]
         what = (
-            f"two places of base segment {a}, which merge does not cut" if a == b else f"{a} from {b}, joined by others"
+            f"two places of supervoxel {a}, which merge does not cut" if a == b else f"{a} from {b}, joined by others"
         )
         raise CorrectionError(f"{path}: {corrections[row]} separates {what}. Delete it, or what contradicts it")
     return Constraints(pairs[is_join], pairs[~is_join])
@@ -109,7 +109,7 @@ def nearest_voxel(volume: Volume, place_zyx: ZYX, wanted: Callable[[Box], np.nda
 
 
 def _segment_at(base: Volume, place_zyx: ZYX, where: str) -> int:
-    """Return the nearest base segment, at most `REACH` away."""
+    """Return the nearest supervoxel, at most `REACH` away."""
     voxel = nearest_voxel(base, place_zyx, lambda box: base.read(box) > 0)
     if voxel is None:
         raise CorrectionError(f"{where}: there is no segment near {','.join(map(str, place_zyx))}, expected one")

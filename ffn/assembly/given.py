@@ -1,15 +1,31 @@
-"""What people give `merge` and `sweep` beside a graph: corrections, and nuclei of which no score joins two."""
+"""What `merge` and `sweep` take besides a graph: corrections, and nuclei of which no score joins two."""
 
 from __future__ import annotations
 
 import argparse
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+
+import numpy as np
 
 from ffn.assembly.corrections import NOTHING_GIVEN, Constraints, Correction, constraints_of
-from ffn.io.open import open_segmentation
+from ffn.assembly.merge_graph import NO_NUCLEI
+from ffn.config import PART_ZYX
+from ffn.contingency import ContingencyTable, TableSum, count_pairs, largest_parts, merge_tables
+from ffn.errors import ConfigError, VolumeError
+from ffn.geometry import Box, VoxelSize
+from ffn.io.blocks import Job, Learnt, blocks_of
+from ffn.io.nearest import reaches, read_nearest
+from ffn.io.open import identity, open_segmentation, open_truth
+from ffn.io.steps import StepTables, learn_tables
+from ffn.io.volume import Placement, Volume, have_same_voxel_size, require_labels
+from ffn.provenance import fingerprint
 
 log = logging.getLogger(__name__)
+
+NUCLEI = "nuclei"  # step before the mapping
+SEGMENTS = "segments"  # its table
+MIN_SHARE = 0.25  # our choice: pieces of a nucleus that was cut count, a neighbour that touches its rim does not
 
 
 def add_given_options(parser: argparse.ArgumentParser) -> None:
@@ -21,7 +37,7 @@ def add_given_options(parser: argparse.ArgumentParser) -> None:
 
 
 def given_inputs(corrections_path: str | None, nuclei_spec: str | None) -> dict[str, str]:
-    """Return those that are given, by their names in records of what a file was made of."""
+    """Return those that are given, by their names in provenance."""
     given = {"corrections": corrections_path, "nuclei": nuclei_spec}
     return {name: spec for name, spec in given.items() if spec}
 
@@ -29,10 +45,80 @@ def given_inputs(corrections_path: str | None, nuclei_spec: str | None) -> dict[
 def read_constraints(
     corrections: Sequence[Correction], corrections_path: str | None, segmentation_spec: str
 ) -> Constraints:
-    """Find the base segments of corrections; without a file, there are none."""
+    """Find the supervoxels of corrections; without a file, there are none."""
     if corrections_path is None:
         return NOTHING_GIVEN
     with open_segmentation(segmentation_spec) as base:
         found = constraints_of(corrections, corrections_path, base)
     log.info("%s: joins %d pairs, separates %d", corrections_path, len(found.joined), len(found.apart))
     return found
+
+
+def learn_nuclei(spec: str | None, base_spec: str, out_path: str, job: Job) -> StepTables | None:
+    """Do the part of `job` in the step `NUCLEI`; return its table `SEGMENTS`, or None if `job` ends with this step."""
+    if spec is None:
+        if job.step == NUCLEI:
+            raise ConfigError(f"--job: {NUCLEI}-… looks for nuclei, expected --nuclei. Give it, or leave the job out")
+        return StepTables({SEGMENTS: NO_NUCLEI})
+    with open_truth(spec) as nuclei, open_segmentation(base_spec) as base:
+        require_labels(base)
+        size = None if have_same_voxel_size(nuclei, base) else base.voxel_size_zyx_nm
+        if not reaches(nuclei, base.box, size):
+            found = f"{spec}: covers {nuclei.box}, expected some of {base_spec}, {base.box}"
+            raise VolumeError(f"{found}. Correct its offset or voxel size")
+
+        def work(block: Box) -> Learnt:
+            return vars(merge_tables(_shared(nuclei, base, part, size) for part in block.blocks(PART_ZYX)))
+
+        def combine(learnt: Iterable[Learnt]) -> dict[str, np.ndarray]:
+            total = TableSum()
+            for each in learnt:
+                total.add(ContingencyTable(**each))
+            return {SEGMENTS: segments_of(total.table(), spec)}
+
+        made_of = fingerprint("merge", None, segmentation=identity(base_spec), nuclei=identity(spec))
+        blocks = blocks_of(Placement(base.box), {SEGMENTS: np.uint64})
+        return learn_tables(out_path, NUCLEI, blocks, work, combine, made_of, job)
+
+
+def segments_of(table: ContingencyTable, where: str = "nuclei") -> np.ndarray:
+    """Return the supervoxels of nuclei.
+
+    Examples
+    --------
+    A nucleus in two pieces, and a neurite that touches it:
+
+    >>> segments_of(count_pairs(np.repeat(5, 100), np.repeat([7, 8, 9], [60, 38, 2]))).tolist()
+    [[7, 5], [8, 5]]
+    """
+    _, index = np.unique(table.a, return_inverse=True)
+    large = table.keep(table.voxels >= MIN_SHARE * np.bincount(index, table.voxels)[index])
+    rows = largest_parts(large.b, large.a, large.voxels)
+    found = np.stack([large.b[rows], large.a[rows]], axis=1)
+    log.info("%s: %d nuclei in %d supervoxels", where, len(np.unique(large.a)), len(found))
+    if len(rows) < len(large.b):
+        ids, numbers = np.unique(large.b, return_counts=True)
+        example = ids[numbers.argmax()], numbers.max()
+        log.warning(
+            "%s: %d supervoxels hold several nuclei, such as segment %d, which holds %d. Merge cuts none, so they "
+            "count for their largest nucleus",
+            *(where, (numbers > 1).sum(), *example),
+        )
+    return found
+
+
+def warn_of_joined(nuclei: np.ndarray, base_ids: np.ndarray, group_ids: np.ndarray, where: str) -> None:
+    """Warn of groups of several nuclei, which only people make."""
+    groups = dict(zip(base_ids.tolist(), group_ids.tolist(), strict=True))
+    of: dict[int, set[int]] = {}
+    for segment, nucleus in nuclei.tolist():
+        of.setdefault(groups.get(segment, segment), set()).add(nucleus)
+    for group, several in of.items():
+        if len(several) > 1:
+            log.warning("%s: joins nuclei %s in group %d", where, ", ".join(map(str, sorted(several))), group)
+
+
+def _shared(nuclei: Volume, base: Volume, part: Box, voxel_size_zyx_nm: VoxelSize | None) -> ContingencyTable:
+    """Count the voxels that nuclei and supervoxels share; where no nucleus is, segments are not read."""
+    found = read_nearest(nuclei, part, voxel_size_zyx_nm, outside=0)
+    return count_pairs(found, base.read(part) if found.any() else found).foreground()

@@ -1,4 +1,4 @@
-"""Apply a merge graph: join the base segments whose edges reach the threshold."""
+"""Apply an agglomeration graph: join the supervoxels whose edges reach the threshold."""
 
 from __future__ import annotations
 
@@ -11,11 +11,18 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from ffn.assembly.calibration import read_scored
-from ffn.assembly.corrections import Constraints, CorrectionError, corrections_text, read_corrections
-from ffn.assembly.given import add_given_options, given_inputs, read_constraints
+from ffn.assembly.corrections import Constraints, corrections_text, read_corrections
+from ffn.assembly.given import (
+    NUCLEI,
+    SEGMENTS,
+    add_given_options,
+    given_inputs,
+    learn_nuclei,
+    read_constraints,
+    warn_of_joined,
+)
 from ffn.assembly.merge_graph import MergeGraphError, apply_groups, best_scores, mapping_text, merge_groups
-from ffn.assembly.nuclei import NUCLEI, SEGMENTS, learn_nuclei, warn_of_joined
-from ffn.config import MergeConfig
+from ffn.config import PART_ZYX, MergeConfig
 from ffn.contingency import RowLookup, add_up, count_ids
 from ffn.geometry import Box
 from ffn.io import atomic
@@ -35,9 +42,9 @@ WARN_SHARE = 0.2  # of the labelled voxels in one group; our choice: the largest
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Join the segments whose edges in the merge graph reach the threshold. The base segmentation is not changed."""
+    """Join the segments whose edges in the graph reach the threshold. The segmentation itself is not changed."""
     parser.add_argument("graphs", nargs="+", metavar="GRAPH.csv", help="files of ffn agglomerate")
-    add_volume_option(parser, "--segmentation", "base segmentation")
+    add_volume_option(parser, "--segmentation", "supervoxels")
     add_volume_option(parser, "--out", "uint64 segmentation")
     add_given_options(parser)
     parser.add_argument("--mapping", metavar="FILE.csv", help="also write base_id,group_id of every joined segment")
@@ -66,12 +73,12 @@ def merge(
     nuclei_spec: str | None = None,
     job: Job = WHOLE,
 ) -> None:
-    """Write a copy of the base segmentation with joined ids, block by block.
+    """Write a copy of the supervoxels with joined ids, block by block.
 
     Parameters
     ----------
     segmentation_spec : str
-        Base segmentation.
+        Supervoxels.
     graph_paths : sequence of str
         Files written by ``ffn agglomerate``. The step `MAPPING` reads them, once for all jobs.
     out_spec : str
@@ -79,13 +86,13 @@ def merge(
     mapping_path : str or None
         CSV file to write, with ``base_id,group_id`` of every joined segment.
     config : MergeConfig
-        Threshold, block size.
+        Threshold.
     groups_path : str, optional
         CSV file to write, with ``group_id,segments,voxels,share`` of the largest groups.
     corrections_path : str, optional
         What people joined or separated, see `ffn.assembly.corrections`. The step `MAPPING` reads it.
     nuclei_spec : str, optional
-        Labels of nuclei, see `ffn.assembly.nuclei`. The step `NUCLEI` reads them; without them, there is none.
+        Labels of nuclei, see `ffn.assembly.given`. The step `NUCLEI` reads them; without them, there is none.
     job : Job
         Which blocks to write, see `ffn.io.steps`.
 
@@ -107,7 +114,7 @@ def merge(
     names = hashlib.sha256("\n".join(graph_paths).encode()).hexdigest()
     corrections = read_corrections(corrections_path) if corrections_path else []
     asked = {"corrections": corrections_text(corrections)} if corrections_path else {}  # not when the file was touched
-    nuclei = learn_nuclei(nuclei_spec, segmentation_spec, out_path, config.block_size_zyx, job)
+    nuclei = learn_nuclei(nuclei_spec, segmentation_spec, out_path, job)
     if nuclei is None:
         return
     asked |= {"nuclei": nuclei.digest} if nuclei_spec else {}
@@ -130,7 +137,7 @@ def merge(
 
         def work(block: Box, out: Writers) -> Learnt:
             found, num_labelled = [], 0
-            for part in block.blocks(config.block_size_zyx):
+            for part in block.blocks(PART_ZYX):
                 labels = base.read(part).astype(np.uint64)
                 ids, sizes = count_ids(labels[labels != 0])
                 rows = lookup.find(ids)
@@ -145,8 +152,6 @@ def merge(
                 voxels[each["sizes"][:, 0]] += each["sizes"][:, 1]
                 num_labelled += each["labelled"]
             _require_held(base_ids[voxels == 0], segmentation_spec)
-            if corrections_path and read_corrections(corrections_path) != corrections:
-                raise CorrectionError(f"{corrections_path}: has changed while it was applied. Run merge again")
             if mapping_path is not None:
                 atomic.write_text(mapping_path, mapping_text(base_ids.tolist(), group_ids.tolist()))
             largest = _largest(group_ids, voxels, num_labelled)

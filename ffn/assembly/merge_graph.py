@@ -1,28 +1,24 @@
-"""The merge graph: scored edges between base segments, in a CSV file with its provenance."""
+"""The agglomeration graph: scored edges between supervoxels, in a CSV file with its provenance."""
 
 from __future__ import annotations
 
-import contextlib
 import heapq
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, fields
-from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from ffn.assembly.connected import connected_roots
 from ffn.assembly.contacts import Contact
 from ffn.assembly.corrections import NOTHING_GIVEN, Constraints
 from ffn.assembly.evidence import Evidence
-from ffn.assembly.unionfind import connected_roots
-from ffn.config import AgglomerateConfig
 from ffn.contingency import RowLookup
-from ffn.errors import FfnError, VolumeError
-from ffn.io.store_names import how_to_make, split_store
-from ffn.io.volume import place_of
+from ffn.errors import FfnError
+from ffn.io.store_names import how_to_make
 
 DIGITS = 6
 LINKED_AT_ONCE = 2**18  # scores, if no cluster has more; our choice
@@ -30,14 +26,14 @@ NO_NUCLEI = np.empty((0, 2), np.uint64)
 
 
 class MergeGraphError(FfnError):
-    """A merge graph that cannot be used."""
+    """An agglomeration graph that cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)
 class MergeEdge:
     """One decision point between two segments, a row of the file."""
 
-    segment_a: int  # base segments, the smaller id first
+    segment_a: int  # supervoxels, the smaller id first
     segment_b: int
     score: float  # from 0 to 1: how sure the network is that they are one object
     z: int  # decision point, full-volume voxels
@@ -69,7 +65,7 @@ def header(record: dict[str, Any]) -> str:
 
 
 def read_graph(path: str | Path) -> list[MergeEdge]:
-    """Read the edges of a merge graph."""
+    """Read the edges of a graph."""
     numbered = [(n, line) for n, line in enumerate(_lines(path), 1) if line and not line.startswith("#")]
     if not numbered or numbered[0][1].split(",") != list(COLUMNS):
         found = numbered[0][1] if numbered else "nothing"
@@ -79,18 +75,12 @@ def read_graph(path: str | Path) -> list[MergeEdge]:
 
 def read_graphs(paths: Sequence[str | Path]) -> Iterator[list[MergeEdge]]:
     """Read the parts of a graph one at a time, since those of a large volume do not fit in memory."""
-    makers, mark_of_each = map(_maker, paths), cache(_mark)
-    first = next(makers, _Maker())  # a sweep may have no graph
-    for path, maker in zip(paths[1:], makers, strict=True):
-        if maker[:2] != first[:2]:
+    makers = list(map(_maker, paths))
+    for path, maker in zip(paths, makers, strict=True):
+        if maker != makers[0]:
             raise MergeGraphError(
-                f"{path}: differs in model or options from {paths[0]}, expected the same. Rerun agglomerate for all"
-            )
-        marks = {mark_of_each(name) for name in (first.segmentation, maker.segmentation)} - {None}
-        if len(marks) > 1:
-            raise MergeGraphError(
-                f"{path}: is of {maker.segmentation}, expected {first.segmentation}, that of {paths[0]}. "
-                "Merge the graphs of one segmentation at a time"
+                f"{path}: differs in model, options or segmentation from {paths[0]}, expected the same. "
+                "Rerun agglomerate for all"
             )
     return map(read_graph, paths)
 
@@ -122,43 +112,20 @@ def _lines(path: str | Path, most: int | None = None) -> list[str]:
         raise MergeGraphError(f"{path}: cannot be read ({reason}), expected a file of ffn agglomerate") from None
 
 
-class _Maker(NamedTuple):
-    """Options and weights that a graph depends on, and the segmentation that it is of; None if it does not say."""
-
-    options: Any = None
-    weights: Any = None
-    segmentation: str | None = None
-
-
-def _maker(path: str | Path) -> _Maker:
-    """Return what the first line says."""
+def _maker(path: str | Path) -> Any:
+    """Return the options, weights and segmentation in the first line of a graph; None if it does not say."""
     try:
         record = json.loads(_lines(path, 1)[0].removeprefix("#"))
-        options = {name: record["config"][name] for name in record["config"].keys() - AgglomerateConfig.same_result()}
-        return _Maker(options, record["inputs"]["weights"], record["inputs"].get("segmentation"))
+        return record["config"], record["inputs"]["weights"], record["inputs"].get("segmentation")
     except (IndexError, ValueError, KeyError, TypeError, AttributeError):
-        return _Maker()
-
-
-def _mark(segmentation: str | None) -> str | None:
-    """Return what tells a segmentation from others, None if it is not there: runs may have been moved.
-
-    That is the content of a store, of which there may be copies, or else its place.
-    """
-    place = place_of(segmentation) if segmentation else None
-    if segmentation is None or place is None or not place.exists():
         return None
-    content = None
-    if split_store(segmentation):
-        from ffn.io.store import content_of
-
-        with contextlib.suppress(VolumeError):  # it is not finished
-            content = content_of(str(place))
-    return content or str(place)
 
 
 def best_scores(edges: Iterable[MergeEdge]) -> np.ndarray:
-    """Return the best score between any two segments, which has several decision points for some."""
+    """Return the best score of every pair of segments, which may have several decision points.
+
+    Rows (uint64, (N, 3)) are smaller id, larger id, score in steps of 10⁻⁶: whole numbers add up in any order.
+    """
     found = ((edge.segment_a, edge.segment_b, round(edge.score * 10**DIGITS)) for edge in edges)
     rows = np.fromiter(found, np.dtype((np.uint64, 3)))
     rows = rows[np.lexsort(rows.T[::-1])]
@@ -260,7 +227,7 @@ class _Linkage:
         return (-total / number, a, b, total, number) if total >= threshold * number else None
 
     def _are_apart(self, a: int, b: int) -> bool:
-        """Whether people separate two groups, or they are of different nuclei; what people joined may be of several."""
+        """Whether two groups are separated by hand or of different nuclei; those joined by hand may hold several."""
         one, other = (self._nuclei.get(group, set()) for group in (a, b))
         return b in self._apart.get(a, ()) or not (one <= other or other <= one)
 
@@ -287,7 +254,7 @@ class _Linkage:
 
 
 def apply_groups(labels: np.ndarray, base_ids: np.ndarray, group_ids: np.ndarray) -> np.ndarray:
-    """Return `labels`, unsigned integers of any shape, with the ids of base segments replaced by those of their groups.
+    """Return `labels`, unsigned integers of any shape, with the ids of supervoxels replaced by those of their groups.
 
     Examples
     --------

@@ -6,27 +6,22 @@ import argparse
 import hashlib
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from ffn.assembly.carried import carried_tables
 from ffn.assembly.components import LABEL, TABLES, component_blocks, with_seeds, write_components
-from ffn.assembly.nodes import Nodes
-from ffn.assembly.overlap import best_of_each_other, needed_voxels, parts_inside
-from ffn.assembly.places import Places
-from ffn.assembly.pool import VolumePool
-from ffn.assembly.stacked import Stacked
-from ffn.assembly.subvolumes import GlobalIds, Subvolumes, open_subvolumes
+from ffn.assembly.connected import Forest
+from ffn.assembly.local_ids import LocalIds, SubvolumeTables
+from ffn.assembly.subvolumes import GlobalIds, Subvolumes, VolumePool, open_subvolumes
+from ffn.assembly.tables import FIRST_OVERLAP, ORIGINS, OVERLAPS, OverlapIndex, overlap_rows
 from ffn.assembly.tiling import Tiling
-from ffn.assembly.unionfind import Forest
 from ffn.config import ReconcileConfig
 from ffn.contingency import ContingencyTable, add_up
 from ffn.geometry import Box
 from ffn.io.blocks import WHOLE, Job, Learnt, add_job_options, job_of
 from ffn.io.create import require_replaceable, volume_name
-from ffn.io.scratch import Table, folder_beside
+from ffn.io.scratch import ScratchRows, Table, folder_beside, sort_rows
 from ffn.io.steps import learn_tables
 from ffn.io.store_names import split_store
 from ffn.io.volume import Placement, file_of, require_other_file, split_spec
@@ -37,7 +32,7 @@ log = logging.getLogger(__name__)
 
 TILING, MATCH = "tiling", "match"  # steps before that of components
 STEPS = (TILING, MATCH, LABEL)
-PART_ZYX = (128, 128, 128)  # voxels labelled at a time; jobs have to agree on it, so it is no option
+CERTAIN_SHARE = 0.5  # our choice: flood filling may miss half a FOV of an overlap on either side
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,14 +54,6 @@ def _run(arguments: argparse.Namespace) -> None:
     reconcile(specs, arguments.out, from_arguments(ReconcileConfig, arguments), job_of(arguments))
 
 
-@dataclass(frozen=True)
-class Joins:
-    """Matches found in the overlaps of subvolumes."""
-
-    pairs: np.ndarray  # nodes that are one object
-    num_inside: int  # number of pairs that only `parts_inside` found
-
-
 def reconcile(specs: Sequence[str], out_spec: str, config: ReconcileConfig, job: Job = WHOLE) -> None:
     """Write all subvolumes as one volume in which an object has the same id everywhere.
 
@@ -84,9 +71,9 @@ def reconcile(specs: Sequence[str], out_spec: str, config: ReconcileConfig, job:
         Segmented subvolumes of one tiling (`ffn.geometry.tile`).
     out_spec : str
         ``NAME.zarr`` or ``FILE.h5:DATASET``, uint64. Voxels in an overlap come from the subvolume whose core they are
-        in. It also gets the tables of `carried_tables`.
+        in. It also gets the tables of `global_tables`.
     config : ReconcileConfig
-        Criteria of a match, block size.
+        Criteria of a match.
     job : Job
         Which subvolumes or blocks to work on, see `ffn.io.steps`.
 
@@ -114,11 +101,13 @@ def reconcile(specs: Sequence[str], out_spec: str, config: ReconcileConfig, job:
     with VolumePool() as pool:
 
         def look(box: Box) -> Learnt:
-            return subvolumes.look_at(numbers[box.start], pool, config.block_size_zyx)
+            return subvolumes.look_at(numbers[box.start], pool)
 
         def combine(learnt: Iterable[Learnt]) -> dict[str, Table]:
-            places = Places(tiling.hull, subvolumes.voxel_size_zyx_nm)
-            return with_seeds(_global_ids(tiling, learnt, config, places, folder), blocks, folder)
+            index = OverlapIndex(tiling.hull, subvolumes.voxel_size_zyx_nm)
+            return with_seeds(
+                global_ids(SubvolumeTables(learnt, folder), tiling, config, index, folder), blocks, folder
+            )
 
         matched = learn_tables(path, MATCH, boxes, look, combine, made_of, job)
         if matched is None:
@@ -131,46 +120,125 @@ def reconcile(specs: Sequence[str], out_spec: str, config: ReconcileConfig, job:
             lambda block: ids.read(block, pool),
             matched,
             config.min_component_size,
-            PART_ZYX,
             {**made_of, "match": matched.digest},
             job,
         )
 
 
-def _global_ids(
-    tiling: Tiling, learnt: Iterable[Learnt], config: ReconcileConfig, places: Places, folder: Path | None = None
+def global_ids(
+    subvolumes: SubvolumeTables, tiling: Tiling, config: ReconcileConfig, index: OverlapIndex, folder: Path | None
 ) -> dict[str, Table]:
-    """Join the ids of all subvolumes, and return the tables of `GlobalIds` and `carried_tables`."""
-    stacked = Stacked(learnt, folder)
-    nodes = Nodes.of(stacked)
-    forest, num_matches, num_inside = Forest(nodes.num_nodes), 0, 0
-    for first, claims in stacked.batches("claims"):
-        joins = find_joins(tiling, nodes, first, claims, config)
-        forest.join(joins.pairs)
-        num_matches, num_inside = num_matches + len(joins.pairs), num_inside + joins.num_inside
+    """Join the ids of all subvolumes; return the tables of `GlobalIds` and `global_tables`."""
+    local = LocalIds.of(subvolumes)
+    forest, num_matches = Forest(local.num_nodes), 0
+    for owners, claims in subvolumes.batches("claims"):
+        pairs = matches(tiling, local, owners, claims, config)
+        forest.join(pairs)
+        num_matches += len(pairs)
     roots = forest.roots()
-    is_object = np.zeros(nodes.num_nodes, bool)
-    is_object[roots[nodes.in_core]] = True
+    is_object = np.zeros(local.num_nodes, bool)
+    is_object[roots[local.in_core]] = True
     numbers = np.where(is_object, np.cumsum(is_object), 0).astype(np.uint64)[roots]
-    counts = (tiling.num_boxes, nodes.num_nodes, num_matches, num_inside, int(is_object.sum()))
-    log.info("%d subvolumes with %d ids, %d matches (%d of them parts inside): %d objects", *counts)
+    counts = (tiling.num_boxes, local.num_nodes, num_matches, int(is_object.sum()))
+    log.info("%d subvolumes with %d ids, %d matches: %d objects", *counts)
     log.info("most parts of one object: %d", np.bincount(roots).max(initial=0))
     return {
-        "ids": nodes.sorted_ids,
-        "numbers": numbers[nodes.order],
-        "first": nodes.first,
+        "ids": local.sorted_ids,
+        "numbers": numbers[local.order],
+        "first": local.first,
         "matches": np.array([num_matches]),
-        **carried_tables(stacked, nodes, numbers, places, folder),
+        **global_tables(subvolumes, local, numbers, index, folder),
     }
 
 
-def find_joins(tiling: Tiling, nodes: Nodes, first: np.ndarray, claims: np.ndarray, config: ReconcileConfig) -> Joins:
-    """Match the ids of some subvolumes with those of later ones that they overlap."""
-    found = np.column_stack([nodes.find(first, claims[:, 1]), nodes.find(claims[:, 0], claims[:, 2]), claims[:, 6]])
+def matches(
+    tiling: Tiling, local: LocalIds, owners: np.ndarray, claims: np.ndarray, config: ReconcileConfig
+) -> np.ndarray:
+    """Return the pairs of nodes (int64, (E, 2)) that are one object, among some subvolumes and later ones.
+
+    `claims` are all that these subvolumes share with later ones, see `Subvolumes.look_at`; `owners` has the number of
+    the subvolume of each row.
+    """
+    found = np.column_stack([local.find(owners, claims[:, 1]), local.find(claims[:, 0], claims[:, 2]), claims[:, 6]])
     a, b, counts = add_up(found).T
-    of_a, of_b = nodes.subvolumes_of(a), nodes.subvolumes_of(b)
-    in_overlap = (of_b * nodes.num_nodes + a).astype(np.uint64), (of_a * nodes.num_nodes + b).astype(np.uint64)
-    table, voxels = ContingencyTable(*in_overlap, counts), (nodes.voxels[a], nodes.voxels[b])
-    best = best_of_each_other(table, needed_voxels(voxels, tiling.overlap_shares(of_a, of_b), config), config)
-    inside = parts_inside(table, voxels, config) & ~best
-    return Joins(np.stack([a, b], axis=1)[best | inside], int(inside.sum()))
+    of_a, of_b = local.subvolumes_of(a), local.subvolumes_of(b)
+    in_overlap = (of_b * local.num_nodes + a).astype(np.uint64), (of_a * local.num_nodes + b).astype(np.uint64)
+    needed = needed_voxels((local.voxels[a], local.voxels[b]), tiling.overlap_shares(of_a, of_b), config)
+    best = best_of_each_other(ContingencyTable(*in_overlap, counts), needed, config)
+    return np.stack([a, b], axis=1)[best]
+
+
+def needed_voxels(
+    voxels: tuple[np.ndarray, np.ndarray], share: np.ndarray | float, config: ReconcileConfig
+) -> np.ndarray:
+    """Return how many voxels two ids must have in common to be joined: fewer for segments of a smaller cross-section.
+
+    `voxels` are those of both ids in their whole subvolumes, `share` is the depth of the overlap as a share of the
+    subvolume's side: a neurite that runs through both has this share of its voxels in the overlap.
+
+    Examples
+    --------
+    >>> needed_voxels((np.array([4096, 10**6]), np.array([3000, 5000])), 48 / 256, ReconcileConfig()).tolist()
+    [384.0, 1000.0]
+    """
+    return np.minimum(config.min_overlap_voxels, CERTAIN_SHARE * share * np.maximum(*voxels))
+
+
+def best_of_each_other(table: ContingencyTable, needed: np.ndarray, config: ReconcileConfig) -> np.ndarray:
+    """Choose the pairs of ids that are each other's best partner.
+
+    Parameters
+    ----------
+    table : ContingencyTable
+        Voxels of overlaps by their ids in the first and the second subvolume, different ones in each overlap. Only
+        voxels that both segmented count: flood filling reaches only part of the outer shell, half a FOV thick, so
+        background there means nothing.
+    needed : float64 ndarray of shape (N,)
+        Minimum voxels of each pair, see `needed_voxels`.
+    config : ReconcileConfig
+        Minimum share of both sides.
+
+    Returns
+    -------
+    bool ndarray of shape (N,)
+        A tie for the best partner joins nothing: a wrong merge costs more than a split.
+    """
+    chosen = table.voxels >= needed
+    for ids in (table.a, table.b):
+        index = np.unique(ids, return_inverse=True)[1]
+        total, best, num_best = np.zeros((3, len(ids)), np.int64)
+        np.add.at(total, index, table.voxels)
+        np.maximum.at(best, index, table.voxels)
+        is_best = table.voxels == best[index]
+        np.add.at(num_best, index, is_best)
+        chosen &= is_best & (num_best[index] == 1) & (table.voxels >= config.min_overlap_fraction * total[index])
+    return chosen
+
+
+def global_tables(
+    subvolumes: SubvolumeTables, local: LocalIds, numbers: np.ndarray, index: OverlapIndex, folder: Path | None
+) -> dict[str, Table]:
+    """Return ``origins``, ``overlaps`` and ``first_overlap`` of the volume; `numbers` has the global id of each node.
+
+    ``origins`` (id, seed z, y, x, FOVs, pass) has one row for each part of an object. ``overlaps`` counts what two
+    objects both claimed, within subvolumes and between them.
+    """
+    claims, origins = ScratchRows((7,), np.int64, folder), ScratchRows((6,), np.int64, folder)
+
+    def named(owners: np.ndarray, ids: np.ndarray) -> np.ndarray:
+        return numbers[local.find(owners, ids)].astype(np.int64)
+
+    def claim(*columns: np.ndarray) -> None:
+        rows = overlap_rows(np.column_stack(columns))
+        claims.append(np.column_stack([index.place_of(rows[:, 2:5]), rows]))
+
+    for owners, rows in subvolumes.batches("claims"):
+        claim(named(owners, rows[:, 1]), named(rows[:, 0], rows[:, 2]), rows[:, 3:])
+    for owners, rows in subvolumes.batches(OVERLAPS):
+        claim(named(owners, rows[:, 0]), named(owners, rows[:, 1]), rows[:, 2:])
+    for owners, rows in subvolumes.batches(ORIGINS):
+        ids = named(owners, rows[:, 0])
+        origins.append(np.column_stack([ids, rows[:, 1:]])[ids > 0])
+    overlaps = sort_rows(claims, lambda rows: add_up(rows)[:, 1:], folder)
+    in_order = sort_rows(origins, lambda rows: rows[np.lexsort(rows.T[::-1])], folder)
+    return {ORIGINS: in_order, OVERLAPS: overlaps, FIRST_OVERLAP: index.first_rows(overlaps)}

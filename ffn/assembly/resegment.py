@@ -2,58 +2,132 @@
 
 from __future__ import annotations
 
+import itertools
+import logging
 import threading
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from ffn.assembly.contacts import Contact
+from ffn.assembly.contacts import Contact, Scene
 from ffn.assembly.evidence import Evidence, Grown, compare, share_of
-from ffn.config import AgglomerateConfig
+from ffn.assembly.merge_graph import MergeEdge, MergeGraphError, parse_edge
+from ffn.config import Agglomeration
 from ffn.geometry import ZYX, Box, VoxelSize, add, relative_sides, subtract, zyx
 from ffn.inference.canvas import MASKED, Canvas, is_free, reach_of
-from ffn.inference.choice import Network
 from ffn.inference.executor import run_jobs
 from ffn.inference.frame import Frame, mirrored_radius
-from ffn.inference.grower import Limits, ObjectGrower
+from ffn.inference.grower import ObjectGrower
+from ffn.inference.inputs import Network
 from ffn.inference.lanes import Lanes, open_lanes
-from ffn.io.masks import Masks
-from ffn.io.volume import Volume, voxel_size_of
+from ffn.io import atomic
+from ffn.io.volume import voxel_size_of
+from ffn.machine.limits import threads_here
+from ffn.progress import track
 
+log = logging.getLogger(__name__)
+
+MAX_TRIES = 3  # seeds of a side until one moves and recovers its own segment; our choice
 NEARNESS = 0.25  # our choice: being one voxel deeper is worth being four voxels farther from the contact
 
 
 @dataclass(frozen=True)
-class Surroundings:
-    """What the contacts of a call have in common."""
+class Judge:
+    """The network that judges the contacts of a scene, each in its window."""
 
-    image: Volume  # raw image and base segmentation, read one window at a time
-    segmentation: Volume
-    network: Network  # what is run on the image
-    config: AgglomerateConfig  # thresholds, window size, limit of FOVs
-    masks: Masks  # voxels that no object enters
+    scene: Scene
+    network: Network
+    config: Agglomeration
     _one_reads: threading.Lock = field(default_factory=threading.Lock)  # not every format is read by several threads
 
     def open_lanes(self, num_windows: int) -> Lanes:
         """Open canvases for windows, at least one, which then is not used; each has room for a FOV at least."""
-        box, fov = self.segmentation.box, self.network.model.config.fov_size_zyx
+        box, fov = self.scene.segmentation.box, self.network.model.config.fov_size_zyx
         largest = [self.frame(corner).canvas.shape for corner in (box.start, box.stop)]
         shape = zyx(map(max, zip(*largest, fov, strict=True)))
-        return open_lanes(self.network, self.config, max(1, num_windows), shape, self.image.dtype)
+        return open_lanes(self.network, self.config, max(1, num_windows), shape, self.scene.image.dtype)
 
     def frame(self, position_zyx: ZYX) -> Frame:
         """Return the frame of the window around a position, which is moved into the volume."""
-        whole = self.segmentation.box.intersect(self.image.box)
-        window = Box.around(position_zyx, self.config.window_radius_zyx).moved_into(whole)
-        return Frame.of(window, self.image.box, mirrored_radius(self.network.model, self.config))
+        image = self.scene.image.box
+        window = Box.around(position_zyx, self.config.window_radius_zyx)
+        window = window.moved_into(self.scene.segmentation.box.intersect(image))
+        return Frame.of(window, image, mirrored_radius(self.network.model, self.config))
 
     def read(self, window: Box) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the grey levels, the segments and the masked voxels of a window."""
         with self._one_reads:
-            return self.image.read(window), self.segmentation.read(window), self.masks.read(window)
+            scene = self.scene
+            return scene.image.read(window), scene.segmentation.read(window), scene.masks.read(window)
+
+    def with_smaller_steps(self) -> Judge | None:
+        """Return a judge that moves in the steps of training where these are smaller; None if they are on no axis."""
+        model = self.network.model
+        deltas_zyx = zyx(map(min, model.config.deltas_zyx, self.network.trained_deltas_zyx))
+        if deltas_zyx == model.config.deltas_zyx:
+            return None
+        finer = replace(model, config=model.config.model_copy(update={"deltas_zyx": deltas_zyx}))
+        return replace(self, network=replace(self.network, model=finer))
+
+
+def judged(partial: Path, head: str, candidates: list[Contact], judge: Judge, lanes: Lanes) -> list[str]:
+    """Judge the candidates that a killed job did not get to; return the lines of all edges.
+
+    Each line is appended to `partial` as soon as it is known. Its first lines, `head`, tell options and inputs.
+    """
+    lines = _resumed(partial, head, candidates)
+    with open(partial, "a") as file:
+        rest = candidates[len(lines) :]
+        for contact, evidence in track(resegmented(judge, rest, lanes), len(rest), "agglomerate", "point"):
+            lines.append(MergeEdge.of(contact, evidence, evidence.score(judge.config)).row())
+            file.write(lines[-1] + "\n")
+            file.flush()
+    return lines
+
+
+def judged_again(partial: Path, head: str, lines: list[str], candidates: list[Contact], finer: Judge) -> list[str]:
+    """Judge again, in smaller steps, what large ones leave open; return all lines, with the higher score of both."""
+    edges = [parse_edge(line, "") for line in lines]
+    left = [n for n, edge in enumerate(edges) if edge.evidence.is_open(finer.config)]
+    if not left:
+        return lines  # an engine takes seconds to start
+    found = judged(partial, head, [candidates[n] for n in left], finer, finer.open_lanes(len(left)))
+    better = {n: line for n, line in zip(left, found, strict=True) if parse_edge(line, "").score > edges[n].score}
+    log.info("%d decision points judged again in smaller steps, %d with a higher score", len(left), len(better))
+    return [better.get(n, line) for n, line in enumerate(lines)]
+
+
+def _resumed(partial: Path, head: str, expected: list[Contact]) -> list[str]:
+    """Return the finished lines of a killed job with the same options and inputs; drop all else from its file."""
+    partial.parent.mkdir(parents=True, exist_ok=True)
+    text = partial.read_text(errors="replace") if partial.exists() else ""
+    whole = text[len(head) :].rpartition("\n")[0] if text.startswith(head) else ""
+    lines = whole.split("\n") if whole else []
+    lines = [line for line, _ in itertools.takewhile(_is_of, zip(lines, expected, strict=False))]
+    if lines:
+        log.info("%s: resuming after %d decision points", partial, len(lines))
+    write_lines(partial, head, lines)
+    return lines
+
+
+def write_lines(path: str | Path, head: str, lines: list[str]) -> None:
+    """Write a file of edges at once."""
+    atomic.write_text(path, head + "".join(line + "\n" for line in lines))
+
+
+def _is_of(finished: tuple[str, Contact]) -> bool:
+    """Whether a line is the complete edge of the expected contact."""
+    line, contact = finished
+    try:
+        edge = parse_edge(line, "")
+    except MergeGraphError:
+        return False
+    place = (edge.segment_a, edge.segment_b, (edge.z, edge.y, edge.x), edge.overlap_voxels, edge.contact_faces)
+    return place == (*contact.pair, contact.position_zyx, contact.overlap, contact.faces)
 
 
 class Side(NamedTuple):
@@ -75,22 +149,22 @@ class Resegmentation:
     more from there: the part of it in which its first seed lay may be another one.
     """
 
-    def __init__(self, around: Surroundings, contact: Contact) -> None:
+    def __init__(self, judge: Judge, contact: Contact) -> None:
         self.contact = contact
         self.evidence: Evidence | None = None
-        self._around = around
+        self._judge = judge
         self._grower: ObjectGrower | None = None
 
     def read(self) -> None:
         """Read the window, and find out which voxels are good seeds."""
-        frame = self._around.frame(self.contact.position_zyx)
-        raw, labels, masked = self._around.read(frame.box)
+        frame = self._judge.frame(self.contact.position_zyx)
+        raw, labels, masked = self._judge.read(frame.box)
         masks = [(labels == segment_id) & ~masked for segment_id in self.contact.pair]
         occupied = np.where((masked | (labels != 0)) & ~masks[0] & ~masks[1], MASKED, 0)
         self._shown = frame.mirrored(raw), frame.masked(occupied), frame.inside
         near = subtract(self.contact.position_zyx, frame.canvas.start)
-        reach = reach_of(frame.canvas.shape, self._around.network.model.config)
-        units = relative_sides(voxel_size_of(self._around.segmentation))
+        reach = reach_of(frame.canvas.shape, self._judge.network.model.config)
+        units = relative_sides(voxel_size_of(self._judge.scene.segmentation))
         self._sides = [measured_side(frame.mirrored(mask), near, reach, units, frame.inside) for mask in masks]
 
     def enter(self, lanes: Lanes, lane: int) -> None:
@@ -108,7 +182,7 @@ class Resegmentation:
 
     def _both_sides(self, canvas: Canvas, sides: list[Side]) -> Iterator[ObjectGrower]:
         """Yield the objects to grow, each after the one before it has grown; then compare."""
-        grown, config = [Grown(np.zeros(canvas.shape, bool))] * 2, self._around.config
+        grown, config = [Grown(np.zeros(canvas.shape, bool))] * 2, self._judge.config
         for which in sorted((0, 1), key=lambda n: np.count_nonzero(sides[n].mask)):
             grown[which] = yield from self._one_side(canvas, sides[which])
             if not grown[which].is_sound(sides[which].mask, config):
@@ -133,16 +207,16 @@ class Resegmentation:
         yield grower
         new = _result(grower, before.num_tries + 1)
         enters_as_far = share_of(new.mask, other.mask) >= share_of(before.mask, other.mask)
-        is_better = enters_as_far and new.is_sound(side.mask, self._around.config)
+        is_better = enters_as_far and new.is_sound(side.mask, self._judge.config)
         return new if is_better else replace(before, num_tries=new.num_tries)
 
     def _grower_of(self, canvas: Canvas, seed_zyx: ZYX) -> ObjectGrower:
-        return ObjectGrower(canvas, seed_zyx, canvas.deltas_zyx, Limits(max_fovs=self._around.config.max_fovs))
+        return ObjectGrower(canvas, seed_zyx, self._judge.config.max_fovs)
 
     def _one_side(self, canvas: Canvas, side: Side) -> Generator[ObjectGrower, None, Grown]:
         """Grow a side; one that does not leave its seed or recover its own segment is grown from other seeds."""
-        best, config = Grown(np.zeros(canvas.shape, bool)), self._around.config
-        for attempt in range(1, config.max_tries + 1):
+        best, config = Grown(np.zeros(canvas.shape, bool)), self._judge.config
+        for attempt in range(1, MAX_TRIES + 1):
             seed = best_seed(side.merit, canvas.reach)
             if seed is None:
                 break
@@ -158,12 +232,10 @@ class Resegmentation:
         return best
 
 
-def resegmented(
-    around: Surroundings, contacts: Sequence[Contact], lanes: Lanes, threads: int
-) -> Iterator[tuple[Contact, Evidence]]:
+def resegmented(judge: Judge, contacts: Sequence[Contact], lanes: Lanes) -> Iterator[tuple[Contact, Evidence]]:
     """Grow both sides of many contacts, as many at once as there are canvases; yield the evidence in their order."""
-    jobs = deque(Resegmentation(around, contact) for contact in contacts)
-    for _ in run_jobs(list(jobs), lanes, threads):
+    jobs = deque(Resegmentation(judge, contact) for contact in contacts)
+    for _ in run_jobs(list(jobs), lanes, threads_here()):
         while jobs and (evidence := jobs[0].evidence) is not None:
             yield jobs.popleft().contact, evidence
 

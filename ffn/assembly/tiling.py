@@ -22,8 +22,8 @@ class Tiling:
     Examples
     --------
     >>> tiling = Tiling.of([Box((0, 0, 0), (6, 4, 4)), Box((4, 0, 0), (10, 4, 4))])
-    >>> str(tiling.core(0)), str(tiling.core(1)), list(tiling.overlaps())
-    ('0:5,0:4,0:4', '5:10,0:4,0:4', [(0, 1)])
+    >>> str(tiling.core(0)), str(tiling.core(1)), list(tiling.overlapped_by(0))
+    ('0:5,0:4,0:4', '5:10,0:4,0:4', [1])
     """
 
     # ranges along each axis; every combination is a box. Starts and stops ascend, and no range begins after the
@@ -75,11 +75,6 @@ class Tiling:
         place = self._place(index)
         starts = zyx(cuts[i] for cuts, i in zip(self._cuts, place, strict=True))
         return Box(starts, zyx(cuts[i + 1] for cuts, i in zip(self._cuts, place, strict=True)))
-
-    def overlaps(self) -> Iterator[tuple[int, int]]:
-        """Yield the pairs of boxes that share voxels, each once: ascending numbers, in ascending order."""
-        for first in range(self.num_boxes):
-            yield from ((first, second) for second in self.overlapped_by(first))
 
     def overlapped_by(self, index: int) -> Iterator[int]:
         """Yield the later boxes that share voxels with a box, in ascending order."""

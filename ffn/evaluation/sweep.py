@@ -11,9 +11,8 @@ import numpy as np
 
 from ffn.assembly.calibration import read_scored
 from ffn.assembly.corrections import NOTHING_GIVEN, Constraints, read_corrections
-from ffn.assembly.given import add_given_options, given_inputs, read_constraints
+from ffn.assembly.given import NUCLEI, SEGMENTS, add_given_options, given_inputs, learn_nuclei, read_constraints
 from ffn.assembly.merge_graph import NO_NUCLEI, apply_groups, best_scores, merge_groups
-from ffn.assembly.nuclei import NUCLEI, SEGMENTS, learn_nuclei
 from ffn.config import Mask
 from ffn.contingency import ContingencyTable, count_pairs, merge_tables
 from ffn.errors import ConfigError
@@ -80,7 +79,7 @@ class SweepInputs:
     corrections : str, optional
         What people joined or separated, see `ffn.assembly.corrections`.
     nuclei : str, optional
-        Labels of nuclei, see `ffn.assembly.nuclei`. The step `NUCLEI` reads them; without them, there is none.
+        Labels of nuclei, see `ffn.assembly.given`. The step `NUCLEI` reads them; without them, there is none.
     """
 
     segmentation: str
@@ -122,7 +121,7 @@ def sweep(inputs: SweepInputs, out: str, config: SweepConfig, box: Box | None = 
     ends = job.finishes and not job.step  # errors of what people give come before the work
     scores = best_scores(read_scored(inputs.graphs, config.calibration) if ends else [])
     corrections = read_corrections(inputs.corrections) if ends and inputs.corrections else []
-    nuclei = learn_nuclei(inputs.nuclei, inputs.segmentation, out, config.block_size_zyx, job)
+    nuclei = learn_nuclei(inputs.nuclei, inputs.segmentation, out, job)
     if nuclei is None:
         return
     with open_masked_truth(inputs.truth, inputs.masks) as truth, open_segmentation(inputs.segmentation) as segmentation:

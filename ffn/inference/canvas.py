@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -59,13 +58,6 @@ class Thresholds:
             segment=logit(config.segment_threshold),
             freeze_share=config.disco_seed_threshold,
         )
-
-
-class Advance(NamedTuple):
-    """What one FOV has led to: moves, best first, and how many voxels the object has gained, if they were counted."""
-
-    moves: list[ScoredOffset]
-    num_new_voxels: int
 
 
 class Canvas:
@@ -172,16 +164,9 @@ class Canvas:
         np.copyto(pom, self.thresholds.pad, where=np.isnan(pom))
         return self.image[where], pom
 
-    def put(self, position_zyx: ZYX, pom_logit: np.ndarray, count: bool = False) -> Advance:
-        """Write the output of the network, as `write` does, and find the moves from there."""
-        before = self._num_voxels_in(position_zyx) if count else 0
-        moves = face_max_offsets(self.write(position_zyx, pom_logit), self.deltas_zyx, self.thresholds.move)
-        return Advance(moves, self._num_voxels_in(position_zyx) - before if count else 0)
-
-    def _num_voxels_in(self, position: ZYX) -> int:
-        """Voxels of the object in one FOV, without those of the mirror image."""
-        where = self.fov(position).intersect(self.inside).slices()
-        return int(np.count_nonzero(self.pom_logit[where] >= self.thresholds.segment))
+    def put(self, position_zyx: ZYX, pom_logit: np.ndarray) -> list[ScoredOffset]:
+        """Write the output of the network, as `write` does; return the moves from there, best first."""
+        return face_max_offsets(self.write(position_zyx, pom_logit), self.deltas_zyx, self.thresholds.move)
 
     def write(self, position_zyx: ZYX, pom_logit: np.ndarray) -> np.ndarray:
         """Write the output of the network to the canvas, under the freeze rule, and count the voxels that are lost."""

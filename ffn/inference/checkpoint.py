@@ -22,7 +22,6 @@ from ffn.io import hdf5
 log = logging.getLogger(__name__)
 
 FINGERPRINT = "fingerprint"
-BYTES_AT_ONCE = 2**24
 
 
 class CheckpointFile:
@@ -72,15 +71,6 @@ class CheckpointFile:
         self.path.unlink(missing_ok=True)
 
     def _read(self) -> Arrays:
-        try:
-            return self._verified()
-        except VolumeError:  # HDF5 has one kind of error for a damaged file and for a file system that fails
-            with self.path.open("rb") as file:
-                while file.read(BYTES_AT_ONCE):
-                    pass
-            return self._verified()
-
-    def _verified(self) -> Arrays:
         arrays, attributes = hdf5.read_arrays(self.path)
         if FINGERPRINT not in arrays or str(attributes.get("sha256")) != _digest(arrays):
             raise VolumeError(f"{self.path}: checksum differs from the content, expected a whole file")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -155,24 +154,11 @@ class KernelEngine:
             raise ConfigError(f"engine: found kernels, but {reason}. Choose openvino or tensorflow")
         self.name = "kernels float32"
         names = [f"{name}/{kind}" for name in conv_names(model.config) for kind in ("weights", "biases")]
-        self._wanted = f"{threads} threads and buffers for {batch_size} FOVs"
-        with self._refusal_in_one_line():
-            self._network = KernelNetwork([model.weights[name] for name in names], model.config.fov_size_zyx, threads)
+        self._network = KernelNetwork([model.weights[name] for name in names], model.config.fov_size_zyx, threads)
 
     def predict(self, image: np.ndarray, pom_logit: np.ndarray) -> np.ndarray:
         """Update the POM; see `Engine.predict`."""
-        with self._refusal_in_one_line():
-            return self._network.predict(image, pom_logit)
-
-    @contextlib.contextmanager
-    def _refusal_in_one_line(self) -> Iterator[None]:
-        try:
-            yield
-        except MemoryError:
-            raise ConfigError(
-                f"engine: found kernels, but the system refuses memory or threads, needed are {self._wanted}. "
-                "Lower threads or batch_size"
-            ) from None
+        return self._network.predict(image, pom_logit)
 
 
 KINDS: dict[str, type[TensorFlowEngine] | type[OpenVinoEngine] | type[KernelEngine] | type[JaxEngine]] = {

@@ -10,8 +10,10 @@ from ffn.config import SegmentConfig
 from ffn.geometry import ZYX, zyx
 from ffn.inference.canvas import Canvas
 from ffn.inference.claims import Cells, Claims, Filling
-from ffn.inference.grower import Arrays, FovBatch, Limits, ObjectGrower
+from ffn.inference.grower import Arrays, FovBatch, ObjectGrower
 from ffn.inference.objects import GrownObject
+
+SECOND_MIN_SEGMENT_SIZE = 200  # voxels, in the second pass; our choice: what the first left empty is smaller
 
 
 class FloodFill:
@@ -43,8 +45,8 @@ class FloodFill:
 
     def __init__(self, canvas: Canvas, config: SegmentConfig, cells: Cells | None = None) -> None:
         self._canvas = canvas
-        self._sizes = (config.min_segment_size, config.second_min_segment_size)
-        self._limits = Limits.of(config)
+        self._sizes = (config.min_segment_size, SECOND_MIN_SEGMENT_SIZE)
+        self._max_fovs = config.max_fovs
         self.claims = Claims(config, canvas.reach, canvas.segmentation, cells)
         self.pass_number = self.cursor = 0
         self.seeds = np.empty((0, 3), np.int64)
@@ -92,7 +94,7 @@ class FloodFill:
         if objection is not None:
             self.claims.refuse(seed, objection)
             return None
-        self._grower = ObjectGrower(self._canvas, seed, self._canvas.deltas_zyx, self._limits)
+        self._grower = ObjectGrower(self._canvas, seed, self._max_fovs)
         return self._grower
 
     def state(self) -> Arrays:
@@ -108,7 +110,7 @@ class FloodFill:
         self.claims.resume(_below("claims", arrays))
         self.pass_number, self.cursor = arrays["place"].tolist()
         if growing := _below("growing", arrays):
-            self._grower = ObjectGrower.resume(self._canvas, growing, self._canvas.deltas_zyx, self._limits)
+            self._grower = ObjectGrower.resume(self._canvas, growing, self._max_fovs)
 
 
 def _prefixed(path: str, arrays: Arrays) -> Arrays:

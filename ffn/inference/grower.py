@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
-from ffn.config import SegmentConfig
 from ffn.geometry import ZYX, Box, zyx
 from ffn.inference.canvas import Canvas
 from ffn.inference.engine import Engine
@@ -16,31 +14,17 @@ from ffn.inference.movement import FaceMaxMovement
 Arrays = dict[str, np.ndarray]
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Limits at which an object stops growing and keeps what it has; None is no limit."""
-
-    max_fovs: int | None = None
-    max_voxels: int | None = None
-
-    @classmethod
-    def of(cls, config: SegmentConfig) -> Limits:
-        """Take the limits of the configuration."""
-        return cls(config.max_fovs, config.max_object_voxels)
-
-
 class ObjectGrower:
     """An object that grows from its seed until no position is left."""
 
-    def __init__(self, canvas: Canvas, seed_zyx: ZYX, deltas_zyx: ZYX, limits: Limits | None = None) -> None:
+    def __init__(self, canvas: Canvas, seed_zyx: ZYX, max_fovs: int | None = None) -> None:
         canvas.start(seed_zyx)
         self.canvas = canvas
         self.seed_zyx = seed_zyx
-        self.limited = False
-        self._movement = FaceMaxMovement(seed_zyx, deltas_zyx, canvas.thresholds.move, inside=canvas.inside)
-        self._limits = limits or Limits()
+        self.limited = False  # whether `max_fovs` has stopped it
+        self._movement = FaceMaxMovement(seed_zyx, canvas.deltas_zyx, canvas.thresholds.move, inside=canvas.inside)
+        self._max_fovs = max_fovs
         self._next: ZYX | None = None
-        self._num_voxels = int(canvas.thresholds.init >= canvas.thresholds.segment)
 
     @property
     def num_fovs(self) -> int:
@@ -72,16 +56,14 @@ class ObjectGrower:
                 return None
         if not self.is_strong:
             return None
-        self.limited = self._at_limit()
+        self.limited = self._max_fovs is not None and self.num_fovs >= self._max_fovs
         return None if self.limited else self._next
 
     def put(self, answer: np.ndarray) -> None:
         """Take what the canvas needs of the network's answer at `next_position`; see `Canvas.put`."""
         assert self._next is not None
         position, self._next = self._next, None
-        moves, num_new_voxels = self.canvas.put(position, answer, count=self._limits.max_voxels is not None)
-        self._movement.follow(position, moves)
-        self._num_voxels += num_new_voxels
+        self._movement.follow(position, self.canvas.put(position, answer))
 
     def state(self) -> Arrays:
         """Return everything needed to resume, as arrays."""
@@ -96,22 +78,16 @@ class ObjectGrower:
         }
 
     @classmethod
-    def resume(cls, canvas: Canvas, state: Arrays, deltas_zyx: ZYX, limits: Limits) -> ObjectGrower:
+    def resume(cls, canvas: Canvas, state: Arrays, max_fovs: int | None = None) -> ObjectGrower:
         """Restore on `canvas` what `state` returned."""
-        grower = cls(canvas, zyx(state["seed"]), deltas_zyx, limits)
+        grower = cls(canvas, zyx(state["seed"]), max_fovs)
         start, stop = state["visited"]
         canvas.resume(Box(zyx(start), zyx(stop)), state["pom_logit"])
         queue, evaluated = (map(zyx, state[name].tolist()) for name in ("queue", "evaluated"))
-        move_logit = canvas.thresholds.move
-        grower._movement = FaceMaxMovement(grower.seed_zyx, deltas_zyx, move_logit, queue, evaluated, canvas.inside)
-        if limits.max_voxels is not None:
-            box, mask = canvas.object_mask()
-            grower._num_voxels = int(np.count_nonzero(mask[box.intersect(canvas.inside).slices(box.start)]))
+        grower._movement = FaceMaxMovement(
+            grower.seed_zyx, canvas.deltas_zyx, canvas.thresholds.move, queue, evaluated, canvas.inside
+        )
         return grower
-
-    def _at_limit(self) -> bool:
-        fovs, voxels = self._limits.max_fovs, self._limits.max_voxels
-        return (fovs is not None and self.num_fovs >= fovs) or (voxels is not None and self._num_voxels > voxels)
 
 
 class FovBatch:

@@ -10,9 +10,9 @@ import numpy as np
 from ffn.config import FloodConfig
 from ffn.geometry import ZYX, Box
 from ffn.inference.canvas import Canvas, Thresholds
-from ffn.inference.choice import Network
 from ffn.inference.engine import create_engine
 from ffn.inference.grower import FovBatch, ObjectGrower
+from ffn.inference.inputs import Network
 from ffn.machine.jax_device import jax_device
 from ffn.machine.limits import memory_mb
 
@@ -39,7 +39,7 @@ class HostLanes:
 
     def __init__(self, network: Network, config: FloodConfig, size: int = 1) -> None:
         model, choice = network.model, network.choice
-        engine = create_engine(model, choice.engine, choice.precision, config.threads, size)
+        engine = create_engine(model, choice.engine, choice.precision, batch_size=size)
         self.name, self.size = engine.name, size
         self._network, self._thresholds = network, Thresholds.of(config)
         self._batch = FovBatch(engine, model.config.fov_size_zyx, size)

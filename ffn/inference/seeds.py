@@ -14,6 +14,7 @@ from ffn.inference.canvas import MASKED, is_free
 
 log = logging.getLogger(__name__)
 
+GRID_STEP_ZYX = (16, 16, 16)  # as the default of google/ffn
 NOISE = 1e-4
 NOISE_SEED = 42
 
@@ -65,7 +66,7 @@ def _find(
         case "peaks_2d":
             return slice_peak_seeds(image, voxel_size, config.seed_min_distance, masked, config.mirror)
         case "grid":
-            return grid_seeds(box, config.seed_grid_step_zyx)
+            return grid_seeds(box, GRID_STEP_ZYX)
         case "points":
             assert points is not None  # SegmentConfig checks it
             return points_inside(points, box)

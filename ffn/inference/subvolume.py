@@ -5,20 +5,20 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
-from ffn.config import Mask, SegmentConfig
+from ffn.config import SegmentConfig
 from ffn.geometry import Box, VoxelSize, cell_shape
 from ffn.inference.canvas import MASKED
 from ffn.inference.checkpoint import CheckpointFile, checksum, path_for
-from ffn.inference.choice import Network
 from ffn.inference.claims import Cells, Filling, origins_table, overlaps_table
 from ffn.inference.flood import FloodFill
 from ffn.inference.frame import Frame, mirrored_radius
 from ffn.inference.grower import Arrays, ObjectGrower
+from ffn.inference.inputs import Network, SegmentInputs
 from ffn.inference.lanes import Lanes
 from ffn.inference.sanity import Facts, findings, measured
 from ffn.inference.seeds import empty_space_seeds, find_seeds
@@ -45,16 +45,13 @@ class ImagePart(NamedTuple):
 class Common:
     """What the subvolumes of a call have in common."""
 
-    image_spec: str  # raw image, or its staged copy
-    network: Network  # what is run on the image
-    config: SegmentConfig  # all options
+    near: SegmentInputs  # or their staged copies
+    network: Network
+    config: SegmentConfig
     points: np.ndarray | None  # seed points
-    inputs: Mapping[str, object]  # what provenance names as inputs, but for the box
-    canvases: int  # number of subvolumes that are flooded at once; the engine may round otherwise with another number
-    masks: tuple[Mask, ...] = ()  # voxels that are never seeded, entered or segmented
-    init_segmentation: str | None = None  # labels of any resolution that are segments from the start
-    # masks and given segments, as provenance names them; `masks` and `init_segmentation` may be staged copies
-    recorded: Mapping[str, object] = field(default_factory=dict)
+    made_of: Mapping[str, object]  # what provenance names as inputs, but for the box
+    canvases: int  # of subvolumes flooded at once; the engine may round otherwise with another number
+    known: Mapping[str, object]  # masks and given segments, as provenance names them
 
 
 class SubvolumeFlood:
@@ -72,15 +69,15 @@ class SubvolumeFlood:
     def read(self) -> None:
         """Read image, mask and checkpoint, and find the seeds; this takes the processor, and no canvas."""
         common = self._common
-        with open_volume(common.image_spec) as volume:
+        with open_volume(common.near.image) as volume:
             frame = Frame.of(self.box, volume.box, mirrored_radius(common.network.model, common.config))
             self._part = ImagePart(volume.read(self.box), frame, voxel_size_of(volume))
             declared = volume.voxel_size_zyx_nm
-        with open_masks(common.masks, declared) as masks:
+        with open_masks(common.near.masks, declared) as masks:
             self._masked = masks.read(self.box) if masks else None
-        self._given = _given(common.init_segmentation, self.box, declared)
+        self._given = _given(common.near.init_segmentation, self.box, declared)
         checksums = {name: checksum(array) for name, array in self._arrays().items()}
-        inputs = {**common.inputs, "box": self.box, "canvas": frame.canvas, **checksums}
+        inputs = {**common.made_of, "box": self.box, "canvas": frame.canvas, **checksums}
         inputs["voxel_size_zyx_nm"] = self._part.voxel_size_zyx_nm
         found = fingerprint(common.config, common.network.model, {**inputs, "canvases": common.canvases})
         self.checkpoint = CheckpointFile(path_for(self.path), found, common.config.checkpoint_seconds)
@@ -139,7 +136,7 @@ class SubvolumeFlood:
         sanity = measured(filling, self._part.voxel_size_zyx_nm)
         for finding in findings([Facts(self.box.stem, **sanity, counters=filling.counters)]):
             log.warning("%s", finding)
-        inputs = {**self._common.inputs, "box": self.box, **self._common.recorded}
+        inputs = {**self._common.made_of, "box": self.box, **self._common.known}
         record = provenance("segment", self._common.config, **inputs)
         record |= {"counters": filling.counters, "sanity": sanity}
         placement = Placement(self.box, self._part.voxel_size_zyx_nm, record)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ffn.config import AgglomerateConfig, FloodConfig, ModelConfig
+from ffn.config import PART_VOXELS, Agglomeration, FloodConfig, ModelConfig
 from ffn.inference.device.memory import MOST_CANVASES
 from ffn.model.choice import ON_GPUS
 from ffn.workflow.needs import agglomerating_mb, flooding_mb, flooding_minutes, memory_mb, minutes
@@ -60,11 +60,11 @@ def flooding_memory(model: ModelConfig, voxels: Voxels, canvases: Voxels = 1) ->
     return by_attempt(megabytes)
 
 
-def agglomeration_memory(model: ModelConfig, config: AgglomerateConfig, gpus: int) -> Resource:
+def agglomeration_memory(model: ModelConfig, config: Agglomeration, gpus: int) -> Resource:
     """Memory of jobs that judge contacts, MB."""
     beyond = model.fov_radius_zyx if config.mirror else (0, 0, 0)
     window = math.prod(2 * (radius + more) + 1 for radius, more in zip(config.window_radius_zyx, beyond, strict=True))
-    return by_attempt(agglomerating_mb(block_voxels(config), window, model, most_canvases(config, gpus)))
+    return by_attempt(agglomerating_mb(PART_VOXELS, window, model, most_canvases(config, gpus)))
 
 
 def most_canvases(config: FloodConfig, gpus: int) -> int:

@@ -17,8 +17,8 @@ from pydantic import (
 )
 
 from ffn.config import (
+    Agglomeration,
     BoxText,
-    FloodConfig,
     ImageConfig,
     ModelConfig,
     PathText,
@@ -202,14 +202,11 @@ class RunConfig(StageSections):
         except (ValidationError, TypeError, AttributeError):
             return values  # the error is reported with that section
         context = [r + d for r, d in zip(model.fov_radius_zyx, model.deltas_zyx, strict=True)]
-        segment = values.get("segment")
-        segment = segment if isinstance(segment, dict) else {}  # anything else is also reported with that section
-        flood = {name: segment[name] for name in FloodConfig.model_fields if name in segment}
         window = [r + WINDOW_MOVES * d for r, d in zip(model.fov_radius_zyx, model.deltas_zyx, strict=True)]
         derived: dict[str, dict[str, Any]] = {
             "partition": {"lom_radius_zyx": context},
             "coordinates": {"margin_zyx": training_reach(model, train), "include_background": train.preset is not None},
-            "agglomerate": {"window_radius_zyx": window, **flood},
+            "agglomerate": {"window_radius_zyx": window},
         }
         if values.get("init") is not None and train.max_steps > 0:
             validated = any(v.is_validated_on or v.may_be_cut for v in volumes)
@@ -253,7 +250,7 @@ class RunConfig(StageSections):
     def _network_fits(self) -> RunConfig:
         """Check the deltas of flood filling, the window of agglomeration and the axes that training exchanges."""
         flooding_model(self.model, self.segment)
-        require_window(self.agglomerate.window_radius_zyx, self.agglomerating_model, "agglomerate.window_radius_zyx")
+        require_window(self.agglomerate.window_radius_zyx, self.flooding_model, "agglomerate.window_radius_zyx")
         sizes = dict(zip("zyx", zip(self.model.fov_size_zyx, self.model.deltas_zyx, strict=True), strict=True))
         first, *others = self.train.permutable_axes or ("z",)
         for axis in others:
@@ -323,9 +320,9 @@ class RunConfig(StageSections):
         return flooding_model(self.model, self.segment)
 
     @property
-    def agglomerating_model(self) -> ModelConfig:
-        """The network with the deltas of agglomeration."""
-        return flooding_model(self.model, self.agglomerate)
+    def agglomeration(self) -> Agglomeration:
+        """The options of agglomeration, with those of flood filling."""
+        return Agglomeration.of(self.agglomerate, self.segment)
 
     def as_written(self) -> dict[str, Any]:
         """Return the configuration as plain data for a YAML file, starting with the keys that name the run."""

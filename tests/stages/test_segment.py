@@ -13,14 +13,11 @@ import numpy as np
 import pytest
 
 from ffn.cli import main
-from ffn.config import Mask
 from ffn.errors import SegmentError
 from ffn.geometry import Box
 from ffn.inference.checkpoint import CheckpointFile
-from ffn.inference.lanes import open_lanes
 from ffn.inference.subvolume import SubvolumeFlood
 from ffn.io.create import create_volume
-from ffn.io.masks import open_masks
 from ffn.io.open import open_volume, read_table
 from ffn.io.volume import Placement
 from ffn.model.choice import Choice
@@ -102,41 +99,16 @@ def test_a_stack_thinner_than_the_fov_is_segmented(scene, num_sections, tubes, c
     assert "is smaller than one FOV (5, 5, 7)" in capsys.readouterr().err
 
 
-def test_a_second_pass_finds_what_is_left_of_a_single_section(scene, tubes):
+def test_a_second_pass_finds_what_is_left_of_a_single_section(scene, tubes, monkeypatch):
+    monkeypatch.setattr("ffn.inference.flood.SECOND_MIN_SEGMENT_SIZE", 50)
     thin = Box(IMAGE.start, (IMAGE.start[0] + 1, *IMAGE.stop[1:]))
     image = tubes(IMAGE.shape, (8, 22))[12:13]
     image[0, 28:36] = image[0, 8:16]  # the second of two objects, the only one with a seed in the first pass
     write(scene, "raw", thin, image)
     first = ("--seed-policy", "points", "--seed-points", "100,33,30")
-    path = segment(scene, "--box", str(thin), *first, "--second-pass", "--second-min-segment-size", "50")
+    path = segment(scene, "--box", str(thin), *first, "--second-pass")
     with h5py.File(path) as file:
         assert set(np.unique(file["segmentation"][()]).tolist()) == {0, 1, 2}
-
-
-def test_the_checkpoint_of_an_output_at_an_address_leaves_nothing_here(scene, monkeypatch):
-    """It took the address for a path, and left folders of this name."""
-    monkeypatch.chdir(scene)
-    before, saved, save = sorted(scene.iterdir()), [], CheckpointFile.save
-
-    def recorded(checkpoint, arrays):
-        save(checkpoint, arrays)
-        saved.append(checkpoint.path.absolute())
-
-    monkeypatch.setattr(CheckpointFile, "save", recorded)
-    words = ["segment", "--image", f"{scene}/raw.h5:raw", "--model", f"{scene}/model", *ONE_SEED]
-    assert main([*words, "--max-fovs", "3", "--checkpoint-seconds", "1e-9", "--out", f"file://{scene}/seg.zarr"]) == 0
-    assert set(saved) == {scene / "seg.zarr.checkpoint"}
-    assert sorted(scene.iterdir()) == [*before, scene / "seg.zarr"]
-
-
-def test_reversed_order_starts_from_the_other_end(scene):
-    forward, backward = segment(scene), segment(scene, "--seed-order", "reversed", name="reversed")
-    with h5py.File(forward) as one, h5py.File(backward) as other:
-        assert one["origins"][0, 1] < other["origins"][0, 1]
-
-
-def test_reruns_are_byte_identical(scene):
-    assert segment(scene).read_bytes() == segment(scene, name="again").read_bytes()
 
 
 def read(path):
@@ -191,14 +163,6 @@ def test_a_folder_gets_the_subvolumes_of_a_box(scene):
     assert files[1].read_bytes() != states[1][0], "other options"
 
 
-def test_subvolumes_that_overlap_by_less_than_the_fov_are_refused(scene, capsys):
-    """Objects would end at their borders, as in a run, whose configuration is refused."""
-    cut = ["--box", str(BOX), "--size", "32", "34", "30", "--overlap", "4", "4", "6"]
-    said = "overlap_zyx: 6 on axis x is less than the FOV (7), so neighbours would not share voxels that both can reach"
-    assert said in fails(scene, capsys, "raw.h5:raw", "parts/", *cut)
-    assert not (scene / "parts").exists()
-
-
 def test_in_a_folder_the_others_resume_after_one_is_finished(scene, monkeypatch, caplog):
     """There are as many canvases as before, or their checkpoints would be those of another job."""
     sources = ["--image", f"{scene}/raw.h5:raw", "--model", f"{scene}/model", "--min-segment-size", "50"]
@@ -222,23 +186,6 @@ def test_in_a_folder_the_others_resume_after_one_is_finished(scene, monkeypatch,
         assert (scene / "parts" / file.name).read_bytes() == file.read_bytes()
 
 
-def test_in_a_folder_the_others_have_canvases_as_large_as_before(scene, monkeypatch):
-    """Those at the faces of the image are the largest, and on a GPU they decide how many there are."""
-    sources = ["--image", f"{scene}/raw.h5:raw", "--model", f"{scene}/model", *ONE_SEED]
-    cut = ["--size", "40", "40", "30", "--overlap", "4", "4", "7"]
-    opened = []
-
-    def recorded(*arguments):
-        opened.append(arguments[2:4])
-        return open_lanes(*arguments)
-
-    monkeypatch.setattr("ffn.inference.segment.open_lanes", recorded)
-    assert main(["segment", *sources, *cut, "--out", f"{scene}/parts/"]) == 0
-    (scene / "parts/z000100-y000020-x000026.h5").unlink()
-    assert main(["segment", *sources, *cut, "--out", f"{scene}/parts/"]) == 0
-    assert opened == [(3, (44, 44, 33))] * 2
-
-
 def test_a_folder_goes_on_with_what_auto_took_first(scene, monkeypatch):
     """Where two precisions are about as fast, measuring again would start over."""
     sources = ["--image", f"{scene}/raw.h5:raw", "--model", f"{scene}/model", "--min-segment-size", "50"]
@@ -246,7 +193,7 @@ def test_a_folder_goes_on_with_what_auto_took_first(scene, monkeypatch):
     times = []
     for precision in ("float32", "bfloat16"):
         choice = Choice("tensorflow", precision, "it was the fastest")
-        monkeypatch.setattr("ffn.inference.choice._choose", lambda *_, choice=choice: choice)
+        monkeypatch.setattr("ffn.inference.fastest._choose", lambda *_, choice=choice: choice)
         assert main([*command, "--out", f"{scene}/parts/"]) == 0
         times.append([file.stat().st_mtime_ns for file in sorted((scene / "parts").glob("*.h5"))])
     assert times[0] == times[1] and len(times[0]) == 2
@@ -284,19 +231,6 @@ def test_masks_and_given_segments_leave_the_memory_when_the_flood_begins(scene, 
     assert alive == [False, False]
 
 
-def test_a_sigterm_after_the_last_fov_ends_with_the_result(scene, monkeypatch):
-    """It comes while the file is written; there is no state to save, and nothing to resume."""
-    write = SubvolumeFlood.write
-
-    def terminated(job):
-        signal.raise_signal(signal.SIGTERM)
-        write(job)
-
-    monkeypatch.setattr(SubvolumeFlood, "write", terminated)
-    path = segment(scene, "--seed-policy", "points", "--seed-points", "116,36,30")
-    assert path.exists() and not list(scene.glob("*.checkpoint"))
-
-
 @pytest.mark.parametrize("engine", [name for name in HERE if name in ("openvino", "jax")])
 def test_a_sigterm_saves_all_boxes_that_are_flooded_and_the_same_call_goes_on(scene, monkeypatch, engine, caplog):
     options = ("--engine", engine, "--precision", "float32", "--canvases", "2", *ONE_SEED)
@@ -318,15 +252,6 @@ def test_a_sigterm_saves_all_boxes_that_are_flooded_and_the_same_call_goes_on(sc
     assert caplog.text.count("resuming from") == 2
 
 
-def test_boxes_that_the_memory_does_not_hold_at_once_are_one_line(scene, monkeypatch, capsys):
-    pytest.importorskip("jax")
-    monkeypatch.setattr("ffn.inference.device.memory.memory_mb", lambda: 1)
-    outputs = [f"out-{number}.h5:segmentation" for number in range(3)]
-    many = ("--engine", "jax", "--canvases", "3", "--box", *BOXES)
-    said = fails(scene, capsys, "raw.h5:raw", outputs[0], f"{scene}/{outputs[1]}", f"{scene}/{outputs[2]}", *many)
-    assert said.startswith("ffn: error: canvases: 3 of") and "Choose 2 or auto" in said
-
-
 def test_a_list_of_boxes_may_come_from_a_file(scene):
     (scene / "boxes.txt").write_text("\n".join(BOXES))
     (scene / "files.txt").write_text("\n".join(f"{scene}/listed-{number}.h5:segmentation" for number in range(3)))
@@ -335,23 +260,6 @@ def test_a_list_of_boxes_may_come_from_a_file(scene):
     for number, box in enumerate(BOXES):
         with open_volume(f"{scene}/listed-{number}.h5:segmentation") as volume:
             assert str(volume.box) == box and volume.provenance["inputs"]["box"] == box
-
-
-def test_every_box_needs_a_file(scene, capsys):
-    said = fails(scene, capsys, "raw.h5:raw", "out.h5:segmentation", "--box", *BOXES)
-    assert "--out: found 1 files for 3 boxes, expected one for each" in said
-
-
-@pytest.mark.parametrize(
-    ("out", "options", "said"),
-    [
-        ("out.h5:segmentation", ["--size", "9", "9", "9"], "--size, --overlap and --job need --out FOLDER/"),
-        ("out.h5:segmentation", ["--job", "1-of-2"], "--size, --overlap and --job need --out FOLDER/"),
-        ("parts/", ["--box", *BOXES], "is a folder, expected one folder and at most one box"),
-    ],
-)
-def test_a_folder_is_for_subvolumes_and_a_file_is_not(scene, capsys, out, options, said):
-    assert said in fails(scene, capsys, "raw.h5:raw", out, *options)
 
 
 def test_masks_leave_their_voxels_empty(scene):
@@ -365,42 +273,12 @@ def test_masks_leave_their_voxels_empty(scene):
     assert labels[:, :, 25 - 7 : 44 - 7].any()
 
 
-def test_a_mask_has_to_cover_the_box(scene, capsys):
-    box = Box((101, 20, 3), (137, 60, 63))
-    write(scene, "mask", box, np.ones(box.shape, np.uint8))
-    arguments = ["--image", f"{scene}/raw.h5:raw", "--model", f"{scene}/model", "--masks", f"{scene}/mask.h5:raw"]
-    assert main(["segment", *arguments, "--out", f"{scene}/out.h5:segmentation"]) == 2
-    assert "the mask covers 101:137,20:60,3:63, expected all of 100:140,20:60,3:63" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("beside", ["90:101,0:99,0:99", "137:200,0:99,0:99", "90:200,0:99,0:6", "90:200,61:70,0:99"])
-def test_masks_of_other_subvolumes_change_nothing(beside):
-    with open_masks([Mask(box=beside), Mask(box="130:150,0:99,0:99")], None) as masks:
-        masked = masks.read(BOX)
-    assert np.flatnonzero(masked.any(axis=(1, 2))).tolist() == list(range(130 - 104, 136 - 104))
-
-
 def fails(folder, capsys, image, out, *options):
     arguments = ["--image", f"{folder}/{image}", "--model", f"{folder}/model", "--out", f"{folder}/{out}"]
     assert main(["segment", *arguments, *options]) == 2
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith("ffn: error: ")
     return error
-
-
-def test_inputs_are_never_replaced(scene, capsys):
-    write(scene, "mask", IMAGE, np.zeros(IMAGE.shape, np.uint8))
-    before = [(scene / name).read_bytes() for name in ("raw.h5", "mask.h5")]
-    assert "is the file of the input" in fails(scene, capsys, "raw.h5:raw", "raw.h5:raw")
-    mask = ("--masks", f"{scene}/mask.h5:raw")
-    assert "is the file of the input" in fails(scene, capsys, "raw.h5:raw", "../" + scene.name + "/mask.h5:raw", *mask)
-    assert [(scene / name).read_bytes() for name in ("raw.h5", "mask.h5")] == before
-
-
-def test_labels_are_no_image(scene, capsys):
-    with create_volume(f"{scene}/labels.h5:labels", np.uint64, Placement(IMAGE)) as writer:
-        writer.write(IMAGE, np.ones(IMAGE.shape, np.uint64))
-    assert "has type uint64, expected an image" in fails(scene, capsys, "labels.h5:labels", "out.h5:segmentation")
 
 
 def interrupt(scene, monkeypatch, *options):
@@ -420,23 +298,13 @@ def interrupt(scene, monkeypatch, *options):
 def test_a_job_goes_on_where_auto_would_take_another_engine(scene, caplog, monkeypatch):
     options = ("--machine", f"{scene}/machine")
     with monkeypatch.context() as patch:
-        patch.setattr("ffn.inference.choice._choose", lambda *_: Choice("tensorflow", "float32", "there is no other"))
+        patch.setattr("ffn.inference.fastest._choose", lambda *_: Choice("tensorflow", "float32", "there is no other"))
         interrupt(scene, monkeypatch, *options)
     with caplog.at_level("INFO"):
         path = segment(scene, *options)
     assert f"resuming from {path}.checkpoint" in caplog.text
     with open_volume(f"{path}:segmentation") as volume:
         assert volume.provenance["inputs"]["engine"].startswith("tensorflow")
-
-
-def test_a_checkpoint_of_another_voxel_size_is_not_continued(scene, tubes, caplog, monkeypatch):
-    interrupt(scene, monkeypatch)
-    with create_volume(f"{scene}/raw.h5:raw", np.uint8, Placement(IMAGE, (40, 10, 10))) as writer:
-        writer.write(IMAGE, tubes(IMAGE.shape, (8, 22)))
-    with caplog.at_level("INFO"):
-        segment(scene)
-    assert "voxel_size_zyx_nm is (40.0, 10.0, 10.0), was (10.0, 10.0, 10.0)" in caplog.text
-    assert "resuming" not in caplog.text
 
 
 def test_a_checkpoint_of_an_image_that_has_grown_is_not_continued(scene, tubes, caplog, monkeypatch):
@@ -449,22 +317,6 @@ def test_a_checkpoint_of_an_image_that_has_grown_is_not_continued(scene, tubes, 
     with caplog.at_level("INFO"):
         segment(scene, *where)
     assert "starting over" in caplog.text and "canvas is 98:140,18:62,0:66, was 98:142,18:62,0:66" in caplog.text
-
-
-@pytest.mark.parametrize(("box", "said"), [("all", "must have the form z0:z1"), ("0:4,5:5,0:9", "is empty")])
-def test_mask_boxes_are_boxes(scene, capsys, box, said):
-    arguments = ["--image", f"{scene}/raw.h5:raw", "--model", f"{scene}/model", "--masks", f"#box={box}"]
-    assert main(["segment", *arguments, "--out", f"{scene}/out.h5:segmentation"]) == 2
-    error = capsys.readouterr().err
-    assert said in error and error.count("\n") == 1
-
-
-def test_a_second_pass_marks_its_objects(scene):
-    options = ("--seed-policy", "points", "--seed-points", "116,36,20", "--second-min-segment-size", "50")
-    path = segment(scene, *options, "--second-pass")
-    tables = read(path)
-    assert tables["origins"][:, 5].tolist() == [1, 2]
-    assert not list(scene.glob("*.checkpoint"))
 
 
 @pytest.mark.slow
@@ -513,26 +365,6 @@ def test_what_is_segmented_already_keeps_its_voxels_and_is_not_entered(scene):
     np.testing.assert_array_equal(found["segmentation"][second] > 0, free["segmentation"][second] > 0)
 
 
-def test_without_a_voxel_size_masks_and_given_segments_have_that_of_the_image(scene):
-    """They were read as if a voxel had 1 nm, and lay elsewhere."""
-    with open_volume(f"{scene}/raw.h5:raw") as volume:
-        image = volume.read()
-    labels, box = np.zeros(image.shape, np.uint64), Box.from_shape(image.shape)
-    labels[8:18, 8:18, :30] = 9
-    masked = np.zeros_like(labels)
-    masked[:, :, 20:25] = 1
-    for name, voxels in (("soma", labels), ("mask", masked)):
-        with create_volume(f"{scene}/{name}.h5:labels", np.uint64, Placement(box, (10, 10, 10))) as writer:
-            writer.write(box, voxels)
-    with h5py.File(scene / "bare.h5", "w") as file:
-        file["raw"] = image
-    words = ["--image", f"{scene}/bare.h5:raw", "--model", f"{scene}/model", "--masks", f"{scene}/mask.h5:labels"]
-    words += ["--init-segmentation", f"{scene}/soma.h5:labels"]
-    assert main(["segment", *words, "--out", f"{scene}/seg.h5:segmentation"]) == 0
-    found = read(scene / "seg.h5")["segmentation"]
-    assert np.array_equal(found == 1, (labels > 0) & (masked == 0)) and not found[masked > 0].any()
-
-
 def test_masks_and_given_segments_are_read_from_copies_but_the_result_names_the_originals(scene, monkeypatch):
     for name, side in (("soma", 12), ("mask", 5)):
         voxels = np.zeros(IMAGE.shape, np.uint64)
@@ -544,7 +376,7 @@ def test_masks_and_given_segments_are_read_from_copies_but_the_result_names_the_
     paths, read = [], SubvolumeFlood.read
 
     def noted(job):
-        paths.extend([job._common.init_segmentation, *(mask.path for mask in job._common.masks)])
+        paths.extend([job._common.near.init_segmentation, *(mask.path for mask in job._common.near.masks)])
         read(job)
 
     monkeypatch.setattr(SubvolumeFlood, "read", noted)
@@ -598,27 +430,9 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_flood(scene, mon
 
 @pytest.mark.parametrize("option", ["--masks", "--init-segmentation"])
 def test_a_mask_that_is_not_there_is_named_before_the_engine_is_chosen(scene, monkeypatch, capsys, option):
-    monkeypatch.setattr("ffn.inference.segment.chosen", lambda *_: pytest.fail("it has measured for minutes"))
+    monkeypatch.setattr("ffn.inference.inputs.chosen", lambda *_: pytest.fail("it has measured for minutes"))
     words = ["segment", "--image", f"{scene}/raw.h5:raw", "--model", f"{scene}/model", option, f"{scene}/no.h5:labels"]
     for out in (f"{scene}/seg.h5:segmentation", f"{scene}/parts/"):
         tiles = ["--size", "40", "40", "40", "--overlap", "16", "16", "16"] if out.endswith("/") else []
         assert main([*words, *tiles, "--out", out]) == 2
         assert "no.h5: no such file" in capsys.readouterr().err
-
-
-def test_a_given_segment_is_one_segment_of_the_whole(scene):
-    labels = np.zeros(IMAGE.shape, np.uint64)
-    labels[8:18, 8:18] = 9
-    with create_volume(f"{scene}/soma.h5:labels", np.uint64, Placement(IMAGE, (10, 10, 10))) as writer:
-        writer.write(IMAGE, labels)
-    files = []
-    for x in ("3:39", "27:63"):
-        out = f"{scene}/{x[:2].strip(':')}.h5"
-        words = ["--image", f"{scene}/raw.h5:raw", "--model", f"{scene}/model", "--box", f"100:140,20:60,{x}"]
-        words += ["--init-segmentation", f"{scene}/soma.h5:labels", "--min-segment-size", "50"]
-        assert main(["segment", *words, "--out", f"{out}:segmentation"]) == 0
-        files.append(out)
-    assert main(["reconcile", *files, "--min-overlap-voxels", "100", "--out", f"{scene}/all.h5:segmentation"]) == 0
-    whole = read(scene / "all.h5")["segmentation"]
-    assert len(np.unique(whole[labels == 9])) == 1 and whole[labels == 9][0] > 0
-    assert len(np.unique(whole[22:32, 22:32])) == 2

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 import numpy as np
 import pytest
 
-from ffn.config import Section
+from ffn.config import FloodConfig, Section
 from ffn.errors import ConfigError
 from ffn.geometry import Box
 from ffn.workflow.pipeline import Pipeline
@@ -134,6 +134,8 @@ READ_BY = {
     "study.max_nodes": ("study_scaling",),
     "study.network": ("study_scaling",),
 }
+# Agglomeration floods as segmentation does.
+READ_BY |= {f"segment.{name}": ("segment", "checkpoint_segment", "agglomerate") for name in FloodConfig.model_fields}
 # Studies set these options of `train` themselves.
 READ_BY |= dict.fromkeys(
     ["train.num_workers", "train.virtual_workers", "train.validation_steps", "train.validation_examples"], ("train",)
@@ -170,13 +172,11 @@ OTHER_VALUES: dict[str, list[Any]] = {
     "subvolumes.overlap_zyx": [[14, 14, 30]],
     "agglomerate.job_size_zyx": [[64, 56, 40]],
     "segment.deltas_zyx": [[1, 1, 1]],
-    "agglomerate.deltas_zyx": [[1, 1, 1]],
     "volumes.init_segmentation": ["mask.npy"],
     "volumes.masks": [[{"path": "mask.npy"}]],
     "volumes.corrections": ["corrections.csv"],
     "volumes.nuclei": ["mask.npy"],
     "segment.canvases": [1],  # with more, lists of subvolumes are other jobs
-    "agglomerate.canvases": [2],
     "segment.seed_points": ["4,5,6"],
     "merge.calibration": ["calibration.yaml"],
     "sweep.calibration": ["calibration.yaml"],

@@ -19,6 +19,7 @@ from ffn.geometry import Box, tile, zyx
 from ffn.inference.device.lanes import DeviceLanes
 from ffn.inference.flood import FloodFill
 from ffn.inference.grower import ObjectGrower
+from ffn.inference.inputs import SegmentInputs
 from ffn.inference.segment import segment
 from ffn.inference.subvolume import SubvolumeFlood
 from ffn.io.open import open_volume
@@ -66,7 +67,7 @@ def flood(report: Report, canvases: int, precision: str) -> None:
         outs = [f"{folder}/{number}.h5:segmentation" for number in range(len(boxes))]
         finished, start = True, time.perf_counter()
         try:
-            segment(packed_image(), str(PACK / "model"), outs, config, boxes)
+            segment(SegmentInputs(packed_image(), str(PACK / "model")), outs, config, boxes)
         except GivenUpError:
             finished = False
         row = {"canvases": len(boxes), "precision": precision, "finished": finished}

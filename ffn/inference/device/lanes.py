@@ -13,11 +13,11 @@ import numpy as np
 from ffn.config import ModelConfig
 from ffn.errors import ConfigError
 from ffn.geometry import ZYX, Box, add, zyx
-from ffn.inference.canvas import Advance, Canvas, Thresholds, reach_of
-from ffn.inference.choice import Network
+from ffn.inference.canvas import Canvas, Thresholds, reach_of
 from ffn.inference.device.step import INSIDE_COLUMN, SEED_COLUMN, WATCHED, CanvasState, Stepper
 from ffn.inference.grower import ObjectGrower
-from ffn.inference.movement import offsets_of_maxima, sides
+from ffn.inference.inputs import Network
+from ffn.inference.movement import ScoredOffset, offsets_of_maxima, sides
 from ffn.machine.jax_device import jax_device
 
 if TYPE_CHECKING:
@@ -74,18 +74,18 @@ class DeviceCanvas(Canvas):
             self._logits[position_zyx] = self._lanes.logit(self.lane, position_zyx)
         return self._logits[position_zyx]
 
-    def put(self, position_zyx: ZYX, answer: np.ndarray, count: bool = False) -> Advance:
-        """Take the answer of `Stepper.step`, whose FOV is on the device already."""
+    def put(self, position_zyx: ZYX, answer: np.ndarray) -> list[ScoredOffset]:
+        """Take the answer (int32) of `Stepper.step`, whose FOV is on the device already; return the moves."""
         num_sides = len(sides(self.deltas_zyx))
         logits = answer.view(np.float32)
-        *flats, num_new_voxels, num_deleted = answer[num_sides : 2 * num_sides + 2].tolist()
+        *flats, num_deleted = answer[num_sides : 2 * num_sides + 1].tolist()
         moves = offsets_of_maxima(logits[:num_sides].tolist(), flats, self.deltas_zyx, self.thresholds.move)
         self._logits = {add(position_zyx, offset): score for score, offset in moves}
-        watched = logits[2 * num_sides + 2 :].tolist()
+        watched = logits[2 * num_sides + 1 :].tolist()
         self._logits.update(zip(self.asked, watched, strict=True))
         self._visited = Box.hull((self.visited, self.fov(position_zyx)))
         self.num_deleted += num_deleted
-        return Advance(moves, num_new_voxels)
+        return moves
 
     @property
     def visited(self) -> Box:

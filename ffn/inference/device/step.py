@@ -55,10 +55,9 @@ class Stepper:
         -------
         CanvasState
             With the updated POMs.
-        int32 array of shape (N, 2 × F + 3 + WATCHED), for F faces to which the FOV can move
-            Of each canvas: strongest logit of each face (bits of a float32), its index in the face, how many voxels the
-            object has gained, how many were deleted (see `Canvas`), logits of the seed and of the watched positions
-            (bits).
+        int32 array of shape (N, 2 × F + 2 + WATCHED), for F faces to which the FOV can move
+            Of each canvas: strongest logit of each face (bits of a float32), its index in the face, how many voxels
+            were deleted (see `Canvas`), logits of the seed and of the watched positions (bits).
         """
         import jax
         import jax.numpy as jnp
@@ -72,11 +71,9 @@ class Stepper:
         new = jnp.where((requests[:, 0] > 0)[:, None, None, None], new, old)
         pom_logit = jax.vmap(_paste)(state.pom_logit, new, corners)
         scores, flats = jax.vmap(self._face_maxima)(new)
-        segment = self.thresholds.segment
-        gained = _num_voxels(counts & (new >= segment)) - _num_voxels(counts & (old >= segment))
         deleted = _num_voxels(counts & (old >= INSIDE_LOGIT) & (new < 0))
         logits = jax.vmap(lambda pom, where: pom[tuple(where.T)])(pom_logit, points)
-        answers = [_bits(scores), flats, gained, deleted, _bits(logits)]
+        answers = [_bits(scores), flats, deleted, _bits(logits)]
         return CanvasState(state.images, pom_logit), jnp.concatenate(answers, axis=1)
 
     def _cut(self, array: jax.Array, corner: jax.Array) -> jax.Array:

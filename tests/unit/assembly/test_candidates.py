@@ -5,8 +5,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from ffn.assembly.candidates import candidates, halo_of, merged_faces, touching
-from ffn.assembly.consensus import consensus, fragment_ids
+from ffn.assembly.consensus import candidates, consensus, fragment_ids, merged_faces, touching
+from ffn.assembly.contacts import halo_of
 from ffn.config import ConsensusConfig
 from ffn.contingency import ContingencyTable
 from ffn.geometry import CELL, Box
@@ -27,7 +27,10 @@ def judged(folder, a, b, tables=(None, None), block=(3, 4, 7), max_gap=2.0):
         for name, part, extra in zip("ab", (a, b), tables, strict=True)
     ]
     out = str(folder / "all.h5:segmentation")
-    consensus(*specs, out, ConsensusConfig(min_fragment_size=20, max_gap=max_gap, block_size_zyx=block))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ffn.assembly.consensus.PART_ZYX", block)
+        patch.setattr("ffn.assembly.consensus.MAX_GAP", max_gap)
+        consensus(*specs, out, ConsensusConfig(min_fragment_size=20))
     ids = read(out)[0, 0, ::4].tolist()
     table = read_table(out, "overlaps")
     assert (table[:, 2:5] % CELL == 0).all()
@@ -95,23 +98,16 @@ def test_only_pairs_of_pieces_that_touch_are_listed():
     assert (rows[:, 5] == 5).all()
 
 
-def test_without_fragments_there_are_no_candidates():
-    empty = ContingencyTable(*(np.zeros(0, kind) for kind in (np.uint64, np.uint64, np.int64)))
-    claims = np.array([(1, 2, 0, 0, 0, 9)], np.int64)
-    faces = np.empty((0, 6), np.int64)
-    assert candidates(empty, fragment_ids(empty, 5), faces, (claims, claims)).shape == (0, 6)
-
-
 def test_faces_of_blocks_add_up_to_those_of_the_volume():
     rng = np.random.default_rng(0)
     box = Box((2, -3, 5), (12, 9, 25))
     labels = rng.integers(0, 5, box.shape).astype(np.uint64)
-    size, gap = (20.0, 10.0, 10.0), 2.0
+    size = (20.0, 10.0, 10.0)
 
     def faces(blocks):
         for block in blocks:
-            outer = block.grow(halo_of(gap, size)).intersect(box)
-            yield touching(labels[outer.slices(box.start)], block, outer, size, gap)
+            outer = block.grow(halo_of(size)).intersect(box)
+            yield touching(labels[outer.slices(box.start)], block, outer, size)
 
     whole, parts = (merged_faces(faces(box.blocks(shape))) for shape in (box.shape, (3, 5, 7)))
     assert np.array_equal(whole, parts)

@@ -5,10 +5,8 @@ import pytest
 from skimage.measure import label
 
 from ffn.assembly.components import component_blocks, with_seeds, write_components
-from ffn.assembly.places import Places
-from ffn.errors import VolumeError
+from ffn.assembly.tables import OverlapIndex
 from ffn.geometry import Box
-from ffn.io.blocks import Job
 from ffn.io.open import read_table
 from ffn.io.steps import StepTables
 from ffn.io.volume import Placement
@@ -21,7 +19,7 @@ SIZE = (10.0, 10.0, 10.0)
 
 def overlaps_of(*rows):
     """Tables of overlaps in the order of places, and of none of them."""
-    return Places(BOX, SIZE).tables(np.array(rows, np.int64).reshape(-1, 6))
+    return OverlapIndex(BOX, SIZE).tables(np.array(rows, np.int64).reshape(-1, 6))
 
 
 NOTHING = {"origins": np.empty((0, 6), np.int64), **overlaps_of()}
@@ -32,7 +30,9 @@ def components(folder, labels, min_voxels=1, block=(99, 99, 99), tables=NOTHING)
     spec = f"{folder}/out.h5:segmentation"
     placement = Placement(BOX, SIZE)
     found = StepTables(with_seeds(tables, component_blocks(placement)))
-    write_components(spec, placement, lambda b: labels[b.slices(BOX.start)], found, min_voxels, block, {})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ffn.assembly.components.PART_ZYX", block)
+        write_components(spec, placement, lambda b: labels[b.slices(BOX.start)], found, min_voxels, {})
     return read(spec), spec
 
 
@@ -60,7 +60,7 @@ def test_specks_become_background(tmp_path):
 
 @pytest.mark.parametrize("block", [(99, 99, 99), (3, 4, 7)])
 def test_tables_follow_the_components(block, tmp_path, monkeypatch):
-    monkeypatch.setattr("ffn.assembly.places.CELLS", 1)
+    monkeypatch.setattr("ffn.assembly.tables.CELLS", 1)
     labels = np.zeros(BOX.shape, np.uint64)
     labels[1:4, 1:4, 0:9], labels[1:4, 1:4, 11:14] = 5, 5  # the second gets id 10
     labels[5:8, 1:4, 0:9], labels[0, 0, 19] = 8, 9
@@ -72,34 +72,10 @@ def test_tables_follow_the_components(block, tmp_path, monkeypatch):
     ids = [(row[0], *np.subtract(row[1:4], BOX.start)) for row in read_table(spec, "origins").tolist()]
     assert sorted(ids) == [(5, 2, 2, 1), (5, 9, 9, 9), (8, 6, 2, 3), (10, 2, 2, 12)]  # the speck's is gone
     assert read_table(spec, "overlaps").tolist() == [[5, 8, 0, 0, 24, 70], [5, 8, 0, 24, 24, 5]], "of objects"
-    assert read_table(spec, "first_overlap").tolist() == Places(BOX, SIZE).first(read_table(spec, "overlaps")).tolist()
-
-
-def test_only_the_end_reads_the_tables_of_the_whole_volume(tmp_path):
-    placement, labels = Placement(BOX, SIZE), np.full(BOX.shape, 3, np.uint64)
-    tables = StepTables(with_seeds({**NOTHING, "origins": np.array([[3, *BOX.start, 40, 1]])}, [BOX]))
-
-    def run(job):
-        read = lambda block: labels[block.slices(BOX.start)]  # noqa: E731
-        write_components(f"{tmp_path}/o.zarr", placement, read, tables, 1, (4, 5, 6), {}, Job.parse(job, ("label",)))
-
-    for job in ("label-1-of-1", "label-finish"):
-        run(job)
-    (tmp_path / "o.zarr/steps/label/origins/c/0/0").unlink()
-    run("1-of-1")
-    with pytest.raises(VolumeError, match="label/origins: is damaged"):
-        run("finish")
-
-
-def test_the_end_of_labelling_holds_what_one_block_has_learnt(tmp_path, monkeypatch, blocks_in_memory):
-    monkeypatch.setattr("ffn.io.shards.CHUNK", 4)
-    monkeypatch.setattr("ffn.io.shards.MAX_SHARD", 4)
-    labels = np.random.default_rng(0).choice([0, 4, 7], BOX.shape, p=[0.5, 0.25, 0.25]).astype(np.uint64)
-    placement = Placement(BOX, SIZE)
-    tables = StepTables(with_seeds(NOTHING, component_blocks(placement)))
-    write_components(f"{tmp_path}/o.zarr", placement, lambda b: labels[b.slices(BOX.start)], tables, 1, (4, 4, 4), {})
-    assert len(blocks_in_memory) == 3 * 4 * 5 and max(blocks_in_memory) <= 1
-    assert np.array_equal(read(f"{tmp_path}/o.zarr"), components(tmp_path, labels)[0])
+    assert (
+        read_table(spec, "first_overlap").tolist()
+        == OverlapIndex(BOX, SIZE).first_rows(read_table(spec, "overlaps")).tolist()
+    )
 
 
 def test_a_volume_without_segments_has_no_components(tmp_path):

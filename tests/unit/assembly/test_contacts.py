@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from ffn.assembly.contacts import Contact, add_contacts, decision_points, find_contacts, spread, with_overlaps
-from ffn.assembly.objects import Objects
+from ffn.assembly.contacts import Contact, Scene, add_contacts, decision_points, find_contacts, spread, with_overlaps
+from ffn.assembly.tables import ALONE, Objects
 from ffn.geometry import Box, cell_shape
 from ffn.io.open import open_volume
 
@@ -16,7 +16,7 @@ NONE = np.empty((0, 6), np.int64)
 
 
 @pytest.fixture
-def volumes(tmp_path):
+def volumes(tmp_path, monkeypatch):
     """Segments 3 and 7 along x with a dark gap that is bright in one place, and 9 after another gap behind 7."""
     labels = np.zeros(BOX.shape, np.uint64)
     labels[:, :, :14], labels[:, :, 18:26], labels[:, :, 30:] = 3, 7, 9
@@ -24,17 +24,21 @@ def volumes(tmp_path):
     image[:, :, 13:19] = image[:, :, 25:31] = 50
     image[4:9, 14:19, 13:19] = 150
     specs = (write(tmp_path / f"{n}.h5", v, BOX.start, SIZE) for n, v in (("labels", labels), ("image", image)))
+    monkeypatch.setattr("ffn.assembly.contacts.MAX_GAP", 3.0)
     with open_volume(next(specs)) as one, open_volume(next(specs)) as other:
         yield one, other
 
 
-def contacts(volumes, blocks, pairs, max_distance=3.0):
-    pairs = np.array(pairs, np.uint64)
-    return add_contacts((c for block in blocks for c in find_contacts(*volumes, block, pairs, max_distance)), SIZE)
+def found_in(volumes, block, pairs, objects=ALONE):
+    return find_contacts(Scene(*volumes, objects), block, np.array(pairs, np.uint64).reshape(-1, 2))
 
 
-def points(volumes, pairs, max_distance=3.0):
-    found = with_overlaps(contacts(volumes, [BOX], pairs, max_distance), NONE, SIZE)
+def contacts(volumes, blocks, pairs):
+    return add_contacts((c for block in blocks for c in found_in(volumes, block, pairs)), SIZE)
+
+
+def points(volumes, pairs):
+    found = with_overlaps(contacts(volumes, [BOX], pairs), NONE, SIZE)
     return decision_points(found, BOX, radius=2)
 
 
@@ -46,10 +50,11 @@ def test_the_decision_point_is_the_brightest_place_between_two_segments(volumes)
     assert contact.brightness > 100
 
 
-def test_only_given_pairs_that_are_near_enough_are_found(volumes):
+def test_only_given_pairs_that_are_near_enough_are_found(volumes, monkeypatch):
     assert [c.pair for c in points(volumes, [(3, 7), (3, 9), (7, 9)])] == [(3, 7), (7, 9)]
-    assert points(volumes, [(3, 7)], max_distance=1.0) == []
     assert points(volumes, [(3, 9)]) == []
+    monkeypatch.setattr("ffn.assembly.contacts.MAX_GAP", 1.0)
+    assert points(volumes, [(3, 7)]) == []
 
 
 @pytest.mark.parametrize("block_size", [(16, 24, 32), (5, 7, 9), (4, 24, 1)])
@@ -103,10 +108,8 @@ def test_spread_measures_distance_in_the_smallest_side():
 
 def test_components_are_looked_at_where_they_are(volumes):
     objects = Objects(np.array([(3, 3), (7, 3), (9, 4), (10, 4)]))
-    none = np.empty((0, 2), np.uint64)
-    assert {contact.pair for contact in find_contacts(*volumes, BOX, none, 3.0, objects)} == {(3, 7)}
-    claimed = np.array([(3, 4)], np.uint64)
-    found = find_contacts(*volumes, BOX, claimed, 3.0, objects)
+    assert {contact.pair for contact in found_in(volumes, BOX, [], objects)} == {(3, 7)}
+    found = found_in(volumes, BOX, [(3, 4)], objects)
     assert {contact.pair for contact in found} == {(3, 7), (7, 9)}
     last = next(contact for contact in found if contact.pair == (7, 9))
     cell = np.array(cell_shape(SIZE))
@@ -114,12 +117,3 @@ def test_components_are_looked_at_where_they_are(volumes):
     known = with_overlaps(add_contacts(found, SIZE), claims, SIZE, objects)
     assert max(contact.overlap for contact in known[7, 9].values()) == 60
     assert max(contact.overlap for contact in known[3, 7].values()) == 0
-
-
-def test_only_pairs_of_segments_that_are_there_are_listed():
-    objects = Objects(np.array([(n, 1) for n in range(1, 100_001)]))  # 5·10⁹ pairs
-    assert objects.segments(np.array([(1, 200_000)]), np.array([5, 99_000, 200_000])).tolist() == [
-        [5, 99_000],
-        [5, 200_000],
-        [99_000, 200_000],
-    ]

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from ffn.assembly.evidence import ONE_SIDED, Grown, compare
-from ffn.config import AgglomerateConfig
+from ffn.config import Agglomeration
 
-CONFIG = AgglomerateConfig()
+CONFIG = Agglomeration()
 
 
 def halves():

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 
 from ffn.assembly.components import with_seeds
-from ffn.assembly.overlap import best_of_each_other, needed_voxels, parts_inside
-from ffn.assembly.places import Places
-from ffn.assembly.reconcile import _global_ids
+from ffn.assembly.connected import connected_roots
+from ffn.assembly.local_ids import SubvolumeTables
+from ffn.assembly.reconcile import best_of_each_other, global_ids, needed_voxels
+from ffn.assembly.tables import OverlapIndex
 from ffn.assembly.tiling import Tiling
-from ffn.assembly.unionfind import connected_roots
 from ffn.config import ReconcileConfig
 from ffn.contingency import ContingencyTable
 from ffn.geometry import Box, tile
 
 TILED = Box((3, 0, 10), (43, 60, 70))
-CONFIG = ReconcileConfig(min_overlap_voxels=30, min_overlap_fraction=0.4, min_inside_fraction=0.6)
+CONFIG = ReconcileConfig(min_overlap_voxels=30, min_overlap_fraction=0.4)
 
 
 def made_up(tiling, rng):
@@ -61,7 +61,7 @@ def joined_pair_by_pair(tiling, learnt):
             whole, box = (voxels[table.a], voxels[table.b]), tiling.box(first).intersect(tiling.box(second))
             share = min(n / side for n, side in zip(box.shape, tiling.box(first).shape, strict=True))
             best = best_of_each_other(table, needed_voxels(whole, share, CONFIG), CONFIG)
-            edges += table.pairs[best | parts_inside(table, whole, CONFIG)].tolist()
+            edges += table.pairs[best].tolist()
         own = {key: node[first, key] for key in each["ids"].tolist()}
         claimed += [(own[a % 2**64], own[b % 2**64], *rest) for a, b, *rest in each["overlaps"].tolist()]
         origins += [(own[a % 2**64], *rest) for a, *rest in each["origins"].tolist()]
@@ -93,10 +93,11 @@ def test_all_subvolumes_at_once_give_what_pairs_give(seed, tmp_path, monkeypatch
     z, y, x = (tuple(ranges) for ranges in tile(TILED, (24, 30, 28), (8, 10, 12)).ranges_zyx)
     tiling = Tiling((z, y, x))
     learnt = made_up(tiling, rng)
-    monkeypatch.setattr("ffn.assembly.places.CELLS", 1)
-    places = Places(TILED, (1.0, 1.0, 1.0))
-    found, expected = _global_ids(tiling, learnt, CONFIG, places, tmp_path), joined_pair_by_pair(tiling, learnt)
-    expected |= {name: table.tolist() for name, table in places.tables(np.array(expected["overlaps"])).items()}
+    monkeypatch.setattr("ffn.assembly.tables.CELLS", 1)
+    index = OverlapIndex(TILED, (1.0, 1.0, 1.0))
+    found = global_ids(SubvolumeTables(learnt, tmp_path), tiling, CONFIG, index, tmp_path)
+    expected = joined_pair_by_pair(tiling, learnt)
+    expected |= {name: table.tolist() for name, table in index.tables(np.array(expected["overlaps"])).items()}
     assert {name: table[:].tolist() for name, table in found.items()} == expected
     assert expected["overlaps"] and 0 < expected["matches"][0] and max(expected["numbers"]) > 1
     blocks = list(TILED.blocks((16, 32, 32)))

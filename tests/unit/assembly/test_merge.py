@@ -1,28 +1,26 @@
-"""A merge graph is applied to a base segmentation, which stays as it is."""
+"""An agglomeration graph is applied to supervoxels, which stay as they are."""
 
-import gc
 import os
 
 import numpy as np
 import pytest
 
-from ffn.assembly import merge as merge_module
-from ffn.assembly import merge_graph
 from ffn.assembly.contacts import Contact
 from ffn.assembly.corrections import Correction, corrections_text
 from ffn.assembly.evidence import Evidence
+from ffn.assembly.given import segments_of
 from ffn.assembly.merge import merge
 from ffn.assembly.merge_graph import MergeEdge, MergeGraphError, header
 from ffn.cli import main
 from ffn.config import MergeConfig
-from ffn.errors import VolumeError
+from ffn.contingency import ContingencyTable
 from ffn.io.open import open_volume
 
 from ...jobs import require_same_files
 from ..volumes import read, write
 
 BASE = np.array([0, 3, 3, 5, 8, 9], np.uint64).reshape(1, 2, 3).repeat(4, 2)
-CONFIG = MergeConfig(threshold=0.5, block_size_zyx=(1, 1, 5))
+CONFIG = MergeConfig(threshold=0.5)
 
 
 def edge(a, b, score):
@@ -52,20 +50,6 @@ def test_joined_segments_get_one_id_and_the_mapping_lists_them(base, tmp_path):
     assert (tmp_path / "base.h5").read_bytes() == before
 
 
-def test_the_edges_of_a_few_files_are_in_memory_however_many_there_are(base, tmp_path, monkeypatch):
-    graphs = [write_graph(tmp_path / f"{k}.csv", edge(5, 9, 0.6), edge(3, 8, 0.4)) for k in range(9)]
-    read, alive = merge_graph.read_graph, []
-
-    def read_graph(path):
-        gc.collect()
-        alive.append(sum(isinstance(each, MergeEdge | Evidence) for each in gc.get_objects()))
-        return read(path)
-
-    monkeypatch.setattr(merge_graph, "read_graph", read_graph)
-    merge(base, graphs, str(tmp_path / "out.h5:labels"), None, CONFIG)
-    assert len(alive) == 9 and max(alive) - alive[0] <= 2 * 2 * 2, "edges and their evidence, of two files"
-
-
 def test_the_largest_groups_are_listed_and_a_huge_one_is_named(base, tmp_path, caplog):
     graph, out = write_graph(tmp_path / "graph.csv", edge(5, 9, 0.6)), str(tmp_path / "out.h5:labels")
     merge(base, [graph], out, None, CONFIG, str(tmp_path / "groups.csv"))
@@ -75,27 +59,11 @@ def test_the_largest_groups_are_listed_and_a_huge_one_is_named(base, tmp_path, c
     assert ("out.h5:labels: group 5 has 2 segments and" in caplog.text) == (size / total > 0.2)
 
 
-def test_negative_ids_of_a_segmentation_are_no_segments(tmp_path):
-    graph, found = write_graph(tmp_path / "graph.csv", edge(5, 9, 0.6)), []
-    for nothing in (0, -1):
-        base = write(tmp_path / "base.h5", np.where(BASE == 0, nothing, BASE.astype(np.int64)))
-        merge(base, [graph], f"{tmp_path}/out.h5:labels", None, CONFIG, str(tmp_path / "groups.csv"))
-        found.append((read(f"{tmp_path}/out.h5:labels").tolist(), (tmp_path / "groups.csv").read_text()))
-    assert found[1] == found[0]
-
-
 def test_a_graph_of_another_segmentation_is_refused(base, tmp_path):
     graph = write_graph(tmp_path / "graph.csv", edge(5, 77, 0.9))
-    with pytest.raises(MergeGraphError, match="base.h5:base: lacks segment 77, expected all that the graph joins"):
+    with pytest.raises(MergeGraphError, match="base.h5:base: lacks segment 77"):
         merge(base, [graph], str(tmp_path / "out.h5:labels"), None, CONFIG)
     assert not (tmp_path / "out.h5").exists()
-
-
-@pytest.mark.parametrize(("out", "mapping"), [("base.h5:other", None), ("out.h5:labels", "graph.csv")])
-def test_inputs_are_not_overwritten(base, tmp_path, out, mapping):
-    graph = write_graph(tmp_path / "graph.csv", edge(5, 9, 0.9))
-    with pytest.raises(VolumeError, match="is the file of the input"):
-        merge(base, [graph], str(tmp_path / out), mapping and str(tmp_path / mapping), CONFIG)
 
 
 def test_jobs_and_kills_do_not_show(base, tmp_path, monkeypatch):
@@ -116,19 +84,6 @@ def test_jobs_and_kills_do_not_show(base, tmp_path, monkeypatch):
     assert np.array_equal(read(f"{tmp_path}/one/out.zarr"), np.where(BASE == 9, 5, BASE))
 
 
-def test_blocks_wait_for_the_mapping_of_the_same_threshold(base, tmp_path, capsys):
-    command = ["merge", write_graph(tmp_path / "graph.csv", edge(5, 9, 0.6)), "--segmentation", base]
-    command += ["--out", f"{tmp_path}/out.zarr"]
-    assert main([*command, "--job", "mapping-finish", "--threshold", "0.5"]) == 0
-    assert main([*command, "--job", "1-of-1", "--threshold", "0.6"]) == 2
-    assert "out.zarr/steps/mapping: has no tables of these inputs and options" in capsys.readouterr().err
-    command.insert(1, write_graph(tmp_path / "another.csv", edge(3, 8, 0.6)))
-    assert main([*command, "--job", "1-of-1", "--threshold", "0.5"]) == 2
-    assert "out.zarr/steps/mapping: has no tables of these inputs and options" in capsys.readouterr().err
-    assert main([*command, "--job", "mapping-1-of-0"]) == 2
-    assert "or finish, or nuclei-…, or mapping-…" in capsys.readouterr().err
-
-
 def test_corrections_are_applied_and_a_change_of_them_too(base, tmp_path):
     graph, out, path = write_graph(tmp_path / "g.csv", edge(5, 9, 0.6)), f"{tmp_path}/out.zarr", tmp_path / "c.csv"
     command = ["merge", graph, "--segmentation", base, "--threshold", "0.5", "--corrections", str(path), "--out", out]
@@ -142,22 +97,6 @@ def test_corrections_are_applied_and_a_change_of_them_too(base, tmp_path):
     path.write_text(corrections_text([Correction("separate", of_5, of_5)]))
     assert main(command) != 0
     assert np.array_equal(read(out), np.where(BASE == 9, 3, BASE))
-
-
-def test_corrections_that_are_drawn_while_they_are_applied_are_not_lost(base, tmp_path, monkeypatch, capsys):
-    graph, out, path = write_graph(tmp_path / "g.csv", edge(5, 9, 0.6)), tmp_path / "out.zarr", tmp_path / "c.csv"
-    path.write_text(corrections_text([]))
-    apply = merge_module.apply_groups
-
-    def drawn(*arguments):
-        path.write_text(corrections_text([Correction("separate", (4, -1, 17), (4, -1, 8))]))
-        return apply(*arguments)
-
-    monkeypatch.setattr(merge_module, "apply_groups", drawn)
-    command = ["merge", graph, "--segmentation", base, "--corrections", str(path), "--out", str(out)]
-    assert main(command) != 0 and "c.csv: has changed while it was applied. Run merge again" in capsys.readouterr().err
-    assert not (out / "zarr.json").exists()
-    assert main(command) == 0
 
 
 def test_corrections_that_were_only_touched_repeat_nothing(base, tmp_path):
@@ -203,7 +142,7 @@ def test_people_may_join_two_nuclei_and_hear_of_it(base, tmp_path, caplog):
     command = ["merge", graph, "--segmentation", base, "--corrections", str(path), "--out", out]
     assert main([*command, "--nuclei", write_nuclei(tmp_path / "nuclei.h5")]) == 0
     assert np.array_equal(read(out), np.where(np.isin(BASE, (8, 9)), 5, BASE))
-    assert "c.csv: joins nuclei 100, 200 in group 5" in caplog.text
+    assert "nuclei 100, 200 in group 5" in caplog.text
 
 
 def test_jobs_that_look_for_nuclei_do_not_show(base, tmp_path, monkeypatch):
@@ -220,10 +159,26 @@ def test_jobs_that_look_for_nuclei_do_not_show(base, tmp_path, monkeypatch):
     assert np.array_equal(read(f"{tmp_path}/one/out.zarr"), np.where(BASE == 9, 8, BASE))
 
 
-def test_nuclei_beside_the_segmentation_and_jobs_without_any_are_refused(base, tmp_path, capsys):
+def test_nuclei_beside_the_segmentation_are_refused(base, tmp_path, capsys):
     command = ["merge", write_graph(tmp_path / "g.csv"), "--segmentation", base, "--out", f"{tmp_path}/out.zarr"]
     elsewhere = write(tmp_path / "nuclei.h5", np.ones((1, 1, 6), np.uint64), (9, -1, 4), (40.0, 10.0, 20.0))
     assert main([*command, "--nuclei", elsewhere]) == 2
-    assert "nuclei.h5:nuclei: covers 9:10,-1:0,4:10, expected some of" in capsys.readouterr().err
-    assert main([*command, "--job", "nuclei-1-of-2"]) == 2
-    assert "--job: nuclei-… looks for nuclei, expected --nuclei" in capsys.readouterr().err
+    assert "nuclei.h5:nuclei: covers 9:10,-1:0,4:10" in capsys.readouterr().err
+
+
+def nucleus_of_segments(*rows):
+    """Return the nucleus of each segment that has one, from triples of nucleus, segment, voxels."""
+    nuclei, ids, voxels = np.array(sorted(rows), np.uint64).reshape(-1, 3).T
+    return dict(segments_of(ContingencyTable(nuclei, ids, voxels.astype(np.int64))).tolist())
+
+
+def test_pieces_of_a_nucleus_count_and_what_touches_its_rim_does_not():
+    assert nucleus_of_segments((1, 7, 500), (1, 8, 300), (1, 9, 200)) == {7: 1, 8: 1}
+    assert nucleus_of_segments((2**63 + 1, 2**64 - 1, 1)) == {2**64 - 1: 2**63 + 1}
+    assert nucleus_of_segments((1, 7, 8000), (1, 8, 900), (2, 8, 100)) == {7: 1, 8: 2}, "a small nucleus is not lost"
+    assert nucleus_of_segments() == {}
+
+
+def test_a_segment_of_several_nuclei_is_of_the_largest_and_named(caplog):
+    assert nucleus_of_segments((1, 7, 100), (2, 7, 900), (3, 8, 50)) == {7: 2, 8: 3}
+    assert "segment 7, which holds 2" in caplog.text

@@ -1,6 +1,4 @@
-"""The file of a merge graph, and the groups that it joins."""
-
-import shutil
+"""The file of an agglomeration graph, and the groups that it joins."""
 
 import numpy as np
 import pytest
@@ -21,9 +19,6 @@ from ffn.assembly.merge_graph import (
     read_graph,
     read_graphs,
 )
-from ffn.geometry import Box
-from ffn.io.create import create_volume
-from ffn.io.volume import Placement
 
 
 def edge(a, b, score):
@@ -48,10 +43,10 @@ def test_a_graph_is_read_as_written(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "starts with 'nothing', expected the columns segment_a"),
-        ("a,b\n1,2\n", "starts with 'a,b', expected the columns"),
-        (",".join(COLUMNS) + "\n1,2,0.5\n", r"line 2: '1,2,0.5' is not an edge .* rerun agglomerate"),
-        (",".join(COLUMNS) + "\n" + edge(1, 2, 0.5).row().replace("500", "many") + "\n", "line 2: .* is not an edge"),
+        ("", "'nothing'"),
+        ("a,b\n1,2\n", "'a,b'"),
+        (",".join(COLUMNS) + "\n1,2,0.5\n", r"line 2: '1,2,0.5'"),
+        (",".join(COLUMNS) + "\n" + edge(1, 2, 0.5).row().replace("500", "many") + "\n", "line 2: "),
     ],
 )
 def test_a_damaged_file_is_refused_by_name(tmp_path, text, message):
@@ -61,50 +56,18 @@ def test_a_damaged_file_is_refused_by_name(tmp_path, text, message):
         read_graph(path)
 
 
-def test_a_missing_file_is_refused_by_name(tmp_path):
-    with pytest.raises(MergeGraphError, match=r"graph.csv: no such file, expected one of ffn agglomerate. Did the"):
-        read_graph(tmp_path / "graph.csv")
-    (tmp_path / "jobs").mkdir()
-    (tmp_path / "jobs/1-of-2.json").touch()
-    with pytest.raises(MergeGraphError, match="Remove .*/jobs and start the workflow again"):
-        read_graph(tmp_path / "graph.csv")
-
-
-def write_of(path, segmentation):
-    """Write an empty graph of a segmentation."""
-    path.write_text(header({"config": {}, "inputs": {"weights": "abc", "segmentation": str(segmentation)}}))
-    return path
-
-
-def test_graphs_of_two_segmentations_are_refused(tmp_path):
-    """They know the same ids, so one of them would join what it knows nothing of."""
-    for name in ("a.zarr", "b.zarr"):
-        (tmp_path / name).mkdir()
-    paths = [write_of(tmp_path / f"{name}.csv", tmp_path / f"{name}.zarr") for name in "ab"]
-    with pytest.raises(MergeGraphError, match=r"b.csv: is of .*/b.zarr, expected .*/a.zarr, that of .*/a.csv"):
+@pytest.mark.parametrize("other", [{"config": {"a": 2}}, {"weights": "d"}, {"segmentation": "b.zarr"}])
+def test_parts_of_different_graphs_are_refused(other, tmp_path):
+    """Segmentations know the same ids, so one of them would join what it knows nothing of."""
+    paths = []
+    for name, changed in (("one", {}), ("two", other)):
+        made = {"config": {"a": 1}, "weights": "c", "segmentation": "a.zarr", **changed}
+        paths.append(tmp_path / f"{name}.csv")
+        paths[-1].write_text(header({"config": made.pop("config"), "inputs": made}))
+    with pytest.raises(MergeGraphError, match="two.csv"):
         read_graphs(paths)
-
-
-def test_a_copy_of_a_segmentation_is_the_same(tmp_path):
-    """Some jobs may have read it on another disk; their graphs took hours."""
-    box = Box((0, 0, 0), (4, 5, 6))
-    for number, name in enumerate(("a", "other")):
-        with create_volume(f"{tmp_path}/{name}.zarr", np.uint64, Placement(box)) as writer:
-            writer.write(box, np.full(box.shape, 7 + number, np.uint64))
-    shutil.copytree(tmp_path / "a.zarr", tmp_path / "copy.zarr")
-    first, copy, other = (write_of(tmp_path / f"{n}.csv", tmp_path / f"{n}.zarr") for n in ("a", "copy", "other"))
-    assert list(read_graphs([first, copy])) == [[], []]
-    with pytest.raises(MergeGraphError, match=r"other.csv: is of .*/other.zarr, expected .*/a.zarr"):
-        read_graphs([first, copy, other])
-
-
-def test_a_segmentation_may_have_several_names_and_be_gone(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "a.zarr").mkdir()
-    (tmp_path / "link.zarr").symlink_to("a.zarr")
-    names = (tmp_path / "a.zarr", "a.zarr", "./link.zarr", "before/moving.zarr", "s3://bucket/a.zarr")
-    paths = [write_of(tmp_path / f"{number}.csv", name) for number, name in enumerate(names)]
-    assert list(read_graphs(paths)) == [[]] * len(paths)
+    with pytest.raises(MergeGraphError, match="three.csv"):
+        read_graphs([*paths[:1], tmp_path / "three.csv"])
 
 
 def test_a_group_has_its_smallest_id_whatever_the_order_of_edges():
@@ -113,10 +76,6 @@ def test_a_group_has_its_smallest_id_whatever_the_order_of_edges():
         base_ids, group_ids = groups_of(order, 0.5)
         assert base_ids.tolist() == [3, 4, 5, 7, 9] and group_ids.tolist() == [3, 4, 4, 3, 3]
     assert mapping_text(base_ids.tolist(), group_ids.tolist()).splitlines()[:3] == ["base_id,group_id", "3,3", "4,4"]
-
-
-def test_one_of_several_edges_between_two_segments_is_enough():
-    assert groups_of([edge(1, 2, 0.1), edge(1, 2, 0.8)], 0.5)[1].tolist() == [1, 1]
 
 
 def test_one_wrong_edge_does_not_join_groups_that_others_hold_apart():
@@ -138,11 +97,6 @@ def test_the_best_mean_is_joined_first():
     assert base_ids.tolist() == [2, 3] and group_ids.tolist() == [2, 2]
 
 
-def test_a_graph_without_good_edges_changes_nothing():
-    labels = np.array([[0, 2], [9, 2]], np.uint64)
-    assert (apply_groups(labels, *groups_of([edge(2, 9, 0.4)], 0.5)) == labels).all()
-
-
 def test_segments_that_are_not_joined_keep_their_ids():
     labels = np.array([0, 1, 2, 3, 10**12, 2**64 - 1], np.uint64)
     base_ids, group_ids = np.array([2, 10**12], np.uint64), np.array([2, 2], np.uint64)
@@ -154,23 +108,13 @@ def test_impossible_ids_and_scores_are_refused(tmp_path, text):
     good = edge(4, 9, 0.9).row()
     path = tmp_path / "graph.csv"
     path.write_text(header({}) + text + good[good.index("0.9") + len("0.900000") :] + "\n")
-    with pytest.raises(MergeGraphError, match="graph.csv: line 3: .* is not an edge"):
+    with pytest.raises(MergeGraphError, match="graph.csv: line 3: "):
         read_graph(path)
 
 
 def test_parts_of_one_graph_are_joined(tmp_path):
     paths = [write_graph(tmp_path / f"{score}.csv", [edge(1, 2, score)]) for score in (0.25, 0.75)]
     assert list(read_graphs(paths)) == [[edge(1, 2, 0.25)], [edge(1, 2, 0.75)]] and not list(read_graphs([]))
-
-
-def test_parts_made_with_different_options_are_refused(tmp_path):
-    paths = []
-    for name, threshold in (("one", 0.5), ("two", 0.6)):
-        record = {"config": {"min_crossing": threshold}, "inputs": {"weights": "abc"}}
-        paths.append(tmp_path / f"{name}.csv")
-        paths[-1].write_text(header(record) + edge(1, 2, 0.5).row() + "\n")
-    with pytest.raises(MergeGraphError, match="two.csv: differs in model or options from .*one.csv"):
-        read_graphs(paths)
 
 
 def by_definition(edges, threshold, joined, apart, nuclei=()):

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from ffn.assembly.contacts import Contact
-from ffn.assembly.resegment import Surroundings, best_seed, measured_side, resegmented
-from ffn.config import AgglomerateConfig, Mask, ModelConfig
+from ffn.assembly.contacts import Contact, Scene
+from ffn.assembly.resegment import Judge, best_seed, measured_side, resegmented
+from ffn.assembly.tables import ALONE
+from ffn.config import Agglomeration, Mask, ModelConfig
 from ffn.geometry import Box
 from ffn.inference import lanes
-from ffn.inference.choice import Network
+from ffn.inference.inputs import Network
 from ffn.inference.lanes import HostLanes
 from ffn.io.masks import open_masks
 from ffn.io.open import open_volume
@@ -42,7 +43,7 @@ CHOSEN = Model(
 
 
 @pytest.fixture
-def around(tmp_path):
+def judge_of(tmp_path):
     """Return a function that opens image and segmentation."""
     with contextlib.ExitStack() as stack:
 
@@ -50,80 +51,82 @@ def around(tmp_path):
             volumes = {"image": image, "labels": labels}
             specs = [write(tmp_path / f"{name}.h5", voxels) for name, voxels in volumes.items()]
             raw, segmentation = (stack.enter_context(open_volume(spec)) for spec in specs)
-            network = Network(model, Normalisation.of_model(model.config), Choice("jax", "float32"))
+            network = Network(
+                model, Normalisation.of_model(model.config), Choice("jax", "float32"), model.config.deltas_zyx
+            )
             masked = stack.enter_context(open_masks(masks, raw.voxel_size_zyx_nm))
-            return Surroundings(raw, segmentation, network, config, masked)
+            return Judge(Scene(segmentation, raw, ALONE, masked), network, config)
 
         yield opened
 
 
-def test_a_side_that_does_not_recover_itself_is_grown_from_another_seed(around, monkeypatch):
+def test_a_side_that_does_not_recover_itself_is_grown_from_another_seed(judge_of, monkeypatch):
     labels = np.zeros((7, 9, 40), np.uint64)
     labels[1:6, 1:8, 1:20], labels[1:6, 1:8, 20:39] = 3, 8
     image = np.where(labels > 0, 129, 127).astype(np.uint8)
     image[2:5, 3:6, 17:20] = 128  # in front of the contact, side a has nothing to grow from
-    monkeypatch.setattr(lanes, "create_engine", lambda *_: Choosy())
+    monkeypatch.setattr(lanes, "create_engine", lambda *_, **__: Choosy())
     tries = {}
     for most in (1, 9):
-        config = AgglomerateConfig(window_radius_zyx=(3, 4, 20), max_tries=most, max_fovs=None, max_deleted=1)
-        contact, here = Contact(3, 8, (3, 4, 19), 1.0, 1), around(image, labels, CHOSEN, config)
-        ((_, tries[most]),) = resegmented(here, [contact], HostLanes(here.network, config), 1)
+        monkeypatch.setattr("ffn.assembly.resegment.MAX_TRIES", most)
+        config = Agglomeration(window_radius_zyx=(3, 4, 20), max_fovs=None, max_deleted=1)
+        contact, here = Contact(3, 8, (3, 4, 19), 1.0, 1), judge_of(image, labels, CHOSEN, config)
+        ((_, tries[most]),) = resegmented(here, [contact], HostLanes(here.network, config))
     assert tries[1].tries_a == tries[9].tries_b == 1 < tries[9].tries_a
-    assert tries[1].tries_b == tries[1].fovs_b == 0 == tries[1].score(AgglomerateConfig())  # b could not change that
+    assert tries[1].tries_b == tries[1].fovs_b == 0 == tries[1].score(Agglomeration())  # b could not change that
     assert tries[1].recovered_aa == 0 and tries[9].recovered_aa > 0.2 and tries[9].recovered_bb > 0.2
 
 
-def test_a_side_is_grown_again_from_where_the_other_enters_it(around, monkeypatch):
+def test_a_side_is_grown_again_from_where_the_other_enters_it(judge_of, monkeypatch):
     """Segment a has a part far from the contact, which is deeper and so has the first seed."""
     labels = np.zeros((19, 19, 60), np.uint64)
     labels[2:17, 2:17, 1:16] = labels[8:11, 1:18, 18:30] = 3
     labels[8:11, 1:18, 30:50] = 8
     image = np.where(labels > 0, 129, 127).astype(np.uint8)
-    monkeypatch.setattr(lanes, "create_engine", lambda *_: Choosy())
-    config = AgglomerateConfig(window_radius_zyx=(9, 9, 30), max_fovs=None, min_recovered=0.1, min_crossing=0.1)
-    contact, here = Contact(3, 8, (9, 9, 29), 1.0, 1), around(image, labels, CHOSEN, config)
-    ((_, found),) = resegmented(here, [contact], HostLanes(here.network, config), 1)
+    monkeypatch.setattr(lanes, "create_engine", lambda *_, **__: Choosy())
+    config = Agglomeration(window_radius_zyx=(9, 9, 30), max_fovs=None, min_recovered=0.1, min_crossing=0.1)
+    contact, here = Contact(3, 8, (9, 9, 29), 1.0, 1), judge_of(image, labels, CHOSEN, config)
+    ((_, found),) = resegmented(here, [contact], HostLanes(here.network, config))
     assert (found.tries_a, found.tries_b) == (2, 1)
     assert found.recovered_ab > 0.4 and found.recovered_aa < 0.3 and found.agreement > 0.9
 
 
-def test_a_segment_is_what_the_masks_leave_of_it(around):
+def test_a_segment_is_what_the_masks_leave_of_it(judge_of):
     """A segmentation that was made without these masks has voxels in them, where nothing can start or grow."""
     labels = np.zeros((9, 21, 40), np.uint64)
     labels[1:8, 1:20, 1:20], labels[1:8, 1:20, 20:39] = 3, 8
     image, masked = np.where(labels > 0, 160, 90).astype(np.uint8), Mask(box="0:9,6:15,10:20")
-    config = AgglomerateConfig(window_radius_zyx=(4, 10, 20), max_tries=1)
-    here = around(image, labels, follower(NETWORK), config, [masked])
-    ((_, found),) = resegmented(here, [Contact(3, 8, (4, 10, 19), 1.0, 1)], HostLanes(here.network, config), 1)
+    config = Agglomeration(window_radius_zyx=(4, 10, 20))
+    here = judge_of(image, labels, follower(NETWORK), config, [masked])
+    ((_, found),) = resegmented(here, [Contact(3, 8, (4, 10, 19), 1.0, 1)], HostLanes(here.network, config))
     assert found.voxels_a == 7 * (19 * 19 - 9 * 10) and found.voxels_b == 7 * 19 * 19
     assert found.fovs_a > 0 and found.recovered_aa > 0  # from a seed that is not masked
 
 
 @pytest.mark.parametrize("mirror", [True, False])
-def test_contacts_at_the_faces_of_the_image_are_judged(around, mirror):
+def test_contacts_at_the_faces_of_the_image_are_judged(judge_of, mirror, monkeypatch):
     """Two sections at the face, where a FOV with a radius of 2 is centred only if the image goes on."""
     labels = np.zeros((12, 21, 40), np.uint64)
     labels[:2, 1:20, 1:20], labels[:2, 1:20, 20:39] = 3, 8
+    monkeypatch.setattr("ffn.assembly.resegment.MAX_TRIES", 1)
     image = np.where(labels > 0, 160, 90).astype(np.uint8)
-    config = AgglomerateConfig(
-        window_radius_zyx=(4, 10, 20), max_tries=1, mirror=mirror, min_recovered=0, max_deleted=1, min_crossing=1
-    )
-    here = around(image, labels, follower(NETWORK), config)
-    ((_, found),) = resegmented(here, [Contact(3, 8, (1, 10, 19), 1.0, 1)], HostLanes(here.network, config), 1)
+    config = Agglomeration(window_radius_zyx=(4, 10, 20), mirror=mirror, min_recovered=0, max_deleted=1, min_crossing=1)
+    here = judge_of(image, labels, follower(NETWORK), config)
+    ((_, found),) = resegmented(here, [Contact(3, 8, (1, 10, 19), 1.0, 1)], HostLanes(here.network, config))
     assert found.voxels_a == found.voxels_b == 2 * 19 * 19
     assert (found.tries_a, found.tries_b) == ((1, 1) if mirror else (0, 0))
     assert (found.recovered_aa > 0) == mirror and (found.agreement > 0) == mirror
 
 
-def test_contacts_of_a_single_section_are_judged(around, monkeypatch):
+def test_contacts_of_a_single_section_are_judged(judge_of, monkeypatch):
     """Within a FOV, the faces of the image are no surface of a segment, and moves beyond them lead back into it."""
     labels = np.zeros((1, 21, 40), np.uint64)
     labels[0, 1:20, 1:20], labels[0, 1:20, 20:39] = 3, 8
     image = np.where(labels > 0, 129, 127).astype(np.uint8)
-    monkeypatch.setattr(lanes, "create_engine", lambda *_: Choosy())
-    config = AgglomerateConfig(window_radius_zyx=(4, 10, 20), max_tries=1, max_fovs=None)
-    contact, here = Contact(3, 8, (0, 10, 19), 1.0, 1), around(image, labels, CHOSEN, config)
-    ((_, found),) = resegmented(here, [contact], HostLanes(here.network, config), 1)
+    monkeypatch.setattr(lanes, "create_engine", lambda *_, **__: Choosy())
+    config = Agglomeration(window_radius_zyx=(4, 10, 20), max_fovs=None)
+    contact, here = Contact(3, 8, (0, 10, 19), 1.0, 1), judge_of(image, labels, CHOSEN, config)
+    ((_, found),) = resegmented(here, [contact], HostLanes(here.network, config))
     assert found.radius_a == found.radius_b == 2
     assert min(found.recovered_aa, found.recovered_ab) > 0.3 and found.agreement > 0.9
 
@@ -147,19 +150,20 @@ def pieces():
     return raw, labels, contacts
 
 
-def test_many_contacts_at_once_have_the_evidence_of_one_after_another(around):
+def test_many_contacts_at_once_have_the_evidence_of_one_after_another(judge_of, monkeypatch):
     """Windows wait for a canvas, the last ones leave some free, and a mask keeps objects out; on a CPU in float32."""
     pytest.importorskip("jax")
     raw, labels, contacts = pieces()
-    config = AgglomerateConfig(window_radius_zyx=(8, 9, 12), max_fovs=60, min_recovered=0.5, move_threshold=0.9)
-    here = around(raw, labels, follower(NETWORK), config, [Mask(box="0:30,20:36,0:44")])
-    one_by_one = list(resegmented(here, contacts, HostLanes(here.network, config), 1))
+    config = Agglomeration(window_radius_zyx=(8, 9, 12), max_fovs=60, min_recovered=0.5, move_threshold=0.9)
+    here = judge_of(raw, labels, follower(NETWORK), config, [Mask(box="0:30,20:36,0:44")])
+    one_by_one = list(resegmented(here, contacts, HostLanes(here.network, config)))
     assert [contact for contact, _ in one_by_one] == contacts
     for number, threads in ((1, 1), (5, 3), (64, 8)):
+        monkeypatch.setenv("OMP_NUM_THREADS", str(threads))
         several = config.model_copy(update={"canvases": number})
         canvases = replace(here, config=several).open_lanes(len(contacts))
         assert canvases.size == min(number, len(contacts))
-        assert list(resegmented(here, contacts, canvases, threads)) == one_by_one
+        assert list(resegmented(here, contacts, canvases)) == one_by_one
     found = [evidence for _, evidence in one_by_one]
     assert max(e.fovs_a for e in found) == 60 and len({e.fovs_b for e in found}) > 2  # objects of all sizes
     assert max(e.tries_a for e in found) == 3 and any(e.deleted_a > 0 for e in found)

@@ -35,7 +35,8 @@ def test_overlaps_and_cores_are_those_of_an_exhaustive_search(box, size, overlap
     tiling = Tiling.of(tile(box, size, overlap))
     boxes = [tiling.box(number) for number in range(tiling.num_boxes)]
     pairs = itertools.combinations(range(len(boxes)), 2)
-    assert list(tiling.overlaps()) == [(i, j) for i, j in pairs if not boxes[i].intersect(boxes[j]).is_empty]
+    expected = [(i, j) for i, j in pairs if not boxes[i].intersect(boxes[j]).is_empty]
+    assert [(i, j) for i in range(len(boxes)) for j in tiling.overlapped_by(i)] == expected
     for block in box.blocks((7, 30, 8)):
         parts = [(number, tiling.core(number).intersect(block)) for number in range(len(boxes))]
         assert list(tiling.cores_in(block)) == [(number, part) for number, part in parts if not part.is_empty]
@@ -50,5 +51,5 @@ def test_overlaps_and_cores_are_those_of_an_exhaustive_search(box, size, overlap
     ],
 )
 def test_boxes_that_do_not_form_a_tiling_are_refused(boxes, found):
-    with pytest.raises(VolumeError, match=f"{found}, expected a tiling without holes"):
+    with pytest.raises(VolumeError, match=found):
         Tiling.of(boxes)

@@ -151,7 +151,7 @@ def test_the_scores_are_those_of_what_merge_writes(tmp_path, given, kinds):
 def test_damaged_files_of_people_are_named_before_volumes_are_read(tmp_path, given, monkeypatch, capsys, damaged):
     words, truth, specs = given
     (tmp_path / f"{damaged}.csv").write_text("damaged\n")
-    monkeypatch.setattr("ffn.assembly.nuclei.count_pairs", lambda *_: pytest.fail("it has read for minutes"))
+    monkeypatch.setattr("ffn.assembly.given.count_pairs", lambda *_: pytest.fail("it has read for minutes"))
     options = [word for kind, spec in specs.items() for word in (f"--{kind}", spec)]
     assert main(["sweep", *words, *truth, *options, "--out", f"{tmp_path}/sweep.json"]) == 2
     assert f"{damaged}.csv" in capsys.readouterr().err
@@ -170,7 +170,7 @@ def test_jobs_that_look_for_nuclei_do_not_show(tmp_path, given, monkeypatch):
         record = ["--job-record", f"{outs['many']}.jobs/{job}.json"]
         assert main(["sweep", *words[1:], *options, "--job", job, *record, "--out", str(outs["many"])]) == 0
     with monkeypatch.context() as patch:
-        patch.setattr("ffn.assembly.nuclei.count_pairs", None)  # no block is looked at again
+        patch.setattr("ffn.assembly.given.count_pairs", None)  # no block is looked at again
         assert main(["sweep", *words, *options, "--job", "finish", "--out", str(outs["many"])]) == 0
     assert outs["many"].read_bytes() == outs["one"].read_bytes()
 

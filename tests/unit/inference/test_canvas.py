@@ -92,10 +92,9 @@ def test_the_mirror_image_does_not_count():
     image, thresholds = np.zeros((9, 11, 13), np.float32), Thresholds.of(SegmentConfig())
     canvas = Canvas(image, MODEL, thresholds, inside=Box((z, 0, 0), (9, y + 1, 13)))
     canvas.start(CENTER)
-    num_inside = (radius[0] + 1) * (radius[1] + 1) * MODEL.fov_size_zyx[2]
-    assert canvas.put(CENTER, fov(2.0), count=True).num_new_voxels == num_inside - 1, "all but the seed"
-    assert canvas.put(CENTER, fov(-2.0), count=True).num_new_voxels == -num_inside
-    assert canvas.num_deleted == num_inside
+    canvas.put(CENTER, fov(2.0))
+    canvas.put(CENTER, fov(-2.0))
+    assert canvas.num_deleted == (radius[0] + 1) * (radius[1] + 1) * MODEL.fov_size_zyx[2]
 
 
 def test_the_object_covers_what_reaches_the_segment_threshold():
@@ -118,11 +117,3 @@ def test_a_resumed_canvas_holds_the_same_object():
     other.resume(*canvas.visited_pom())
     np.testing.assert_array_equal(other.pom_logit, canvas.pom_logit)
     assert other.visited_pom()[0] == Box((2, 2, 2), (8, 9, 11))
-
-
-def test_canvases_share_a_given_segmentation():
-    labels = np.zeros((9, 11, 13), np.int32)
-    one, other = new_canvas(labels), new_canvas(labels)
-    one.segmentation[CENTER] = 7
-    other.start(CENTER)
-    assert not other.may_visit(CENTER)

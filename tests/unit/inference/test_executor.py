@@ -69,12 +69,6 @@ def test_a_free_canvas_goes_to_the_next_job_and_the_last_steps_do_not_fill_the_b
     assert counted == [(2, 2), (2, 2), (1, 1), (1, 1), (2, 2), (1, 1), (2, 2), (0, 0)]
 
 
-def test_jobs_are_read_by_threads_and_all_of_them_run():
-    lanes, jobs = Steps(3), [Countdown(name, num_fovs) for num_fovs, name in enumerate("abcdefgh")]
-    assert sorted(job.name for job in run_jobs(jobs, lanes, 4)) == list("abcdefgh")
-    assert sum(map(len, lanes.busy)) == sum(range(8))
-
-
 def test_no_more_jobs_are_read_ahead_than_there_are_canvases(monkeypatch):
     monkeypatch.setattr(executor, "ThreadPoolExecutor", AtOnce)
     jobs = [Countdown(name, 1) for name in "abcdefgh"]
@@ -89,8 +83,3 @@ def test_what_a_job_cannot_read_ends_the_call():
 
     with pytest.raises(OSError, match="damaged"):
         list(run_jobs([Countdown("a", 1), Damaged("b", 1)], Steps(1), 2))
-
-
-def test_without_jobs_nothing_is_computed():
-    lanes = Steps(3)
-    assert list(run_jobs([], lanes, 2)) == lanes.busy == []

@@ -5,7 +5,7 @@ import pytest
 
 from ffn.config import ModelConfig, SegmentConfig
 from ffn.inference.canvas import MASKED, Canvas, Thresholds
-from ffn.inference.grower import FovBatch, Limits, ObjectGrower
+from ffn.inference.grower import FovBatch, ObjectGrower
 
 MODEL = ModelConfig(fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 1, 2))
 
@@ -38,7 +38,7 @@ def test_independent_objects_grow_in_lockstep(batch_size):
     lengths = (3, 9, 20)
     canvases = [canvas(length, 3.0 + n) for n, length in enumerate(lengths)]
     engine = Bright()
-    growers = [ObjectGrower(c, (3, 4, 5), MODEL.deltas_zyx) for c in canvases]
+    growers = [ObjectGrower(c, (3, 4, 5)) for c in canvases]
     grow(growers, FovBatch(engine, MODEL.fov_size_zyx, batch_size))
     for length, grower, c in zip(lengths, growers, canvases, strict=True):
         assert grower.is_strong and not grower.limited
@@ -53,14 +53,14 @@ def test_independent_objects_grow_in_lockstep(batch_size):
 def test_an_object_does_not_enter_the_mask():
     c = canvas(20, 3.0)
     c.segmentation[:, :, 14:] = MASKED
-    grower = ObjectGrower(c, (3, 4, 5), MODEL.deltas_zyx)
+    grower = ObjectGrower(c, (3, 4, 5))
     grow([grower], FovBatch(Bright(), MODEL.fov_size_zyx))
     assert grower.evaluated[:, 2].max() < 14
 
 
 def test_a_next_position_that_was_taken_is_replaced():
     c = canvas(20, 3.0)
-    grower = ObjectGrower(c, (3, 4, 12), MODEL.deltas_zyx)
+    grower = ObjectGrower(c, (3, 4, 12))
     batch = FovBatch(Bright(), MODEL.fov_size_zyx)
     batch.advance([grower])
     before = grower.next_position()
@@ -69,15 +69,14 @@ def test_a_next_position_that_was_taken_is_replaced():
     assert grower.next_position() not in (None, before)
 
 
-@pytest.mark.parametrize("limits", [Limits(max_fovs=3), Limits(max_voxels=8)])
-def test_limits_count_on_after_a_resume(limits):
+def test_the_limit_counts_on_after_a_resume():
     def after(num_resumes):
         c = canvas(20, 3.0)
-        grower = ObjectGrower(c, (3, 4, 5), MODEL.deltas_zyx, limits)
+        grower = ObjectGrower(c, (3, 4, 5), 3)
         for _ in range(num_resumes):
             FovBatch(Bright(), MODEL.fov_size_zyx).advance([grower])
             state = {name: np.array(array) for name, array in grower.state().items()}
-            grower = ObjectGrower.resume(canvas(20, 3.0), state, MODEL.deltas_zyx, limits)
+            grower = ObjectGrower.resume(canvas(20, 3.0), state, 3)
         grow([grower], FovBatch(Bright(), MODEL.fov_size_zyx))
         return grower.num_fovs, grower.limited, int(np.count_nonzero(grower.canvas.object_mask()[1]))
 

@@ -15,7 +15,7 @@ SEED = (3, 4, 5)
 def grower():
     """An object of three voxels in a row, the seed first, after one FOV."""
     canvas = Canvas(np.zeros((7, 9, 30), np.float32), MODEL, Thresholds.of(SegmentConfig()))
-    grower = ObjectGrower(canvas, SEED, MODEL.deltas_zyx)
+    grower = ObjectGrower(canvas, SEED)
     assert grower.next_position() == SEED
     update = np.full(MODEL.fov_size_zyx, -4, np.float32)
     update[1, 2, 3:6] = 9

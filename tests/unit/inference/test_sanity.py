@@ -74,13 +74,6 @@ def test_one_seed_may_give_one_segment():
     assert not any("only one" in text for text in findings([facts(Same(5, 5), seeds=SEEDS[:1])]))
 
 
-def test_one_segment_beside_given_ones_is_no_sign():
-    """A coarser run left one to grow."""
-    alone = facts(Same(5, 5))
-    assert any("only one" in text for text in findings([alone]))
-    assert not any("only one" in text for text in findings([alone._replace(num_given=40)]))
-
-
 def test_a_given_segment_around_all_seeds_is_no_sign():
     """The subvolume lies in a soma."""
     counters = dict.fromkeys(facts(Connected()).counters, 0) | {"seeds": 5000, "taken": 5000}
@@ -115,15 +108,6 @@ def test_the_summary_tells_it(tmp_path):
     (text, *_) = findings_of(tmp_path)
     assert text.startswith("a segment holds 98% of z0.")
     assert f"segment      cube: {text}" in format_summary(tmp_path, "report.html")
-
-
-def test_summary_and_report_look_at_some_of_many_subvolumes(tmp_path, monkeypatch):
-    """There may be a million, and the summary is printed on a login node."""
-    write_subvolumes(tmp_path, *(f"z{n}" for n in range(7)))
-    assert "(7 of 7 subvolumes looked at are like that)" in findings_of(tmp_path)[0]
-    monkeypatch.setattr("ffn.report.run_folder.MOST_FILES", 3)
-    assert "(3 of 3 subvolumes looked at are like that)" in findings_of(tmp_path)[0]
-    assert "(3 of 3 subvolumes looked at are like that)" in format_summary(tmp_path, "report.html")
 
 
 def test_given_segments_may_be_large():

@@ -6,6 +6,7 @@ from ffn.cli import main
 from ffn.config import ModelConfig, SegmentConfig
 from ffn.errors import VolumeError
 from ffn.geometry import Box
+from ffn.inference.inputs import SegmentInputs
 from ffn.inference.segment import RESERVED, segment
 from ffn.inference.subvolume import fingerprint as of_job
 from ffn.model.store import Model
@@ -25,14 +26,6 @@ def fingerprint(model=MODEL, inputs=None, **options):
     return of_job(SegmentConfig(**options), model, inputs or {"voxels": "abc"})
 
 
-@pytest.mark.parametrize("dataset", RESERVED)
-def test_the_names_of_other_results_are_refused(dataset):
-    with pytest.raises(VolumeError, match=f"'{dataset}' is another dataset of this file, expected a free name"):
-        segment("raw.h5:raw", "model", [f"seg.h5:{dataset}"], SegmentConfig())
-    with pytest.raises(VolumeError, match="seg.h5: expected NAME.zarr or FILE.h5:DATASET"):
-        segment("raw.h5:raw", "model", ["seg.h5"], SegmentConfig())
-
-
 @pytest.mark.parametrize("name", CHANGED)
 def test_a_checkpoint_of_other_options_is_another_job(name):
     assert fingerprint() != fingerprint(**{name: CHANGED[name]})
@@ -50,8 +43,14 @@ def test_a_checkpoint_of_another_revision_is_another_job(monkeypatch):
     assert fingerprint() != before
 
 
-def test_the_interval_of_checkpoints_and_threads_do_not_make_another_job():
-    assert fingerprint() == fingerprint(checkpoint_seconds=1.0, threads=3)
+def test_the_interval_of_checkpoints_does_not_make_another_job():
+    assert fingerprint() == fingerprint(checkpoint_seconds=1.0)
+
+
+@pytest.mark.parametrize("outs", [["b.h5:seg", "b.h5:other"], ["seg.h5"], *([f"seg.h5:{name}"] for name in RESERVED)])
+def test_outputs_that_share_a_file_or_have_no_free_name_are_refused(outs):
+    with pytest.raises(VolumeError, match=outs[0].split(":")[0]):
+        segment(SegmentInputs("a.h5:raw", "model"), outs, SegmentConfig())
 
 
 WORDS = ["segment", "--image", "a.h5:raw", "--model", "model", "--out", "b.h5:seg"]
@@ -63,19 +62,7 @@ def test_options_reach_the_stage(monkeypatch):
     assert main(WORDS) == 0
     folders = ["--stage-to", "$TMPDIR", "--machine", "chosen", "--normalization", "n.json"]
     assert main([*WORDS, "--box", "0:4,0:5,0:6", *folders, "--min-segment-size", "7"]) == 0
-    (*paths, config, box, stage_to, machine, known), (*_, changed, small, near, chosen, given) = calls
-    assert paths == ["a.h5:raw", "model", ["b.h5:seg"]]
-    assert (config.min_segment_size, box, stage_to, machine) == (1000, None, None, None)
-    assert (known.normalization, given.normalization) == (None, "n.json")
-    assert (changed.min_segment_size, small, near, chosen) == (7, [Box((0, 0, 0), (4, 5, 6))], "$TMPDIR", "chosen")
-
-
-def test_the_files_of_two_boxes_differ():
-    with pytest.raises(VolumeError, match=r"--out: b\.h5 is given 2 times, expected a file for each box"):
-        segment("a.h5:raw", "model", ["b.h5:seg", "c.h5:seg", "b.h5:other"], SegmentConfig())
-
-
-def test_an_impossible_option_is_refused_before_the_stage(monkeypatch, capsys):
-    monkeypatch.setattr("ffn.inference.segment.segment", lambda *given: 1 / 0)
-    assert main([*WORDS, "--seed-policy", "points"]) == 2
-    assert "seed_policy points needs a CSV file" in capsys.readouterr().err
+    plain, (inputs, _, changed, boxes) = calls
+    assert plain == (SegmentInputs("a.h5:raw", "model"), ["b.h5:seg"], SegmentConfig(), None)
+    assert inputs == SegmentInputs("a.h5:raw", "model", "n.json", machine="chosen", stage_to="$TMPDIR")
+    assert (changed.min_segment_size, boxes) == (7, [Box((0, 0, 0), (4, 5, 6))])

@@ -46,8 +46,8 @@ def test_only_labels_are_moved_and_only_where_the_configuration_says_so():
 
 
 def test_options_that_keep_the_result_are_a_parameter_that_snakemake_does_not_track():
-    parameter = arguments.untracked(SegmentConfig(threads=3, max_fovs=5))
-    assert parameter(None, resources={}) == "--threads 3"
+    parameter = arguments.untracked(SegmentConfig(checkpoint_seconds=3.0, max_fovs=5))
+    assert parameter(None, resources={}) == "--checkpoint-seconds 3.0"
     assert Rule._is_deriving_function(parameter)
 
 

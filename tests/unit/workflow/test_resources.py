@@ -2,10 +2,10 @@
 
 from types import SimpleNamespace
 
-from ffn.config import AgglomerateConfig, ModelConfig, ReconcileConfig
+from ffn.config import PART_VOXELS, Agglomeration, ModelConfig
 from ffn.inference.device.memory import MOST_CANVASES
 from ffn.workflow.needs import agglomerating_mb, flooding_mb, minutes
-from ffn.workflow.resources import agglomeration_memory, block_voxels, by_attempt, duration, flooding_memory
+from ffn.workflow.resources import agglomeration_memory, by_attempt, duration, flooding_memory
 
 
 def test_a_repeated_job_gets_twice_as_much():
@@ -31,11 +31,6 @@ def test_agglomeration_depends_on_the_windows_at_once():
     model = ModelConfig()
     for canvases, gpus, expected in (("auto", 0, 1), ("auto", 2, MOST_CANVASES), (7, 2, 7)):
         for mirror, window in ((False, 81 * 83 * 85), (True, 113 * 115 * 117)):
-            radius, block = (40, 41, 42), (50, 60, 70)
-            config = AgglomerateConfig(window_radius_zyx=radius, block_size_zyx=block, canvases=canvases, mirror=mirror)
+            config = Agglomeration(window_radius_zyx=(40, 41, 42), canvases=canvases, mirror=mirror)
             asked = agglomeration_memory(model, config, gpus)(None, threads=1, attempt=1)
-            assert asked == agglomerating_mb(50 * 60 * 70, window, model, expected)
-
-
-def test_a_block_has_the_voxels_of_its_sides():
-    assert block_voxels(ReconcileConfig(block_size_zyx=(2, 3, 4))) == 24
+            assert asked == agglomerating_mb(PART_VOXELS, window, model, expected)

@@ -16,7 +16,7 @@ REFUSED = [
     ({"train": {"learning_rate": float("inf")}}, "train.learning_rate: .*inf"),
     ({"model": {"fov_size_zyx": [9, 11]}}, "model.fov_size_zyx.2"),
     ({"coordinates": {"margin_zyx": 9}}, "coordinates.margin_zyx: .*9"),
-    ({"agglomerate": {"canvases": "x"}}, "agglomerate.canvases: .*'x'"),
+    ({"segment": {"canvases": "x"}}, "segment.canvases: .*'x'"),
     ({"volumes": {}}, "volumes"),
     ({"run": "a/b"}, "run: .*'a/b'"),
     ({"init": "a\nb"}, r"init: .*a\\nb"),

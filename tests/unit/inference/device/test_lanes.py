@@ -14,12 +14,12 @@ from ffn.config import ModelConfig, SegmentConfig
 from ffn.errors import ConfigError
 from ffn.geometry import Box
 from ffn.inference.canvas import MASKED, Thresholds
-from ffn.inference.choice import Network
 from ffn.inference.device import lanes as device
 from ffn.inference.device import step
 from ffn.inference.device.lanes import DeviceLanes
 from ffn.inference.flood import FloodFill
 from ffn.inference.frame import Frame
+from ffn.inference.inputs import Network
 from ffn.inference.lanes import HostLanes
 from ffn.model.choice import Choice
 from ffn.model.normalize import Normalisation
@@ -32,7 +32,7 @@ CONFIG = ModelConfig(
     depth=2, features=4, fov_size_zyx=(5, 7, 9), deltas_zyx=(1, 2, 3), image_mean=120.5, image_stddev=31.7
 )
 SHAPES = [(20, 26, 33), (16, 30, 24), (22, 18, 40), (18, 22, 26)]
-OPTIONS = {"min_segment_size": 30, "disco_seed_threshold": 0.3, "max_object_voxels": 900}
+OPTIONS = {"min_segment_size": 30, "disco_seed_threshold": 0.3, "max_fovs": 60}
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def run_together(lanes, started):
 
 
 def network(model, precision="float32", normalisation=None):
-    return Network(model, normalisation or Normalisation.of_model(CONFIG), Choice("jax", precision))
+    return Network(model, normalisation or Normalisation.of_model(CONFIG), Choice("jax", precision), CONFIG.deltas_zyx)
 
 
 def device_lanes(network, config, size, dtype=np.uint8):
@@ -140,14 +140,6 @@ def test_logits_that_did_not_come_back_are_fetched(model, monkeypatch):
     (alone,) = floods(host, config, [scene])
     run_together(host, [alone])
     same(flood.filling(), alone.filling())
-
-
-def test_bfloat16_floods_too(model):
-    config = SegmentConfig(**OPTIONS)
-    lanes = device_lanes(network(model, "bfloat16"), config, 1)
-    (flood,) = floods(lanes, config, [subvolume(SHAPES[0], 0)])
-    run_together(lanes, [flood])
-    assert lanes.name == "jax bfloat16" and flood.claims.counters["segments"] > 0
 
 
 @pytest.mark.parametrize("dtype", [np.uint16, np.float32])

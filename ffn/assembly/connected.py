@@ -1,4 +1,4 @@
-"""Connected pieces of the segments in one block, and how those of neighbouring blocks find each other."""
+"""Connected components: of a graph, and of the voxels in the blocks of a volume."""
 
 from __future__ import annotations
 
@@ -8,7 +8,51 @@ import numpy as np
 
 from ffn.geometry import ZYX, Box, zyx
 
-NO_PART = np.empty((0, 2), np.int64)
+NO_ROWS = np.empty((0, 2), np.int64)
+
+
+class Forest:
+    """Connected components of a graph with nodes from 0, whose edges arrive a part at a time and are not kept."""
+
+    def __init__(self, num_nodes: int) -> None:
+        self._parents = np.arange(num_nodes)  # in the same component, and never larger than the node
+
+    def join(self, edges: np.ndarray) -> None:
+        """Join pairs of nodes: int array of shape (E, 2), in any order."""
+        from scipy.sparse import coo_array
+        from scipy.sparse.csgraph import connected_components
+
+        edges = np.asarray(edges, np.int64).reshape(-1, 2)
+        nodes, ends = np.unique(self._roots_of(edges), return_inverse=True)
+        a, b = ends.reshape(-1, 2).T
+        graph = coo_array((np.ones(len(a), np.int8), (a, b)), shape=(len(nodes), len(nodes)))
+        _, component = connected_components(graph, directed=False)
+        self._parents[nodes] = nodes[np.unique(component, return_index=True)[1]][component]
+
+    def roots(self) -> np.ndarray:
+        """Return the smallest node of each node's component: int64 of shape (num_nodes,)."""
+        while not np.array_equal(above := self._parents[self._parents], self._parents):
+            self._parents = above
+        return self._parents
+
+    def _roots_of(self, nodes: np.ndarray) -> np.ndarray:
+        above = self._parents[nodes]
+        while not np.array_equal(above, nodes):
+            nodes, above = above, self._parents[above]
+        return nodes
+
+
+def connected_roots(num_nodes: int, edges: np.ndarray) -> np.ndarray:
+    """Return the smallest node of each node's component (int64); `edges` (E, 2) are pairs of nodes, in any order.
+
+    Examples
+    --------
+    >>> connected_roots(4, np.array([[3, 1]])).tolist()
+    [0, 1, 2, 1]
+    """
+    forest = Forest(num_nodes)
+    forest.join(edges)
+    return forest.roots()
 
 
 def label_pieces(labels: np.ndarray) -> np.ndarray:
@@ -23,9 +67,16 @@ def label_pieces(labels: np.ndarray) -> np.ndarray:
 def pieces_of_block(
     block: Box, volume: Box, part_zyx: ZYX, read: Callable[[Box], np.ndarray], seeds: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Find the pieces of a block, part by part."""
+    """Find the pieces of a block, part by part.
+
+    `seeds` (int64, (S, 4)) are row in ``origins`` and voxel, of the origins in the block. The result has ``objects``
+    (id of each piece), ``voxels`` and ``first`` (flat index of its first voxel in the volume). ``links`` (piece, flat
+    index of a voxel) names a voxel of every contact between parts: with the piece that it belongs to, and with those
+    before it that go on there. So neighbours agree on the voxel without knowing each other's pieces. ``seeds`` has row
+    in ``origins`` and piece.
+    """
     objects, voxels, first = ([np.empty(0, np.int64)] for _ in range(3))
-    links, at_seeds, total = [NO_PART], [NO_PART], 0
+    links, at_seeds, total = [NO_ROWS], [NO_ROWS], 0
     for part in block.blocks(part_zyx):
         outer = Box(part.start, zyx(n + 1 for n in part.stop)).intersect(volume)
         around = read(outer)
@@ -77,6 +128,5 @@ def _links(part: Box, volume: Box, around: np.ndarray, numbers: np.ndarray) -> I
 
 def _flat(places: np.ndarray, part: Box, volume: Box) -> np.ndarray:
     """Return the flat index (int64) in the volume of voxels (N, 3) of a part."""
-    return np.ravel_multi_index(tuple((places + np.subtract(part.start, volume.start)).T), volume.shape).astype(
-        np.int64
-    )
+    indices = (places + np.subtract(part.start, volume.start)).T
+    return np.ravel_multi_index(tuple(indices), volume.shape).astype(np.int64)

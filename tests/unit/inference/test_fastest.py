@@ -8,11 +8,9 @@ import yaml
 from ffn import kernels
 from ffn.config import FloodConfig, ModelConfig
 from ffn.errors import ConfigError
-from ffn.inference import choice
-from ffn.inference.choice import chosen
-from ffn.inference.engine import create_engine
-from ffn.model import choice as precision
-from ffn.model import choice as record
+from ffn.inference import fastest
+from ffn.inference.fastest import chosen
+from ffn.model import choice
 from ffn.model.store import Model
 from ffn.training.initial import initial_weights
 
@@ -31,20 +29,20 @@ def on(monkeypatch):
     """Function that makes this machine another one."""
 
     def become(flags, gpu=False, rates=None, installed=True, built=False, jax_gpu=False):
-        for module in (precision, choice, kernels):
+        for module in (choice, fastest, kernels):
             monkeypatch.setattr(module, "cpu_flags", lambda: frozenset(flags.split()))
-        monkeypatch.setattr(choice, "obstacle", lambda features: None if built else "they are missing")
-        monkeypatch.setattr(record, "gpu_visible", lambda: gpu)
-        monkeypatch.setattr(record, "jax_gpus", lambda: ["a GPU"] if jax_gpu else [])
-        monkeypatch.setattr(precision, "_gpus_tell", lambda engine: ("bfloat16", "the GPU has compute capability 8.0"))
-        monkeypatch.setattr(choice.importlib.util, "find_spec", lambda name: object() if installed else None)
+        monkeypatch.setattr(fastest, "obstacle", lambda features: None if built else "they are missing")
+        monkeypatch.setattr(choice, "gpu_visible", lambda: gpu)
+        monkeypatch.setattr(choice, "jax_gpus", lambda: ["a GPU"] if jax_gpu else [])
+        monkeypatch.setattr(choice, "_gpus_tell", lambda engine: ("bfloat16", "the GPU has compute capability 8.0"))
+        monkeypatch.setattr(fastest.importlib.util, "find_spec", lambda name: object() if installed else None)
 
         def measured(model, kinds, config):
             if rates is None:
                 raise AssertionError("measured what is known")
             return {kind: rates[" ".join(kind)] for kind in kinds}
 
-        monkeypatch.setattr(choice, "fovs_per_second", measured)
+        monkeypatch.setattr(fastest, "fovs_per_second", measured)
 
     return become
 
@@ -97,28 +95,11 @@ def test_auto_takes_our_kernels_where_they_are_fastest(on, machine, options, exp
     assert taken(WIDE, FloodConfig(**options)) == expected
 
 
-def test_few_features_are_left_to_openvino(on):
-    on(AVX2, built=True)
-    assert taken(MODEL, FloodConfig()) == "openvino float32"
-
-
 def test_kernels_that_are_missing_where_they_would_be_fastest_are_named(on, caplog):
     on(AVX2)
     with caplog.at_level(logging.INFO):
         assert taken(WIDE, FloodConfig()) == "openvino float32"
-    assert "auto does without our kernels, because they are missing" in caplog.text
-
-
-def test_a_precision_that_the_kernels_lack_is_refused():
-    with pytest.raises(ConfigError, match="precision: found bfloat16, the engine kernels has float32 alone. Choose"):
-        create_engine(MODEL, "kernels", "bfloat16")
-
-
-def test_measured_figures_go_to_the_log(on, caplog):
-    on(BF16_ALONE, rates=FLOAT32_FASTER)
-    with caplog.at_level(logging.INFO):
-        taken(MODEL, FloodConfig())
-    assert "openvino float32, because no GPU is visible, and measured float32: 6.9 FOVs/s, bfloat16: 3.8" in caplog.text
+    assert "because they are missing" in caplog.text
 
 
 def test_options_are_kept(on, tmp_path):
@@ -161,8 +142,8 @@ def test_measuring_runs_the_network_in_turn(monkeypatch):
             assert image.shape == pom.shape == (1, *CONFIG.fov_size_zyx)
             return pom
 
-    monkeypatch.setattr(choice, "create_engine", lambda model, *arguments: built.append(arguments) or Echo())
-    monkeypatch.setattr(choice, "calls_per_second", lambda calls: {n: call().shape[0] for n, call in calls.items()})
+    monkeypatch.setattr(fastest, "create_engine", lambda model, *arguments: built.append(arguments) or Echo())
+    monkeypatch.setattr(fastest, "calls_per_second", lambda calls: {n: call().shape[0] for n, call in calls.items()})
     kinds = [("kernels", "float32"), ("openvino", "bfloat16")]
-    assert choice.fovs_per_second(MODEL, kinds, FloodConfig(threads=1)) == dict.fromkeys(kinds, 1)
-    assert built == [("kernels", "float32", 1), ("openvino", "bfloat16", 1)]
+    assert fastest.fovs_per_second(MODEL, kinds, FloodConfig()) == dict.fromkeys(kinds, 1)
+    assert built == kinds

@@ -1,4 +1,4 @@
-"""What flood filling runs: the network, and engine and precision, which `auto` takes as they are fastest here."""
+"""Engine and precision of flood filling; `auto` takes those that are fastest here."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import importlib.util
 import logging
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,22 +17,12 @@ from ffn.kernels.inference import obstacle
 from ffn.machine.cpu import cpu_flags
 from ffn.machine.pace import calls_per_second
 from ffn.model.choice import PRECISIONS, WORTHWHILE, Choice, choice_name, choose_once, fastest_precision, sees_gpu
-from ffn.model.normalize import Normalisation
 from ffn.model.store import Model
 
 log = logging.getLogger(__name__)
 
 AVX2_LANES = 8
 FEW_FEATURES = 12  # with fewer, OpenVINO is faster
-
-
-@dataclass(frozen=True)
-class Network:
-    """What is run on an image."""
-
-    model: Model  # architecture and weights
-    normalisation: Normalisation  # of the image
-    choice: Choice  # engine and precision
 
 
 def chosen(model: Model, config: FloodConfig, machine: str | None = None) -> Choice:
@@ -110,7 +99,7 @@ def fovs_per_second(
 
 def prediction_of_noise(model: Model, engine: str, precision: str, config: FloodConfig) -> Callable[[], object]:
     """Return a function that runs the network once, on noise."""
-    built = create_engine(model, engine, precision, config.threads)
+    built = create_engine(model, engine, precision)
     shape = (1, *model.config.fov_size_zyx)
     image = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     pom = np.full(shape, math.log(config.pad_value / (1 - config.pad_value)), np.float32)

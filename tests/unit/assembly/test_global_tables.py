@@ -73,25 +73,15 @@ def test_subvolumes_without_tables_have_only_what_they_share(tmp_path):
     assert read_table(out, "overlaps")[:, 5].tolist() == [16, 16]
 
 
-def test_tables_of_another_form_are_refused_by_name(tmp_path):
-    specs = scene(tmp_path)
-    with open_volume(specs[0]) as volume:
-        box, voxels = volume.box, volume.read()
-    specs[0] = write(tmp_path / "old.h5", voxels, box.start, SIZE, tables={"origins": origin(5, 1, 2, 3, 40)})
-    with pytest.raises(VolumeError, match=r"old.h5.*'origins' has shape \(1, 5\), expected 6 columns.*ffn segment"):
-        reconcile(specs, str(tmp_path / "all.h5:segmentation"), CONFIG)
-
-
 @pytest.mark.parametrize(
-    ("name", "row"),
-    [("overlaps", (8, 6, 0, 0, 0, 30)), ("overlaps", (99, 5, 0, 0, 0, 30)), ("origins", (6, 1, 2, 3, 40, 1))],
+    ("name", "row", "named"),
+    [("overlaps", (99, 5, 0, 0, 0, 30), "99"), ("origins", (6, 1, 2, 3, 40, 1), "6"), ("origins", (5, 1), "columns")],
 )
-def test_ids_that_the_subvolume_lacks_are_refused_by_name(name, row, tmp_path):
+def test_tables_that_do_not_fit_a_subvolume_are_refused_by_name(name, row, named, tmp_path):
     specs = scene(tmp_path)
     with open_volume(specs[0]) as volume:
         box, voxels = volume.box, volume.read()
     specs[0] = write(tmp_path / "other.h5", voxels, box.start, SIZE, tables={name: origin(*row)})
-    absent = row[0] if row[0] in (6, 99) else row[1]
-    with pytest.raises(VolumeError, match=rf"other.h5:other: its table '{name}' names id {absent}, which no"):
+    with pytest.raises(VolumeError, match=rf"other.h5:other: .*'{name}' .*{named}"):
         reconcile(specs, str(tmp_path / "all.h5:segmentation"), CONFIG)
     assert not (tmp_path / "all.h5").exists()

@@ -1,0 +1,111 @@
+"""What flood filling and agglomeration take: an image, the network that runs on it, its grey levels, and masks."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ffn.config import FloodConfig, Mask, flooding_model
+from ffn.geometry import ZYX
+from ffn.inference.fastest import chosen
+from ffn.io.masks import mask_inputs
+from ffn.io.staging import stage_specs, staged_masks, staged_spec
+from ffn.model.choice import Choice
+from ffn.model.normalize import Normalisation, read_normalisation
+from ffn.model.store import Model, load_model, weights_checksum
+from ffn.options import add_machine_option, add_normalization_option, add_volume_option, masks_from
+
+
+@dataclass(frozen=True)
+class Network:
+    """What is run on an image: a model with the deltas of the options, by an engine in a precision."""
+
+    model: Model
+    normalisation: Normalisation
+    choice: Choice
+    trained_deltas_zyx: ZYX  # of the model as it was stored
+
+
+@dataclass(frozen=True)
+class FloodInputs:
+    """Where image and network are, and what is known of the volume.
+
+    Parameters
+    ----------
+    image : str
+        Raw image, uint8 or uint16.
+    model : str
+        Model folder.
+    normalization : str, optional
+        File of `ffn normalize`; default: mean and deviation of the model.
+    masks : tuple of Mask
+        Voxels that are never seeded, entered or segmented.
+    machine : str, optional
+        Folder with what ``auto`` takes in all jobs of the run; see `ffn.inference.fastest.chosen`.
+    """
+
+    image: str
+    model: str
+    normalization: str | None = None
+    masks: tuple[Mask, ...] = ()
+    machine: str | None = None
+
+    def network(self, config: FloodConfig) -> Network:
+        """Load the model and choose engine and precision, which may take minutes."""
+        model = load_model(self.model)
+        flooding = replace(model, config=flooding_model(model.config, config))
+        normalisation = read_normalisation(self.normalization, model.config)
+        return Network(flooding, normalisation, chosen(flooding, config, self.machine), model.config.deltas_zyx)
+
+
+@dataclass(frozen=True)
+class SegmentInputs(FloodInputs):
+    """Inputs of `segment`.
+
+    Parameters
+    ----------
+    init_segmentation : str, optional
+        Labels of any resolution that are segments from the start.
+    stage_to : str, optional
+        Node-local folder to which the whole image, and masks and given segments, are copied first, for all jobs on this
+        node.
+    """
+
+    init_segmentation: str | None = None
+    stage_to: str | None = None
+
+    @property
+    def known(self) -> dict[str, str]:
+        """Masks and given segments, as provenance names them."""
+        given = {"init_segmentation": self.init_segmentation} if self.init_segmentation else {}
+        return {**mask_inputs(self.masks), **given}
+
+    def staged(self) -> SegmentInputs:
+        """Return the inputs as they are on this node, after copying them there once."""
+        if not self.stage_to:
+            return self
+        specs = self.image, *(mask.path for mask in self.masks), self.init_segmentation
+        stage_specs([spec for spec in specs if spec], self.stage_to)
+        given = self.init_segmentation and staged_spec(self.init_segmentation, self.stage_to)
+        masks = staged_masks(self.masks, self.stage_to)
+        return replace(self, image=staged_spec(self.image, self.stage_to), masks=masks, init_segmentation=given)
+
+
+def weights_of(network: Network) -> str:
+    """Return the checksum of a network's weights."""
+    return weights_checksum(network.model.weights)
+
+
+def add_flood_inputs(parser: argparse.ArgumentParser) -> None:
+    """Give `parser` the options of `FloodInputs`, but for ``--masks``."""
+    add_volume_option(parser, "--image", "raw image")
+    parser.add_argument("--model", required=True, metavar="DIR", help="trained or imported model")
+    add_machine_option(parser)
+    add_normalization_option(parser)
+
+
+def flood_inputs(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the fields of `FloodInputs` from parsed options."""
+    names = ("image", "model", "normalization", "machine")
+    return {**{name: getattr(arguments, name) for name in names}, "masks": masks_from(arguments)}
