@@ -1,4 +1,7 @@
-"""Grow the centrelines of branching neurites around each other until the tissue is full."""
+"""Grow the centrelines of branching neurites around each other until the tissue is full.
+
+A power diagram keeps growing neurites apart and divides the volume among them.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.ndimage import gaussian_filter1d
+from scipy.spatial import cKDTree
 
 from ffn.synthetic.config import SynthConfig
-from ffn.synthetic.power_diagram import PowerDiagram
 
 STEP_NM = 20.0
 # Numbers of starts and headings from which the one with the most room is taken; more of them pack the tissue tighter.
@@ -23,19 +26,43 @@ BRANCH_CALIBRE = (0.55, 0.9)
 VARICOSITY_STEPS = 5.0
 
 
+class PowerDiagram:
+    """Division of space among balls: a point belongs to the ball with the least d² - r².
+
+    With the radius as a fourth coordinate, this is a nearest-neighbour search.
+    Source: Aurenhammer 1987, "Power diagrams: properties, algorithms and applications".
+
+    Examples
+    --------
+    The point halfway between the centres of a large and a small ball belongs to the large one.
+
+    >>> diagram = PowerDiagram(np.array([[0.0, 0, 0], [0, 0, 10]]), np.array([4.0, 1.0]))
+    >>> diagram.owner(np.array([[0.0, 0, 5]])).tolist()
+    [0]
+    """
+
+    def __init__(self, points_nm: np.ndarray, radii_nm: np.ndarray) -> None:
+        self._points_nm = points_nm
+        self._radii_nm = radii_nm
+        lift = np.sqrt(radii_nm.max(initial=0.0) ** 2 - radii_nm**2)
+        self._tree = cKDTree(np.column_stack([points_nm, lift]))
+
+    def owner(self, places_nm: np.ndarray) -> np.ndarray:
+        """Return the index of the ball to which each point belongs."""
+        lifted = np.column_stack([places_nm, np.zeros(len(places_nm))])
+        return np.asarray(self._tree.query(lifted)[1], dtype=np.int64)
+
+    def clearance_nm(self, places_nm: np.ndarray) -> np.ndarray:
+        """Return the distance of each point to the surface of the ball to which it belongs."""
+        if len(self._points_nm) == 0:
+            return np.full(len(places_nm), np.inf)
+        owner = self.owner(places_nm)
+        return np.linalg.norm(places_nm - self._points_nm[owner], axis=1) - self._radii_nm[owner]
+
+
 @dataclass(frozen=True)
 class Path:
-    """One unbranched stretch of a neurite.
-
-    Parameters
-    ----------
-    neurite_id : int
-        Neurite to which it belongs, from 1.
-    points_nm : float64 ndarray of shape (N, 3)
-        Centreline, zyx, one point per step.
-    radii_nm : float64 ndarray of shape (N,)
-        Radius at each point.
-    """
+    """One unbranched stretch of a neurite: its centreline, zyx, with a point and a radius for each step."""
 
     neurite_id: int
     points_nm: np.ndarray
@@ -51,18 +78,8 @@ def power_diagram(paths: list[Path]) -> PowerDiagram:
 def grow_neurites(config: SynthConfig, rng: np.random.Generator) -> list[Path]:
     """Grow neurites one after the other into the free space, until not even the thinnest fits.
 
-    Parameters
-    ----------
-    config : SynthConfig
-        Extent of the tissue, calibres, tortuosity and branching.
-    rng : numpy.random.Generator
-        Source of all randomness.
-
-    Returns
-    -------
-    list of Path
-        They extend a little beyond the volume, so that its faces look like its inside. Neurites that found no room to
-        grow are left out; their neighbours get the space.
+    They extend a little beyond the volume, so that its faces look like its inside. Neurites that found no room to grow
+    are left out; their neighbours get the space.
     """
     thinnest_nm, thickest_nm = config.neurite_radius_nm
     low = np.full(3, -thickest_nm)

@@ -1,14 +1,15 @@
-"""Paint the grey levels of stained tissue: cytoplasm, organelles and membranes."""
+"""Paint stained tissue (cytoplasm, organelles, membranes), and image it as a microscope does (blur, noise, defects)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
-from scipy.ndimage import distance_transform_edt
+from scipy.ndimage import distance_transform_edt, gaussian_filter
 
 from ffn.geometry import VoxelSize
 from ffn.synthetic.config import SynthConfig
 from ffn.synthetic.neurites import STEP_NM, Path
-from ffn.synthetic.texture import paint_balls, smooth_noise
 
 # The constants of this module were chosen by eye, next to slices of FIB-25.
 GRAIN_NM = 22.0
@@ -25,24 +26,7 @@ WEAK_SPOT_RIM_NM = 8.0
 
 
 def stain(labels: np.ndarray, paths: list[Path], config: SynthConfig, rng: np.random.Generator) -> np.ndarray:
-    """Paint the tissue.
-
-    Parameters
-    ----------
-    labels : uint64 ndarray of shape (Z, Y, X)
-        Neurite of every voxel, 1 to N.
-    paths : list of Path
-        Centrelines; mitochondria lie along them.
-    config : SynthConfig
-        Densities, sizes and grey levels.
-    rng : numpy.random.Generator
-        Source of all randomness.
-
-    Returns
-    -------
-    float32 ndarray of shape (Z, Y, X)
-        Grey levels without blur or noise.
-    """
+    """Paint the grey levels of the tissue, without blur or noise."""
     border_nm = border_distance_nm(labels, config.voxel_size_zyx_nm)
     grey = _cytoplasm(labels, config, rng)
     organelles = np.maximum(_mitochondria(paths, border_nm, config, rng), _vesicles(border_nm, config, rng))
@@ -52,21 +36,28 @@ def stain(labels: np.ndarray, paths: list[Path], config: SynthConfig, rng: np.ra
     return grey
 
 
+def photograph(tissue: np.ndarray, config: SynthConfig, rng: np.random.Generator) -> np.ndarray:
+    """Image the tissue, with eight bits."""
+    image = gaussian_filter(tissue, np.divide(config.blur_nm, config.voxel_size_zyx_nm), mode="nearest")
+    # Shot noise: brighter voxels collect more electrons. In cytoplasm, the standard deviation is `noise`.
+    spread = config.noise * np.sqrt(np.clip(image, 0, None) / config.cytoplasm_grey)
+    image += spread * rng.standard_normal(image.shape, dtype=np.float32)
+    if config.defect_position is not None:
+        _spoil(image[round(config.defect_position * (len(image) - 1))], config, rng)
+    return np.clip(np.rint(image), 0, 255).astype(np.uint8)
+
+
+def _spoil(section: np.ndarray, config: SynthConfig, rng: np.random.Generator) -> None:
+    """Darken a section in place, reduce its contrast and add noise."""
+    mean = section.mean()
+    section -= mean
+    section *= config.defect_contrast
+    section += mean - config.defect_darkening
+    section += config.defect_noise * rng.standard_normal(section.shape, dtype=np.float32)
+
+
 def border_distance_nm(labels: np.ndarray, voxel_size_zyx_nm: VoxelSize) -> np.ndarray:
-    """Return the distance of every voxel to the nearest voxel that touches another label.
-
-    Parameters
-    ----------
-    labels : integer ndarray of shape (Z, Y, X)
-        Neurite of every voxel.
-    voxel_size_zyx_nm : tuple of float
-        Voxel size, nm.
-
-    Returns
-    -------
-    float32 ndarray of shape (Z, Y, X)
-        Between voxel centres, nm; 0 on both sides of a border.
-    """
+    """Return the distance of every voxel to the nearest voxel that touches another label, between voxel centres."""
     inside = np.ones(labels.shape, bool)
     for axis in range(labels.ndim):
         ids, away = np.moveaxis(labels, axis, 0), np.moveaxis(inside, axis, 0)
@@ -156,3 +147,28 @@ def _random_places_nm(where: np.ndarray, per_um3: float, config: SynthConfig, rn
 def _draw_number(per_um3: float, config: SynthConfig, rng: np.random.Generator) -> int:
     extent_um = np.multiply(config.shape_zyx, config.voxel_size_zyx_nm) / 1000
     return int(rng.poisson(per_um3 * np.prod(extent_um)))
+
+
+def smooth_noise(shape_zyx: Sequence[int], sigma_zyx: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Make Gaussian noise of mean 0 and deviation 1 that varies over a length of `sigma_zyx` voxels."""
+    noise = gaussian_filter(rng.standard_normal(shape_zyx, dtype=np.float32), sigma_zyx, mode="wrap")
+    return (noise - noise.mean()) / noise.std()
+
+
+def paint_balls(
+    shape_zyx: Sequence[int], voxel_size_zyx_nm: Sequence[float], centres_nm: np.ndarray, radii_nm: np.ndarray
+) -> np.ndarray:
+    """Return how deep every voxel lies in the ball in which it is deepest, nm; 0 outside all balls."""
+    depth_nm = np.zeros(shape_zyx, np.float32)
+    size_nm = np.asarray(voxel_size_zyx_nm)
+    starts = np.clip(np.floor((centres_nm - radii_nm[:, None]) / size_nm), 0, shape_zyx).astype(int)
+    stops = np.clip(np.ceil((centres_nm + radii_nm[:, None]) / size_nm), 0, shape_zyx).astype(int)
+    for start, stop, centre, radius in zip(starts, stops, centres_nm, radii_nm, strict=True):
+        axes = [
+            (np.arange(first, last) + 0.5) * size - middle
+            for first, last, size, middle in zip(start, stop, size_nm, centre, strict=True)
+        ]
+        z, y, x = np.meshgrid(*axes, indexing="ij", sparse=True)
+        box = depth_nm[tuple(map(slice, start, stop))]
+        np.maximum(box, radius - np.sqrt(z * z + y * y + x * x), out=box, casting="same_kind")
+    return depth_nm

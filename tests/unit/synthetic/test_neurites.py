@@ -1,12 +1,13 @@
 import numpy as np
+import pytest
 
 from ffn.synthetic.config import SynthConfig
-from ffn.synthetic.neurites import MAX_SQUEEZE, STEP_NM, grow_neurites
+from ffn.synthetic.neurites import MAX_SQUEEZE, STEP_NM, PowerDiagram, grow_neurites
 
 CONFIG = SynthConfig(shape_zyx=(64, 88, 104))
 
 
-def test_the_radii_of_neurites_stay_in_the_configured_range() -> None:
+def test_the_radii_of_neurites_stay_in_the_configured_range():
     paths = grow_neurites(CONFIG, np.random.default_rng(0))
     radii_nm = np.concatenate([path.radii_nm for path in paths])
     low, high = CONFIG.neurite_radius_nm
@@ -14,14 +15,14 @@ def test_the_radii_of_neurites_stay_in_the_configured_range() -> None:
     assert 0.8 * high < radii_nm.max() <= high
 
 
-def test_a_straight_neurite_does_not_turn() -> None:
+def test_a_straight_neurite_does_not_turn():
     straight = SynthConfig(shape_zyx=(16, 20, 200), tortuosity=0.0, branch_spacing_nm=1e9)
     for path in grow_neurites(straight, np.random.default_rng(0))[:5]:
         steps = np.diff(path.points_nm, axis=0)
         assert np.allclose(steps, steps[0])
 
 
-def test_neurites_shorter_than_the_limit_are_left_out() -> None:
+def test_neurites_shorter_than_the_limit_are_left_out():
     everything, kept = (
         grow_neurites(SynthConfig(shape_zyx=(32, 40, 48), min_neurite_nm=limit_nm), np.random.default_rng(0))
         for limit_nm in (0.0, 800.0)
@@ -34,7 +35,7 @@ def test_neurites_shorter_than_the_limit_are_left_out() -> None:
     assert 0 < len(long) < len(length_nm)
 
 
-def test_neurites_grow_around_each_other() -> None:
+def test_neurites_grow_around_each_other():
     """A tip may press into a neighbour by a share of its radius, and radii vary, but axes stay apart."""
     config = SynthConfig(shape_zyx=(48, 48, 48), varicosity=0.0, branch_spacing_nm=1e9)
     paths = grow_neurites(config, np.random.default_rng(0))
@@ -42,3 +43,21 @@ def test_neurites_grow_around_each_other() -> None:
         for other in paths[:number]:
             gaps_nm = np.linalg.norm(path.points_nm[:, None] - other.points_nm[None], axis=-1)
             assert gaps_nm.min() > (1 - MAX_SQUEEZE) * path.radii_nm[0] + 0.9 * other.radii_nm[0]
+
+
+def test_owners_agree_with_the_definition():
+    rng = np.random.default_rng(0)
+    points, radii, places = (
+        rng.uniform(0, 100, (30, 3)),
+        rng.uniform(1, 20, 30),
+        rng.uniform(0, 100, (200, 3)),
+    )
+    power = ((places[:, None] - points) ** 2).sum(axis=-1) - radii**2
+    diagram = PowerDiagram(points, radii)
+    assert diagram.owner(places).tolist() == power.argmin(axis=1).tolist()
+    on_surface = points[:1] + np.array([[radii[0], 0, 0]])
+    assert PowerDiagram(points[:1], radii[:1]).clearance_nm(on_surface) == pytest.approx([0.0])
+
+
+def test_without_balls_the_clearance_is_infinite():
+    assert np.isinf(PowerDiagram(np.empty((0, 3)), np.empty(0)).clearance_nm(np.zeros((2, 3)))).all()

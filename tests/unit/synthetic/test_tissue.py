@@ -1,8 +1,9 @@
 import numpy as np
+import pytest
 
 from ffn.synthetic.config import SynthConfig
 from ffn.synthetic.neurites import Path
-from ffn.synthetic.tissue import border_distance_nm, stain
+from ffn.synthetic.tissue import border_distance_nm, paint_balls, photograph, smooth_noise, stain
 
 LABELS = np.ones((32, 40, 48), np.uint64)
 LABELS[:, 20:] = 2
@@ -55,3 +56,64 @@ def test_mitochondria_are_painted_in_thick_neurites_only():
     dark = tissue([thick], mitochondria_per_um3=100.0) < 100.0
     assert dark[16, 10].any() and not dark[:, 22:].any()
     np.testing.assert_array_equal(tissue([thin], mitochondria_per_um3=100.0), tissue())
+
+
+SHAPE = (16, 40, 48)
+CLEAN = {"shape_zyx": SHAPE, "blur_nm": 0.0, "noise": 0.0, "defect_position": None}
+
+
+def image(tissue, **options):
+    return photograph(tissue.astype(np.float32), SynthConfig(**{**CLEAN, **options}), np.random.default_rng(0))
+
+
+def stripes():
+    return np.broadcast_to(np.where(np.arange(SHAPE[2]) // 4 % 2, 150.0, 80.0), SHAPE)
+
+
+def test_without_blur_and_noise_grey_levels_are_rounded_and_clipped():
+    tissue = np.broadcast_to(np.linspace(-20.0, 280.0, SHAPE[2]), SHAPE)
+    found = image(tissue)
+    assert found.dtype == np.uint8
+    np.testing.assert_array_equal(found, np.clip(np.rint(tissue), 0, 255))
+
+
+def test_noise_grows_with_brightness():
+    spread = [image(np.full(SHAPE, grey), noise=7.0, cytoplasm_grey=150.0).std() for grey in (40.0, 150.0)]
+    assert spread[1] == pytest.approx(7.0, rel=0.05)
+    assert spread[0] == pytest.approx(7.0 * np.sqrt(40 / 150), rel=0.05)
+
+
+def test_the_blur_follows_the_voxel_size():
+    tissue = np.zeros(SHAPE)
+    tissue[8, 20, 24] = 60_000.0
+    found = image(tissue, blur_nm=20.0, voxel_size_zyx_nm=(40.0, 10.0, 10.0))
+    across, along = (np.flatnonzero(line).size for line in (found[:, 20, 24], found[8, :, 24]))
+    assert across < along
+
+
+@pytest.mark.parametrize(("position", "section"), [(0.0, 0), (0.3, 4), (1.0, 15)])
+def test_only_the_defective_section_is_darker_and_flatter(position, section):
+    found = image(stripes(), defect_position=position, defect_noise=0.0, defect_darkening=35.0, defect_contrast=0.3)
+    clean = image(stripes())
+    assert np.flatnonzero((found != clean).any(axis=(1, 2))).tolist() == [section]
+    assert found[section].mean() == pytest.approx(clean[section].mean() - 35, abs=1)
+    assert np.ptp(found[section]) == pytest.approx(0.3 * 70, abs=1)
+
+
+def test_a_ball_is_painted_by_its_depth_in_nm():
+    depth_nm = paint_balls((5, 9, 9), (20.0, 10.0, 10.0), np.array([[50.0, 45.0, 45.0]]), np.array([35.0]))
+    assert depth_nm[2, 4, 4] == pytest.approx(35)
+    assert depth_nm[3, 4, 4] == pytest.approx(15)
+    assert depth_nm[2, 4, 6] == pytest.approx(15)
+    assert depth_nm[2, 4, 8] == 0
+
+
+def test_a_ball_outside_the_volume_paints_nothing():
+    assert not paint_balls((4, 5, 6), (1.0, 1.0, 1.0), np.array([[-9.0, 2.0, 90.0]]), np.array([3.0])).any()
+
+
+def test_noise_is_standardised_and_smooth():
+    noise = smooth_noise((12, 20, 30), np.array([2.0, 2.0, 2.0]), np.random.default_rng(0))
+    assert noise.mean() == pytest.approx(0, abs=1e-5)
+    assert noise.std() == pytest.approx(1, abs=1e-5)
+    assert np.abs(np.diff(noise, axis=2)).mean() < 0.5
