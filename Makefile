@@ -23,7 +23,7 @@ help:  ## show this list
 # Only pictures need a browser, and their tests.
 test test-all pictures: BROWSER ?= 1
 
-setup:  ## make or update .venv; envs/setup.sh explains GPU=1, PYTHON=..., HOROVOD_PATCH=build, SYSTEM=0, BROWSER=1
+setup:  ## make or update .venv; envs/setup.sh explains GPU=1, PYTHON=..., SYSTEM=0, BROWSER=1
 	@GPU="$(GPU)" PYTHON="$(PYTHON)" SYSTEM="$(SYSTEM)" BROWSER="$(BROWSER)" envs/setup.sh
 
 demo: setup  ## run the whole pipeline on a synthetic volume, print its scores and how to look at the result

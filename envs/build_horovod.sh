@@ -2,7 +2,6 @@
 # Print the path of a Horovod wheel for this environment, building it first if the cache has none.
 #
 #   envs/build_horovod.sh PYTHON [cpu|gpu] [LOG]
-#   envs/build_horovod.sh --check     # only check HOROVOD_PATCH
 #   envs/build_horovod.sh --mpi       # only print which MPI it would use; fail if there is none
 #
 # PYTHON is an interpreter with the locked requirements installed. With gpu, gradients are reduced on the GPU if nvcc
@@ -11,21 +10,11 @@
 #
 # MPI comes from the compiler that MPICXX names, else from mpicxx, else from Cray's CC if cray-mpich is loaded.
 #
-# Horovod is patched; the headers of the patches say why. HOROVOD_PATCH chooses:
-#
-#   all     both patches (default). The version is 0.28.1+ffn, which tells ffn that the threads wake up for a tensor.
-#   build   horovod-builds.patch only. The version is 0.28.1+ffn.build.
-#
-# Built with GCC 12 (Debian 12, Python 3.11); horovod-builds.patch alone also with GCC 14 (Debian 13, Python 3.13).
+# Horovod is patched to compile, and its version is 0.28.1+ffn; the header of the patch says why. Built with GCC 12
+# (Debian 12, Python 3.11) and GCC 14 (Debian 13, Python 3.13).
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
-case ${HOROVOD_PATCH:=all} in
-    all) patches=("$here"/horovod-{builds,wakes-up}.patch) local_version=ffn ;;
-    build) patches=("$here/horovod-builds.patch") local_version=ffn.build ;;
-    *) echo "HOROVOD_PATCH: found '$HOROVOD_PATCH', expected 'all' (the default) or 'build'." >&2; exit 1 ;;
-esac
-[[ ${1:-} != --check ]] || exit 0
 
 # Print the MPI compiler and what it adds to a command line: headers and libraries of this MPI.
 find_mpi() {
@@ -87,7 +76,7 @@ libc = "".join(platform.libc_ver())
 print(f"cp{sys.version_info[0]}{sys.version_info[1]}-tf{tensorflow}-{libc}-{platform.machine()}")
 PYTHON
 )-cxx$(c++ -dumpversion | cut -d. -f1)
-recipe=$(cat "$here"/{build_horovod.sh,horovod.lock} "${patches[@]}" | sha256sum | cut -c1-6)
+recipe=$(cat "$here"/{build_horovod.sh,horovod.lock,horovod-builds.patch} | sha256sum | cut -c1-6)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/ffn-pipeline/wheels/$tags-$device-$backends-$recipe
 
 cached_wheel() { find "$cache" -name 'horovod-*.whl' 2>/dev/null | grep . ; }
@@ -116,7 +105,7 @@ unpack() {
         -r "$here/horovod.lock" -d "$work" &&
         mkdir "$work/source" &&
         tar -xzf "$work"/horovod-*.tar.gz -C "$work/source" --strip-components=1 &&
-        cat "${patches[@]}" | patch -d "$work/source" -p1
+        patch -d "$work/source" -p1 <"$here/horovod-builds.patch"
 }
 
 # CXXFLAGS: Horovod expects other headers to include these two, which they no longer do since GCC 13 and 14.
@@ -125,7 +114,7 @@ compile() {
     local cores
     cores=$(nproc)
     env "${flags[@]}" HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1 \
-        HOROVOD_LOCAL_VERSION=$local_version \
+        HOROVOD_LOCAL_VERSION=ffn \
         HOROVOD_CMAKE="$(dirname "$python")/cmake" CMAKE_POLICY_VERSION_MINIMUM=3.5 \
         CXXFLAGS="${CXXFLAGS:-} -include cstdint -include stdexcept" MAKEFLAGS="-j$((cores < 8 ? cores : 8))" \
         "$python" -m pip wheel --use-pep517 --no-deps --no-build-isolation --no-cache-dir -w "$work/wheel" "$work/source"

@@ -4,7 +4,6 @@
 #
 #   make setup GPU=1                 TensorFlow's CUDA build, 7.6 GB (GPU=0 goes back). Never run on a GPU: we had none.
 #   make setup PYTHON=python3.12
-#   make setup HOROVOD_PATCH=build   Horovod without horovod-wakes-up.patch (HOROVOD_PATCH=all goes back).
 #
 # .venv remembers these choices. Any step may be interrupted; the next call repeats it. These two are not remembered:
 #
@@ -19,7 +18,6 @@ venv=$PWD/.venv
 log=$PWD/logs/setup.log
 stamp=$venv/.setup-done         # checksum of all inputs of the last complete set-up
 variant_file=$venv/.variant     # the device, Python and folder that .venv was made for
-patch_file=$venv/.horovod-patch # the HOROVOD_PATCH that it was made with
 installing=$venv/.installing    # exists while pip writes; if pip is killed, its files cannot be trusted
 kernels=$venv/.kernels-built    # exists if the kernels were compiled; if not, each call tries again
 
@@ -53,15 +51,13 @@ python=$(find_python)
 version=$(version_of "$python")
 device=$(find_device)
 variant="$device $version $venv"
-export HOROVOD_PATCH=${HOROVOD_PATCH:-$(cat "$patch_file" 2>/dev/null || echo all)}
-envs/build_horovod.sh --check || exit
 lock=envs/requirements.lock
 [[ $device == cpu ]] || lock=envs/requirements-gpu.lock
 
 # --- Is there anything to do? ---------------------------------------------------------------------------
 state() { # checksum of everything that .venv is made from; with MPI installed or removed, Horovod is another one
     {
-        echo "$variant $HOROVOD_PATCH $(envs/build_horovod.sh --mpi)"
+        echo "$variant $(envs/build_horovod.sh --mpi)"
         cat "$lock" envs/horovod.lock envs/horovod-*.patch envs/build_horovod.sh envs/setup.sh pyproject.toml
         cat envs/build_kernels.sh ffn/kernels/*.{h,cc}
     } | sha256sum
@@ -180,7 +176,6 @@ if [[ -e $installing || $(cat "$variant_file" 2>/dev/null) != "$variant" || ! -x
     step "[1/5] a virtual environment, .venv, with $("$python" --version)" "$python" -m venv "$venv"
     echo "$variant" >"$variant_file"
 fi
-echo "$HOROVOD_PATCH" >"$patch_file"
 
 touch "$installing"
 step "[2/5] $(grep -c '^[a-zA-Z]' "$lock") locked packages for $device (1 to 5 minutes; see logs/setup.log)" \

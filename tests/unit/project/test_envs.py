@@ -72,28 +72,6 @@ def test_every_locked_package_has_a_hash(lock):
     assert all("--hash=sha256:" in block for block in pins)
 
 
-def test_horovod_patches_apply_in_order(tmp_path):
-    """To files that have the lines the patches show, at their places, and are blank elsewhere."""
-    patches = [(ENVS / f"horovod-{name}.patch").read_text() for name in ("builds", "wakes-up")]
-    for section in [section for patch in patches for section in re.split("^--- a/", patch, flags=re.MULTILINE)[1:]]:
-        name, _, *shown = section.splitlines()
-        lines: list[str] = []
-        for line in shown:
-            if hunk := re.match(r"@@ -(\d+)", line):
-                lines += [""] * (int(hunk[1]) - 1 - len(lines))
-            elif not line.startswith("+"):
-                lines.append(line[1:])
-        released = tmp_path / name
-        assert not released.exists(), f"both patches change {name}: which lines are as released?"
-        released.parent.mkdir(parents=True, exist_ok=True)
-        released.write_text("\n".join([*lines, ""]))
-    for patch in patches:
-        command = ["patch", "--fuzz=0", "-p1", "-d", tmp_path]
-        done = subprocess.run(command, input=patch, capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout
-        assert "offset" not in done.stdout
-
-
 @pytest.mark.parametrize("name", [*LOCKS, "requirements.in", "docs.in", "ffn.yaml"])
 def test_no_package_host_is_written_down(name):
     assert "://" not in (ENVS / name).read_text()
@@ -117,8 +95,8 @@ def test_running_environment_is_the_locked_one():
     pins = read("requirements-gpu.lock" if gpu_build else "requirements.lock") | read("horovod.lock")
     applicable = {name: pin for name, pin in pins.items() if not pin.marker or pin.marker.evaluate()}
     found = {name: version(name) for name in applicable}
-    release, _, patched = found["horovod"].partition("+")  # by envs/horovod-*.patch
-    assert patched in {"ffn", "ffn.build"}
+    release, _, patched = found["horovod"].partition("+")  # by envs/horovod-builds.patch
+    assert patched == "ffn"
     assert found | {"horovod": release} == versions(applicable)
 
 

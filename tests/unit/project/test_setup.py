@@ -39,7 +39,7 @@ exit 0
 """
 
 PATCH = "What is changed.\n\n--- a/source\n+++ b/source\n@@ -1 +1 @@\n-{}\n+{}\n"
-BUILDS, WAKES_UP = PATCH.format("released", "builds"), PATCH.format("builds", "wakes up")
+BUILDS = PATCH.format("released", "builds")
 
 
 def script(path: Path, text: str = "#!/bin/sh\nexit 0\n") -> Path:
@@ -55,7 +55,6 @@ class Machine:
         self.clone, self.bin, self.log = folder / "clone", folder / "bin", folder / "pip.log"
         shutil.copytree(ROOT / "envs", self.clone / "envs")
         (self.clone / "envs" / "horovod-builds.patch").write_text(BUILDS)
-        (self.clone / "envs" / "horovod-wakes-up.patch").write_text(WAKES_UP)
         shutil.copytree(ROOT / "ffn" / "kernels", self.clone / "ffn" / "kernels")
         shutil.copy(ROOT / "pyproject.toml", self.clone)
         self.bin.mkdir()
