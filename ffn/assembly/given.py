@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import logging
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from ffn.assembly.corrections import NOTHING_GIVEN, Constraints, Correction, constraints_of
+from ffn.assembly.corrections import NOTHING_GIVEN, Constraints, Correction, constraints_of, read_corrections
 from ffn.assembly.merge_graph import NO_NUCLEI
 from ffn.config import PART_ZYX
 from ffn.contingency import ContingencyTable, TableSum, count_pairs, largest_parts, merge_tables
@@ -36,26 +37,49 @@ def add_given_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nuclei", metavar="VOLUME", help=text)
 
 
-def given_inputs(corrections_path: str | None, nuclei_spec: str | None) -> dict[str, str]:
-    """Return those that are given, by their names in provenance."""
-    given = {"corrections": corrections_path, "nuclei": nuclei_spec}
-    return {name: spec for name, spec in given.items() if spec}
+@dataclass(frozen=True, kw_only=True)
+class GraphInputs:
+    """A segmentation, its agglomeration graph, and what is known besides.
+
+    Parameters
+    ----------
+    segmentation : str
+        Supervoxels.
+    graphs : sequence of str
+        Files of ``ffn agglomerate`` for these supervoxels.
+    corrections : str, optional
+        What people joined or separated, see `ffn.assembly.corrections`.
+    nuclei : str, optional
+        Labels of nuclei, of any resolution. No score joins two of them.
+    """
+
+    segmentation: str
+    graphs: Sequence[str]
+    corrections: str | None = None
+    nuclei: str | None = None
+
+    @property
+    def given(self) -> dict[str, str]:
+        """Corrections and nuclei, by their names in provenance."""
+        return {name: spec for name in ("corrections", "nuclei") if (spec := getattr(self, name))}
+
+    def read_corrections(self) -> list[Correction]:
+        """Return the corrections; without a file, there are none."""
+        return read_corrections(self.corrections) if self.corrections else []
+
+    def constraints(self, corrections: Sequence[Correction]) -> Constraints:
+        """Find the supervoxels of corrections."""
+        if self.corrections is None:
+            return NOTHING_GIVEN
+        with open_segmentation(self.segmentation) as base:
+            found = constraints_of(corrections, self.corrections, base)
+        log.info("%s: joins %d pairs, separates %d", self.corrections, len(found.joined), len(found.apart))
+        return found
 
 
-def read_constraints(
-    corrections: Sequence[Correction], corrections_path: str | None, segmentation_spec: str
-) -> Constraints:
-    """Find the supervoxels of corrections; without a file, there are none."""
-    if corrections_path is None:
-        return NOTHING_GIVEN
-    with open_segmentation(segmentation_spec) as base:
-        found = constraints_of(corrections, corrections_path, base)
-    log.info("%s: joins %d pairs, separates %d", corrections_path, len(found.joined), len(found.apart))
-    return found
-
-
-def learn_nuclei(spec: str | None, base_spec: str, out_path: str, job: Job) -> StepTables | None:
+def learn_nuclei(inputs: GraphInputs, out_path: str, job: Job) -> StepTables | None:
     """Do the part of `job` in the step `NUCLEI`; return its table `SEGMENTS`, or None if `job` ends with this step."""
+    spec, base_spec = inputs.nuclei, inputs.segmentation
     if spec is None:
         if job.step == NUCLEI:
             raise ConfigError(f"--job: {NUCLEI}-… looks for nuclei, expected --nuclei. Give it, or leave the job out")

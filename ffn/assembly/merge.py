@@ -11,14 +11,13 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from ffn.assembly.calibration import read_scored
-from ffn.assembly.corrections import Constraints, corrections_text, read_corrections
+from ffn.assembly.corrections import Constraints, corrections_text
 from ffn.assembly.given import (
     NUCLEI,
     SEGMENTS,
+    GraphInputs,
     add_given_options,
-    given_inputs,
     learn_nuclei,
-    read_constraints,
     warn_of_joined,
 )
 from ffn.assembly.merge_graph import MergeGraphError, apply_groups, best_scores, mapping_text, merge_groups
@@ -58,41 +57,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> None:
     config = from_arguments(MergeConfig, arguments)
-    places = arguments.segmentation, arguments.graphs, arguments.out, arguments.mapping
-    merge(*places, config, arguments.groups, arguments.corrections, arguments.nuclei, job_of(arguments))
+    inputs = GraphInputs(
+        segmentation=arguments.segmentation,
+        graphs=arguments.graphs,
+        corrections=arguments.corrections,
+        nuclei=arguments.nuclei,
+    )
+    merge(inputs, arguments.out, config, arguments.mapping, arguments.groups, job_of(arguments))
 
 
 def merge(
-    segmentation_spec: str,
-    graph_paths: Sequence[str],
+    inputs: GraphInputs,
     out_spec: str,
-    mapping_path: str | None,
     config: MergeConfig,
+    mapping_path: str | None = None,
     groups_path: str | None = None,
-    corrections_path: str | None = None,
-    nuclei_spec: str | None = None,
     job: Job = WHOLE,
 ) -> None:
     """Write a copy of the supervoxels with joined ids, block by block.
 
     Parameters
     ----------
-    segmentation_spec : str
-        Supervoxels.
-    graph_paths : sequence of str
-        Files written by ``ffn agglomerate``. The step `MAPPING` reads them, once for all jobs.
+    inputs : GraphInputs
+        Supervoxels and graph. The step `NUCLEI` reads nuclei, the step `MAPPING` graph and corrections, once for all
+        jobs.
     out_spec : str
         ``NAME.zarr`` or ``FILE.h5:DATASET``, uint64. A group gets the smallest id of its members.
-    mapping_path : str or None
-        CSV file to write, with ``base_id,group_id`` of every joined segment.
     config : MergeConfig
         Threshold.
+    mapping_path : str, optional
+        CSV file to write, with ``base_id,group_id`` of every joined segment.
     groups_path : str, optional
         CSV file to write, with ``group_id,segments,voxels,share`` of the largest groups.
-    corrections_path : str, optional
-        What people joined or separated, see `ffn.assembly.corrections`. The step `MAPPING` reads it.
-    nuclei_spec : str, optional
-        Labels of nuclei, see `ffn.assembly.given`. The step `NUCLEI` reads them; without them, there is none.
     job : Job
         Which blocks to write, see `ffn.io.steps`.
 
@@ -105,25 +101,25 @@ def merge(
     VolumeError
         If an output would overwrite an input, or jobs are missing before this one.
     """
-    inputs = {"segmentation": segmentation_spec, **given_inputs(corrections_path, nuclei_spec)}
-    require_other_file(out_spec, *inputs.values(), *graph_paths)
+    read = {"segmentation": inputs.segmentation, **inputs.given}
+    require_other_file(out_spec, *read.values(), *inputs.graphs)
     for table in filter(None, (mapping_path, groups_path)):
-        require_other_file(table, *inputs.values(), out_spec, *graph_paths)
+        require_other_file(table, *read.values(), out_spec, *inputs.graphs)
     out_path, name = file_of(out_spec), volume_name(out_spec)
     require_replaceable(out_path, {name})
-    names = hashlib.sha256("\n".join(graph_paths).encode()).hexdigest()
-    corrections = read_corrections(corrections_path) if corrections_path else []
-    asked = {"corrections": corrections_text(corrections)} if corrections_path else {}  # not when the file was touched
-    nuclei = learn_nuclei(nuclei_spec, segmentation_spec, out_path, job)
+    names = hashlib.sha256("\n".join(inputs.graphs).encode()).hexdigest()
+    corrections = inputs.read_corrections()
+    asked = {"corrections": corrections_text(corrections)} if inputs.corrections else {}  # not when it was touched
+    nuclei = learn_nuclei(inputs, out_path, job)
     if nuclei is None:
         return
-    asked |= {"nuclei": nuclei.digest} if nuclei_spec else {}
-    made_of = fingerprint("merge", config, segmentation=identity(segmentation_spec), **asked, graphs=names)
+    asked |= {"nuclei": nuclei.digest} if inputs.nuclei else {}
+    made_of = fingerprint("merge", config, segmentation=identity(inputs.segmentation), **asked, graphs=names)
 
     def joined(_: object) -> dict[str, np.ndarray]:
-        constraints = read_constraints(corrections, corrections_path, segmentation_spec)
-        found = _joined(graph_paths, config, constraints, nuclei.read(SEGMENTS))
-        warn_of_joined(nuclei.read(SEGMENTS), **found, where=str(corrections_path))
+        segments = nuclei.read(SEGMENTS)
+        found = _joined(inputs.graphs, config, inputs.constraints(corrections), segments)
+        warn_of_joined(segments, **found, where=str(inputs.corrections))
         return found
 
     mapping = learn_tables(out_path, MAPPING, [], _nothing, joined, made_of, job)
@@ -131,8 +127,8 @@ def merge(
         return
     base_ids, group_ids = mapping.read("base_ids"), mapping.read("group_ids")
     lookup = RowLookup(base_ids)
-    record = provenance("merge", config, **inputs, graphs=len(graph_paths), joined=len(base_ids))
-    with open_segmentation(segmentation_spec) as base:
+    record = provenance("merge", config, **read, graphs=len(inputs.graphs), joined=len(base_ids))
+    with open_segmentation(inputs.segmentation) as base:
         require_labels(base)
 
         def work(block: Box, out: Writers) -> Learnt:
@@ -151,7 +147,7 @@ def merge(
             for each in learnt:
                 voxels[each["sizes"][:, 0]] += each["sizes"][:, 1]
                 num_labelled += each["labelled"]
-            _require_held(base_ids[voxels == 0], segmentation_spec)
+            _require_held(base_ids[voxels == 0], inputs.segmentation)
             if mapping_path is not None:
                 atomic.write_text(mapping_path, mapping_text(base_ids.tolist(), group_ids.tolist()))
             largest = _largest(group_ids, voxels, num_labelled)

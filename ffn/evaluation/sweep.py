@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ffn.assembly.calibration import read_scored
-from ffn.assembly.corrections import NOTHING_GIVEN, Constraints, read_corrections
-from ffn.assembly.given import NUCLEI, SEGMENTS, add_given_options, given_inputs, learn_nuclei, read_constraints
+from ffn.assembly.corrections import NOTHING_GIVEN, Constraints
+from ffn.assembly.given import NUCLEI, SEGMENTS, GraphInputs, add_given_options, learn_nuclei
 from ffn.assembly.merge_graph import NO_NUCLEI, apply_groups, best_scores, merge_groups
 from ffn.config import Mask
 from ffn.contingency import ContingencyTable, count_pairs, merge_tables
@@ -38,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Score the merge graph against the ground truth at several thresholds."""
     text = "files of ffn agglomerate; a part of the blocks (--job) needs none"
     parser.add_argument("graphs", nargs="*", metavar="GRAPH.csv", help=text)
-    add_volume_option(parser, "--segmentation", "base segmentation")
+    add_volume_option(parser, "--segmentation", "supervoxels")
     add_volume_option(parser, "--truth", "labels of the ground truth")
     parser.add_argument("--out", required=True, metavar="FILE.json", help="scores to write")
     add_given_options(parser)
@@ -54,40 +53,22 @@ def _run(arguments: argparse.Namespace) -> None:
     if job.finishes and not job.step and not arguments.graphs:
         raise ConfigError("GRAPH.csv: no file is given, expected those of ffn agglomerate")
     inputs = SweepInputs(
-        arguments.segmentation,
-        arguments.truth,
-        arguments.graphs,
-        masks_from(arguments),
-        arguments.corrections,
-        arguments.nuclei,
+        segmentation=arguments.segmentation,
+        graphs=arguments.graphs,
+        corrections=arguments.corrections,
+        nuclei=arguments.nuclei,
+        truth=arguments.truth,
+        masks=masks_from(arguments),
     )
     sweep(inputs, arguments.out, config, arguments.box, job)
 
 
-@dataclass(frozen=True)
-class SweepInputs:
-    """Files and volumes that a sweep reads.
+@dataclass(frozen=True, kw_only=True)
+class SweepInputs(GraphInputs):
+    """Files and volumes that a sweep reads."""
 
-    Parameters
-    ----------
-    segmentation, truth : str
-        Base segmentation, and labels of the ground truth.
-    graphs : sequence of str
-        Files of ``ffn agglomerate`` for this base segmentation.
-    masks : tuple of Mask
-        Voxels that are not scored.
-    corrections : str, optional
-        What people joined or separated, see `ffn.assembly.corrections`.
-    nuclei : str, optional
-        Labels of nuclei, see `ffn.assembly.given`. The step `NUCLEI` reads them; without them, there is none.
-    """
-
-    segmentation: str
-    truth: str
-    graphs: Sequence[str]
-    masks: tuple[Mask, ...] = ()
-    corrections: str | None = None
-    nuclei: str | None = None
+    truth: str  # labels of the ground truth
+    masks: tuple[Mask, ...] = ()  # voxels that are not scored
 
 
 def sweep(inputs: SweepInputs, out: str, config: SweepConfig, box: Box | None = None, job: Job = WHOLE) -> None:
@@ -116,12 +97,11 @@ def sweep(inputs: SweepInputs, out: str, config: SweepConfig, box: Box | None = 
         If an input is missing or damaged, the volumes do not overlap, or jobs are missing before this one.
     """
     volumes = {"segmentation": inputs.segmentation, "truth": inputs.truth}
-    given = given_inputs(inputs.corrections, inputs.nuclei)
-    require_other_file(out, *volumes.values(), *given.values(), *inputs.graphs)
+    require_other_file(out, *volumes.values(), *inputs.given.values(), *inputs.graphs)
     ends = job.finishes and not job.step  # errors of what people give come before the work
     scores = best_scores(read_scored(inputs.graphs, config.calibration) if ends else [])
-    corrections = read_corrections(inputs.corrections) if ends and inputs.corrections else []
-    nuclei = learn_nuclei(inputs.nuclei, inputs.segmentation, out, job)
+    corrections = inputs.read_corrections() if ends else []
+    nuclei = learn_nuclei(inputs, out, job)
     if nuclei is None:
         return
     with open_masked_truth(inputs.truth, inputs.masks) as truth, open_segmentation(inputs.segmentation) as segmentation:
@@ -137,12 +117,14 @@ def sweep(inputs: SweepInputs, out: str, config: SweepConfig, box: Box | None = 
     if not job.finishes:
         return
     table = merge_tables(ContingencyTable(**each) for each in learnt)
-    constraints = read_constraints(corrections, inputs.corrections, inputs.segmentation)
+    constraints = inputs.constraints(corrections)
     thresholds = [NO_MERGES, *sorted(config.thresholds, reverse=True)]
     segments = nuclei.read(SEGMENTS)
     steps = [sweep_step(table, scores, threshold, constraints, segments) for threshold in thresholds]
     rows = {name: [step[name] for step in steps] for name in SWEPT_CONVENTIONS}
-    made_by = provenance("sweep", config, **volumes, **given, graphs=len(inputs.graphs), **mask_inputs(inputs.masks))
+    made_by = provenance(
+        "sweep", config, **volumes, **inputs.given, graphs=len(inputs.graphs), **mask_inputs(inputs.masks)
+    )
     made = {"box": str(box), "segmentation": "agglomerated", "sweep": rows}
     write_json(out, {**made, "provenance": made_by})
     forget_blocks(blocks_folder(out), job)

@@ -8,7 +8,7 @@ import pytest
 from ffn.assembly.contacts import Contact
 from ffn.assembly.corrections import Correction, corrections_text
 from ffn.assembly.evidence import Evidence
-from ffn.assembly.given import segments_of
+from ffn.assembly.given import GraphInputs, segments_of
 from ffn.assembly.merge import merge
 from ffn.assembly.merge_graph import MergeEdge, MergeGraphError, header
 from ffn.cli import main
@@ -41,7 +41,7 @@ def write_graph(path, *edges):
 def test_joined_segments_get_one_id_and_the_mapping_lists_them(base, tmp_path):
     graphs = [write_graph(tmp_path / "a.csv", edge(5, 9, 0.6)), write_graph(tmp_path / "b.csv", edge(3, 8, 0.4))]
     out, before = str(tmp_path / "out.h5:labels"), (tmp_path / "base.h5").read_bytes()
-    merge(base, graphs, out, str(tmp_path / "map.csv"), CONFIG)
+    merge(GraphInputs(segmentation=base, graphs=graphs), out, CONFIG, str(tmp_path / "map.csv"))
     with open_volume(out) as volume:
         assert (volume.box.start, volume.voxel_size_zyx_nm) == ((4, -2, 7), (40.0, 10.0, 10.0))
         assert np.array_equal(volume.read(), np.where(BASE == 9, 5, BASE))
@@ -52,7 +52,8 @@ def test_joined_segments_get_one_id_and_the_mapping_lists_them(base, tmp_path):
 
 def test_the_largest_groups_are_listed_and_a_huge_one_is_named(base, tmp_path, caplog):
     graph, out = write_graph(tmp_path / "graph.csv", edge(5, 9, 0.6)), str(tmp_path / "out.h5:labels")
-    merge(base, [graph], out, None, CONFIG, str(tmp_path / "groups.csv"))
+    inputs = GraphInputs(segmentation=base, graphs=[graph])
+    merge(inputs, out, CONFIG, groups_path=str(tmp_path / "groups.csv"))
     size, total = np.isin(BASE, (5, 9)).sum(), (BASE > 0).sum()
     rows = (tmp_path / "groups.csv").read_text().splitlines()
     assert rows == ["group_id,segments,voxels,share", f"5,2,{size},{size / total:.4f}"]
@@ -62,7 +63,7 @@ def test_the_largest_groups_are_listed_and_a_huge_one_is_named(base, tmp_path, c
 def test_a_graph_of_another_segmentation_is_refused(base, tmp_path):
     graph = write_graph(tmp_path / "graph.csv", edge(5, 77, 0.9))
     with pytest.raises(MergeGraphError, match="base.h5:base: lacks segment 77"):
-        merge(base, [graph], str(tmp_path / "out.h5:labels"), None, CONFIG)
+        merge(GraphInputs(segmentation=base, graphs=[graph]), str(tmp_path / "out.h5:labels"), CONFIG)
     assert not (tmp_path / "out.h5").exists()
 
 
