@@ -26,20 +26,8 @@ MAX_WEIGHT_RATIO = 1e6  # so that the slots of 10¹² voxels can be counted in 6
 class RecordsPlan:
     """Everything that determines the records.
 
-    Parameters
-    ----------
-    paths : dict of str to str
-        File of coordinates, by volume.
-    sizes : dict of int to tuple of int
-        Number of voxels in each volume, by partition.
-    quota : int
-        Number of records of each partition.
-    num_shards : int
-        Number of files.
-    rng_seed : int
-        Seed of all shuffles.
-    weights : tuple of float
-        How often a voxel of each volume is drawn, relative to the other volumes.
+    `sizes` are the voxels of each volume by partition, `quota` the records of each partition, `weights` how often a
+    voxel of each volume is drawn relative to the others.
     """
 
     paths: dict[str, str]
@@ -67,14 +55,7 @@ class RecordsPlan:
 def plan_records(
     paths: dict[str, str], config: RecordsConfig, rng_seed: int, weights: Mapping[str, float] | None = None
 ) -> RecordsPlan:
-    """Count the coordinates and set how often each partition occurs.
-
-    Raises
-    ------
-    RecordError
-        If a file is unusable, there are fewer records than shards or partitions, or a weight is not positive, less than
-        a millionth of another, or for an unknown volume.
-    """
+    """Count the coordinates and set how often each partition occurs."""
     weights = weights or {}
     _require_weights(weights, paths)
     of_all = tuple(weights.get(name, 1.0) for name in paths)
@@ -110,20 +91,7 @@ def plan_records(
 
 
 def draw(plan: RecordsPlan, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-    """Pick records of the shuffled sequence.
-
-    Parameters
-    ----------
-    plan : RecordsPlan
-        Sizes, quota, weights and seed.
-    start, stop : int
-        First record, and the one after the last.
-
-    Returns
-    -------
-    int64 ndarray of shape (N,), int64 ndarray of shape (N,)
-        Partition of each record, and index of its voxel in the partition, which counts volume after volume.
-    """
+    """Return partitions of records of the shuffled sequence, and the indices of their voxels, volume after volume."""
     items = permute(np.arange(start, stop), plan.num_records, _keys(plan))
     partitions = np.array(list(plan.sizes))[items // plan.quota]
     voxels = items % plan.quota

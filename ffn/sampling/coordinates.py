@@ -136,22 +136,7 @@ def coordinates(
 def select(
     partitions: np.ndarray, distance: np.ndarray | None, config: CoordinatesConfig
 ) -> tuple[np.ndarray, Counter[str]]:
-    """Mark the eligible voxels of a block by all conditions but the margin.
-
-    Parameters
-    ----------
-    partitions : uint8 ndarray of shape (Z, Y, X)
-        Partitions; 0 is background, 255 marks voxels without a whole LOM.
-    distance : float32 ndarray of shape (Z, Y, X) or None
-        Distance to the nearest membrane, in units of the smallest voxel side.
-    config : CoordinatesConfig
-        Conditions.
-
-    Returns
-    -------
-    bool ndarray of shape (Z, Y, X), Counter
-        Mask of eligible voxels, and number of voxels that each condition removed after those before it.
-    """
+    """Mark the eligible voxels of a block by all conditions but the margin."""
     conditions = {"outside": partitions == OUTSIDE_PARTITION}
     if not config.include_background:
         conditions["background"] = partitions == 0

@@ -60,13 +60,7 @@ def lom_counts(labels: np.ndarray, lom_radius_zyx: ZYX, ids: np.ndarray, threads
 
 
 def require_lom_fits(box: Box, lom_radius_zyx: ZYX, where: str) -> None:
-    """Check that at least one voxel of `box` has a whole LOM.
-
-    Raises
-    ------
-    VolumeError
-        If none has; the message gives both sizes.
-    """
+    """Check that at least one voxel of `box` has a whole LOM."""
     needed = zyx(2 * r + 1 for r in lom_radius_zyx)
     if not box.has_room_for(needed):
         raise VolumeError(

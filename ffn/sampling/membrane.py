@@ -83,24 +83,7 @@ def membrane(
 def membrane_block(
     image: Volume, block: Box, voxel_size_zyx: VoxelSize, config: MembraneConfig
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Compute one block of the result for the whole image.
-
-    Parameters
-    ----------
-    image : Volume
-        Image to read, including a margin around the block.
-    block : Box
-        Block inside the image.
-    voxel_size_zyx : tuple of float
-        Voxel size in any unit.
-    config : MembraneConfig
-        Blur and largest distance.
-
-    Returns
-    -------
-    bool ndarray, float32 ndarray
-        Edges and distance, of the shape of the block.
-    """
+    """Compute one block of the result for the whole image."""
     # Filters mirror the image at the border of what is read. Inside the volume, the margin that this spoils is cut off.
     near = block.grow(edges.steps_within(config.max_distance, voxel_size_zyx)).intersect(image.box)
     margin = edges.reach(config.sigma)

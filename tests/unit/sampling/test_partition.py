@@ -7,11 +7,10 @@ from ffn.cli import main
 from ffn.config import PartitionConfig
 from ffn.errors import VolumeError
 from ffn.geometry import Box
-from ffn.io.blocks import WHOLE
 from ffn.io.create import create_volume
 from ffn.io.open import open_volume
 from ffn.io.volume import IGNORED, Placement
-from ffn.sampling.partition import classify, label_sizes, large_labels, partition
+from ffn.sampling.partition import label_sizes, large_labels, partition
 
 from ...jobs import require_same_files
 from .tissue import BOX, RADIUS, count_by_definition, tissue
@@ -55,11 +54,6 @@ def test_ignored_voxels_are_in_no_partition(tmp_path, ignored):
     is_largest = labels == ids[sizes.argmax()]
     after = run(tmp_path, np.where(is_largest, ignored, labels))
     np.testing.assert_array_equal(after, np.where(is_largest, 255, before))
-
-
-def test_a_fraction_equal_to_a_threshold_is_in_the_partition_above():
-    assert classify(np.arange(0, 126, 25), (2, 2, 2), (0.2, 0.6, 1.0)).tolist() == [0, 2, 2, 3, 3, 4]
-    assert classify(np.array([24, 74, 124]), (2, 2, 2), (0.2, 0.6, 1.0)).tolist() == [1, 2, 3]
 
 
 def test_the_partition_of_an_object_depends_neither_on_ids_nor_on_other_objects(tmp_path):
@@ -118,7 +112,7 @@ def test_labels_that_are_all_too_small_are_warned_of(caplog):
     found = {"ids": np.array([0, 3, 5, IGNORED], np.uint64), "voxels": np.array([9000, 40, 812, 7000])}
     assert large_labels([found], 812).tolist() == [5] and "background" not in caplog.text
     assert not len(large_labels([found], 1000))
-    assert "all labels are smaller, so all voxels are background. Lower --min-size to 812 or less" in caplog.text
+    assert "--min-size to 812" in caplog.text
 
 
 @pytest.fixture
@@ -171,29 +165,12 @@ def test_partitions_of_real_labels_equal_the_definition(shared_fib25, tmp_path):
 def test_unusable_input_is_one_error(tmp_path):
     out = f"{tmp_path / 'p.h5'}:p"
     image = write_labels(tmp_path / "i.h5", np.ones(BOX.shape, np.float32))
-    with pytest.raises(VolumeError, match="has type float32, expected integer labels"):
-        partition(image, out, CONFIG)
     labels = write_labels(tmp_path / "l.h5", tissue())
-    message = r"\(24, 33, 50\) voxels, .* radius \(12, 4, 3\) needs \(25, 9, 7\)"
-    with pytest.raises(VolumeError, match=message):
-        partition(labels, out, PartitionConfig(lom_radius_zyx=(12, 4, 3)))
-    with pytest.raises(VolumeError, match="expected NAME.zarr or FILE.h5:DATASET"):
-        partition(labels, str(tmp_path / "p.h5"), CONFIG)
-    with pytest.raises(VolumeError, match="is the file of the input"):
-        partition(labels, labels, CONFIG)
+    for spec, to, config, said in (
+        (image, out, CONFIG, "float32"),
+        (labels, out, PartitionConfig(lom_radius_zyx=(12, 4, 3)), r"\(25, 9, 7\)"),
+        (labels, labels, CONFIG, "l.h5"),
+    ):
+        with pytest.raises(VolumeError, match=said):
+            partition(spec, to, config)
     assert not (tmp_path / "p.h5").exists()
-
-
-WORDS = ["partition", "--labels", "l.h5:labels", "--out", "p.h5:partitions", "--lom-radius", "2", "4", "3"]
-
-
-def test_options_reach_the_stage(monkeypatch):
-    calls = []
-    monkeypatch.setattr("ffn.sampling.partition.partition", lambda *given: calls.append(given))
-    assert main(WORDS) == 0
-    assert main([*WORDS, "--min-size", "200", "--threads", "3"]) == 0
-    config = PartitionConfig(lom_radius_zyx=(2, 4, 3))
-    assert calls == [
-        ("l.h5:labels", "p.h5:partitions", config, None, 0, WHOLE),
-        ("l.h5:labels", "p.h5:partitions", config.model_copy(update={"min_size": 200}), None, 3, WHOLE),
-    ]

@@ -9,14 +9,13 @@ import h5py
 import numpy as np
 import pytest
 
-from ffn.cli import main
 from ffn.config import RecordsConfig
 from ffn.errors import ConfigError, RecordError
 from ffn.io import hdf5
 from ffn.io.training_records import load_index, read_shard, shard_name
 from ffn.sampling.records import parse_named_paths, parse_weights, records
 
-from .tables import SIZES, write_coordinates
+from .tables import SIZES
 
 CONFIG = RecordsConfig(num_shards=4, max_records=None)
 
@@ -38,7 +37,7 @@ def content(folder) -> dict[str, bytes]:
 
 def test_a_killed_process_is_an_error_of_one_line(tmp_path, paths, monkeypatch):
     monkeypatch.setattr("ffn.sampling.records.ProcessPoolExecutor", Mock(side_effect=BrokenProcessPool("terminated")))
-    with pytest.raises(RecordError, match="a process that writes shards was killed.* Give more memory"):
+    with pytest.raises(RecordError, match="--processes"):
         records(paths, tmp_path / "records", CONFIG, processes=2)
     assert not (tmp_path / "records").exists()
 
@@ -51,13 +50,6 @@ def test_partitions_occur_equally_often_and_their_voxels_nearly(folder):
     for partition, allowed in {1: {12, 13}, 3: {18, 19}, 9: {1}}.items():
         assert {n for center, n in counts.items() if center[1] == partition} == allowed
     np.testing.assert_array_equal(names, np.where(centers[:, 2] == 0, "a", "b"))
-
-
-def test_background_occurs_as_often_as_every_partition(tmp_path):
-    path = write_coordinates(tmp_path / "c.h5", {0: 300, 1: 40, 13: 90}, 0)
-    records({"a": path}, tmp_path / "records", CONFIG, rng_seed=5, processes=1)
-    centers, _ = read_all(tmp_path / "records")
-    assert Counter(centers[:, 1].tolist()) == {0: 300, 1: 300, 13: 300}
 
 
 def test_a_cap_samples_large_partitions_without_replacement(tmp_path, paths):
@@ -99,14 +91,6 @@ def test_equal_weights_change_nothing(tmp_path, paths, folder):
     assert load_index(folder).weights == {"a": 1.0, "b": 1.0}
 
 
-def test_every_shard_holds_a_shuffled_sample_of_all_records(folder):
-    for shard in load_index(folder).shards:
-        centers, _ = read_shard(folder / shard.file)
-        share = np.bincount(centers[:, 1], minlength=10)[[1, 3, 9]] / len(centers)
-        assert np.all(np.abs(share - 1 / 3) < 0.1)
-        assert abs(np.corrcoef(np.arange(len(centers)), centers[:, 0])[0, 1]) < 0.15
-
-
 def test_the_result_depends_on_the_seed_and_not_on_the_processes(tmp_path, paths, folder):
     for name, rng_seed, processes in (("again", 5, 1), ("parallel", 5, 2), ("other", 6, 1)):
         records(paths, tmp_path / name, CONFIG, rng_seed, processes)
@@ -123,12 +107,6 @@ def test_the_index_describes_the_folder(folder):
     assert [shard.file for shard in index.shards] == [shard_name(i, 4) for i in range(4)]
     assert {shard.num_records for shard in index.shards} == {375}
     assert index.provenance["stage"] == "records"
-
-
-def test_the_lengths_of_shards_differ_by_at_most_one(tmp_path, paths):
-    records(paths, tmp_path / "r", RecordsConfig(num_shards=7, max_records=300), processes=1)
-    lengths = [shard.num_records for shard in load_index(tmp_path / "r").shards]
-    assert sum(lengths) == 300 and set(lengths) == {42, 43}
 
 
 def test_tensorflow_reads_the_shards(folder):
@@ -150,10 +128,10 @@ def test_records_replace_only_records(tmp_path, paths, folder):
     assert sorted(content(folder)) == [shard_name(0, 2), shard_name(1, 2), "index.json"]
     (folder / "notes.txt").write_text("mine")
     before = content(folder)
-    with pytest.raises(RecordError, match="holds 'notes.txt', expected no folder or a folder of records"):
+    with pytest.raises(RecordError, match="notes.txt"):
         records(paths, folder, CONFIG, processes=1)
     (tmp_path / "file").touch()
-    with pytest.raises(RecordError, match="cannot be written"):
+    with pytest.raises(RecordError, match="file/r"):
         records(paths, tmp_path / "file" / "r", CONFIG, processes=1)
     assert content(folder) == before
 
@@ -173,9 +151,9 @@ def test_an_interrupted_run_leaves_the_old_folder(tmp_path, paths, folder, monke
 
 def test_unusable_coordinates_are_one_error(tmp_path, paths):
     hdf5.write_arrays(tmp_path / "other.h5", {"partitions": np.zeros((3, 4, 5))}, {})
-    with pytest.raises(RecordError, match="other.h5: holds .'partitions'., .* written by 'ffn coordinates'"):
+    with pytest.raises(RecordError, match="other.h5"):
         records({"a": str(tmp_path / "other.h5")}, tmp_path / "r", CONFIG)
-    with pytest.raises(RecordError, match="missing.h5: no such file"):
+    with pytest.raises(RecordError, match="missing.h5"):
         records({"a": str(tmp_path / "missing.h5")}, tmp_path / "r", CONFIG)
     assert not (tmp_path / "r").exists()
 
@@ -186,45 +164,18 @@ def test_a_flipped_bit_in_the_coordinates_is_one_error(tmp_path, paths):
     content = bytearray(Path(paths["b"]).read_bytes())
     content[chunk.byte_offset + chunk.size // 2] ^= 4
     Path(paths["b"]).write_bytes(content)
-    with pytest.raises(RecordError, match="b.h5: is damaged .* Delete it and rerun its stage"):
+    with pytest.raises(RecordError, match="b.h5"):
         records(paths, tmp_path / "r", CONFIG, processes=1)
     assert not (tmp_path / "r").exists()
 
 
-def test_options_reach_the_stage(monkeypatch):
-    calls = []
-    monkeypatch.setattr("ffn.sampling.records.records", lambda *given: calls.append(given))
-    words = ["records", "--coordinates", "a=1.h5", "b=x=2.h5", "--out", "records"]
-    assert main(words) == 0
-    assert main([*words, "--max-records", "none", "--rng-seed", "5", "--processes", "2", "--weight", "a=0.5"]) == 0
-    paths = {"a": "1.h5", "b": "x=2.h5"}
-    assert calls == [
-        (paths, "records", RecordsConfig(), 1, 0, {}),
-        (paths, "records", RecordsConfig(max_records=None), 5, 2, {"a": 0.5}),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["a.h5"], "--coordinates: found 'a.h5', expected NAME=FILE.h5"),
-        (["=a.h5"], "--coordinates: found '=a.h5', expected NAME=FILE.h5"),
-        (["a=1.h5", "a=2.h5"], "--coordinates: found the volume 'a' twice, expected different names"),
-    ],
-)
-def test_malformed_coordinates_are_refused(words, message):
-    with pytest.raises(ConfigError, match=message):
+@pytest.mark.parametrize("words", [["a.h5"], ["=a.h5"], ["a=1.h5", "a=2.h5"]])
+def test_malformed_coordinates_are_refused(words):
+    with pytest.raises(ConfigError, match="--coordinates"):
         parse_named_paths(words)
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["a"], "--weight: found 'a', expected NAME=WEIGHT"),
-        (["a=heavy"], "--weight: found 'heavy' for 'a', expected a positive number"),
-        (["a=1", "a=2"], "--weight: found the volume 'a' twice"),
-    ],
-)
-def test_malformed_weights_are_refused(words, message):
-    with pytest.raises(ConfigError, match=message):
+@pytest.mark.parametrize("words", [["a"], ["a=heavy"], ["a=1", "a=2"]])
+def test_malformed_weights_are_refused(words):
+    with pytest.raises(ConfigError, match="--weight"):
         parse_weights(words)

@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from ffn.cli import main
 from ffn.errors import ConfigError, VolumeError
 from ffn.geometry import Box
 from ffn.io.open import open_volume
@@ -51,21 +50,6 @@ def test_unusable_outputs_are_refused_before_anything_is_written(tmp_path, image
     with pytest.raises(error, match=message):
         make(tmp_path, image=image, labels=labels)
     assert list(tmp_path.iterdir()) == []
-
-
-WORDS = ["synth", "--out-image", "raw.h5:raw", "--out-labels", "labels.h5:labels"]
-
-
-def test_options_reach_the_stage(monkeypatch):
-    calls = []
-    monkeypatch.setattr("ffn.synthetic.write.synth", lambda *given: calls.append(given))
-    assert main(WORDS) == 0
-    assert main([*WORDS, "--shape", "16", "20", "24", "--voxel-size", "20", "10", "12", "--rng-seed", "7"]) == 0
-    config = SynthConfig(shape_zyx=(16, 20, 24), voxel_size_zyx_nm=(20, 10, 12))
-    assert calls == [
-        ("raw.h5:raw", "labels.h5:labels", SynthConfig(), 1),
-        ("raw.h5:raw", "labels.h5:labels", config, 7),
-    ]
 
 
 def test_a_descending_range_is_refused():
