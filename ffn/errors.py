@@ -1,5 +1,10 @@
 """Errors a user can act on; the command line prints them in one line and exits with 2."""
 
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
 
 class FfnError(Exception):
     """Base of every error that a user's input can cause.
@@ -10,6 +15,28 @@ class FfnError(Exception):
 
 class ConfigError(FfnError, ValueError):
     """A configuration key or a command-line option has an unusable value; pydantic takes it as a ValueError."""
+
+
+class InputError(ConfigError):
+    """The value of an option or a key is unusable: ``<key>: <reason>``."""
+
+    def __init__(self, key: str, reason: object) -> None:
+        super().__init__(f"{key}: {reason}")
+        self.key, self.reason = key, reason
+
+
+@contextlib.contextmanager
+def under(key: str) -> Iterator[None]:
+    """Let errors of a ``with`` block begin with `key`.
+
+    A key that they begin with already follows it (``volumes.cube`` and ``masks``), or stays if it has a section.
+    """
+    try:
+        yield
+    except InputError as error:
+        raise InputError(error.key if "." in error.key else f"{key}.{error.key}", error.reason) from None
+    except FfnError as error:
+        raise InputError(key, error) from None
 
 
 class VolumeError(FfnError):

@@ -9,13 +9,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ffn.assembly.corrections import NOTHING_GIVEN, Constraints, Correction, constraints_of, read_corrections
+from ffn.assembly.corrections import (
+    NOTHING_GIVEN,
+    Constraints,
+    Correction,
+    CorrectionError,
+    constraints_of,
+    read_corrections,
+)
 from ffn.assembly.merge_graph import NO_NUCLEI
 from ffn.config import PART_ZYX
 from ffn.contingency import ContingencyTable, TableSum, count_pairs, largest_parts, merge_tables
-from ffn.errors import ConfigError, VolumeError
+from ffn.errors import ConfigError, VolumeError, under
 from ffn.geometry import Box, VoxelSize
 from ffn.io.blocks import Job, Learnt, blocks_of
+from ffn.io.masks import require_labels_in
 from ffn.io.nearest import reaches, read_nearest
 from ffn.io.open import identity, open_segmentation, open_truth
 from ffn.io.steps import StepTables, learn_tables
@@ -75,6 +83,18 @@ class GraphInputs:
             found = constraints_of(corrections, self.corrections, base)
         log.info("%s: joins %d pairs, separates %d", self.corrections, len(found.joined), len(found.apart))
         return found
+
+
+def check(box: Box, voxel_size_zyx_nm: VoxelSize, corrections_path: str | None, nuclei_spec: str | None) -> None:
+    """Refuse corrections and nuclei that cannot be read, or do not lie in the box of the segmentation."""
+    if corrections_path is not None:
+        with under("corrections"):
+            for each in read_corrections(corrections_path):
+                if not box.holds(np.array([each.a_zyx, each.b_zyx])).all():
+                    raise CorrectionError(f"{corrections_path}: {each} leaves the segmentation, {box}. Delete it")
+    if nuclei_spec is not None:
+        with under("nuclei"):
+            require_labels_in(nuclei_spec, box, voxel_size_zyx_nm)
 
 
 def learn_nuclei(inputs: GraphInputs, out_path: str, job: Job) -> StepTables | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ffn.config import Mask
-from ffn.errors import ConfigError, EvaluationError
+from ffn.errors import ConfigError, EvaluationError, under
 from ffn.evaluation.baseline import KeptSweep, score_baseline, score_watershed
 from ffn.evaluation.bodies import bodies_csv, worst_bodies
 from ffn.evaluation.config import EvaluateConfig
@@ -20,7 +20,7 @@ from ffn.evaluation.errors import error_entries, errors_csv, worst_errors
 from ffn.evaluation.intervals import change_intervals
 from ffn.evaluation.scores import CONVENTIONS
 from ffn.evaluation.scoring import Comparison, Scorer, ScoreTables
-from ffn.evaluation.skeletons import read_skeletons
+from ffn.evaluation.skeletons import check_skeletons, read_skeletons
 from ffn.geometry import Box, VoxelSize
 from ffn.io.atomic import write_json, write_text
 from ffn.io.blocks import WHOLE, Job, Learnt, add_job_options, forget_blocks, job_of, learn_blocks
@@ -153,6 +153,12 @@ class Inputs:
         read = [*self.given().values(), *self.earlier.values(), *(mask.path for mask in self.masks if mask.path)]
         for path in filter(None, written):
             require_other_file(path, *read)
+
+
+def check(skeletons: str, voxel_size_zyx_nm: VoxelSize) -> None:
+    """Refuse skeletons of the ground truth that cannot be read."""
+    with under("skeletons"):
+        check_skeletons(skeletons, voxel_size_zyx_nm)
 
 
 def evaluate(

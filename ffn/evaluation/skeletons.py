@@ -130,6 +130,8 @@ def read_skeletons(path: str | Path, voxel_size_zyx_nm: VoxelSize | None = None)
 def check_skeletons(path: str | Path, voxel_size_zyx_nm: VoxelSize) -> None:
     """Refuse skeletons that `read_skeletons` would refuse, as far as the first SWC file or other headers tell."""
     path = Path(path)
+    if not path.exists():
+        raise EvaluationError(f"{path}: does not exist, expected an SWC file, a folder of them or a precomputed folder")
     if _kind(path) == "precomputed":
         _read_info(path)
     elif _kind(path) == "file":

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ffn.config import ImageConfig, SegmentConfig, SubvolumesConfig
-from ffn.errors import ConfigError, VolumeError
+from ffn.errors import ConfigError, VolumeError, under
 from ffn.geometry import ZYX, Box, Grid, VoxelSize, tile, zyx
 from ffn.inference.checkpoint import Termination
 from ffn.inference.flood_all import flood_all
@@ -21,8 +21,8 @@ from ffn.inference.subvolume import Common, SubvolumeFlood, fingerprint
 from ffn.io.blocks import WHOLE, Job, add_job_options, job_of
 from ffn.io.box_files import make_files
 from ffn.io.create import require_replaceable, volume_name
-from ffn.io.masks import open_masks
-from ffn.io.open import identity, open_truth, open_volume
+from ffn.io.masks import open_masks, require_labels_in
+from ffn.io.open import identity, open_volume
 from ffn.io.volume import Volume, file_of, require_image, require_inside, require_other_file
 from ffn.machine.limits import threads_here
 from ffn.model.choice import FOLDER
@@ -129,7 +129,7 @@ def segment(
         frames = [Frame.of(box, volume.box, radius_zyx) for box in of_boxes or boxes]
         _check_boxes(volume, boxes, len(targets))
         _require_room(volume, frames, model)
-        _require_known(near, boxes, volume.voxel_size_zyx_nm)
+        check(volume.box, boxes, volume.voxel_size_zyx_nm, near, config)
     network = near.network(config)
     largest = zyx(map(max, zip(*(frame.canvas.shape for frame in frames), strict=True)))
     lanes = open_lanes(network, config, len(frames), largest, dtype)
@@ -172,7 +172,7 @@ def segment_subvolumes(
     with open_volume(inputs.image) as volume:
         boxes = tile(box or volume.box, tiles.size_zyx, tiles.overlap_zyx)
         require_inside(volume, box or volume.box)
-        _require_known(inputs, job.part_of(boxes), volume.voxel_size_zyx_nm)
+        check(volume.box, job.part_of(boxes), volume.voxel_size_zyx_nm, inputs, config)
     inputs = replace(inputs, machine=inputs.machine or f"{folder}{FOLDER}")
     network = inputs.network(config)
     _require_overlap(boxes, tiles.overlap_zyx, network.model.config.fov_size_zyx)
@@ -195,14 +195,23 @@ def segment_subvolumes(
     make_files(folder, ".h5", boxes, work, fingerprint(config, network.model, made_of), job)
 
 
-def _require_known(inputs: SegmentInputs, boxes: Sequence[Box], voxel_size_zyx_nm: VoxelSize | None) -> None:
-    """Refuse masks and given segments that cannot be read before the engine is chosen, which may take minutes."""
-    with open_masks(inputs.masks, voxel_size_zyx_nm) as masks:
+def check(
+    image: Box,
+    boxes: Sequence[Box],
+    voxel_size_zyx_nm: VoxelSize | None,
+    given: SegmentInputs | ImageConfig,
+    config: SegmentConfig,
+) -> None:
+    """Refuse masks that do not cover the boxes, given segments outside of the image, and seeds that cannot be read."""
+    with under("masks"), open_masks(given.masks, voxel_size_zyx_nm) as masks:
         for box in boxes:
             masks.require(box)
-    if inputs.init_segmentation:
-        with open_truth(inputs.init_segmentation):
-            pass
+    if given.init_segmentation is not None:
+        with under("init_segmentation"):
+            require_labels_in(given.init_segmentation, image, voxel_size_zyx_nm)
+    if config.seed_points is not None:
+        with under("segment.seed_points"):
+            read_points(config.seed_points)
 
 
 def _require_overlap(boxes: Grid, overlap_zyx: ZYX, fov_size_zyx: ZYX) -> None:

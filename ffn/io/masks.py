@@ -9,9 +9,10 @@ from functools import partial
 import numpy as np
 
 from ffn.config import Mask
+from ffn.errors import VolumeError
 from ffn.geometry import Box, VoxelSize
-from ffn.io.nearest import covered, read_test, require_cover
-from ffn.io.open import identity, open_volume
+from ffn.io.nearest import covered, reaches, read_test, require_cover
+from ffn.io.open import identity, open_truth, open_volume
 from ffn.io.volume import Truth, Volume
 
 
@@ -69,6 +70,13 @@ class Masks:
 
 
 NO_MASKS = Masks([], None)
+
+
+def require_labels_in(spec: str, box: Box, voxel_size_zyx_nm: VoxelSize | None) -> None:
+    """Check that a volume of any resolution holds labels, and that some of it lies in a box."""
+    with open_truth(spec) as labels:
+        if not reaches(labels, box, voxel_size_zyx_nm):
+            raise VolumeError(f"{spec} covers {labels.box}, expected some of {box}. Correct its offset or voxel size")
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from ffn.errors import ModelError
 from ffn.io import hdf5
 from ffn.model.grey_levels import Histogram
 from ffn.model.normalize import reference_histogram, reference_input
-from ffn.model.store import DESCRIPTION, Model, load_histogram, save_model
+from ffn.model.store import DESCRIPTION, Model, load_architecture, load_histogram, save_model
 from ffn.provenance import provenance
 from ffn.training.step import model_weights
 
@@ -46,17 +46,13 @@ def load_checkpoint(path: str | Path) -> Model:
             "higher train.keep_checkpoints"
         )
     shared, _ = read_verified(path / SHARED, read_manifest(path)["sha256"])
-    return Model(load_checkpoint_architecture(path), model_weights(shared), {})
+    return Model(architecture_of(path), model_weights(shared), {})
 
 
-def load_checkpoint_architecture(path: str | Path) -> ModelConfig:
-    """Read only the architecture of the model in a checkpoint.
-
-    Raises
-    ------
-    ModelError
-        If it is missing or damaged.
-    """
+def architecture_of(path: str | Path) -> ModelConfig:
+    """Read only the architecture of a model folder or of a checkpoint of ours."""
+    if not is_checkpoint(path):
+        return load_architecture(path)
     return ModelConfig(**read_manifest(Path(path))["fingerprint"]["model"])
 
 

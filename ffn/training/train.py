@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ffn.config import ModelConfig
+from ffn.errors import ConfigError
 from ffn.io.staging import stage_specs, staged_masks, staged_spec
 from ffn.machine.runlock import take_lock
 from ffn.model.choice import FOLDER
@@ -20,6 +21,7 @@ from ffn.model.store import Model, save_model
 from ffn.options import add_options, add_staging_option, from_arguments
 from ffn.provenance import provenance
 from ffn.training.arguments import add_data_arguments, parse_masks, parse_normalize, parse_validation, parse_volumes
+from ffn.training.checkpoint_files import architecture_of
 from ffn.training.choice import chosen_engine
 from ffn.training.config import TrainConfig, are_matched, fine_tuning_defaults
 from ffn.training.data.contrast import with_contrast
@@ -253,3 +255,26 @@ def _origin(
     if config.use_best:
         inputs["best_step"] = step
     return provenance("train", config, **inputs)
+
+
+def check(init: str, model: ModelConfig, is_trained: bool) -> None:
+    """Refuse weights that are not there or do not fit, or whose FOV or deltas the configuration changes by default."""
+    if Path(init + ".index").is_file():
+        if not is_trained and (model.image_mean is None or model.image_stddev is None):
+            raise ConfigError(
+                "model.image_mean, model.image_stddev: null, but a checkpoint does not record how its images were "
+                "normalised. Give both (FIB-25: 128 and 33)"
+            )
+        return
+    if not Path(init).is_dir():
+        raise ConfigError(f"init: {init!r} is neither a model folder nor a checkpoint's prefix. Check the path")
+    own = architecture_of(init)
+    for key in ("fov_size_zyx", "deltas_zyx", "features"):
+        wanted, found, is_given = getattr(model, key), getattr(own, key), key in model.model_fields_set
+        if wanted == found or (key == "features" and not is_given):  # the weights bring it
+            continue
+        if is_given and is_trained and key != "features":
+            continue
+        said = f"model.{key}: {wanted}{'' if is_given else ' by default'}, but init {init} has {found}"
+        choice = f", or {list(wanted)} to change it" if is_trained and key != "features" else ""
+        raise ConfigError(f"{said}. Give {found if key == 'features' else list(found)} to keep it{choice}")

@@ -22,9 +22,8 @@ from ffn.io.blocks import Job, jobs_of
 from ffn.io.reference import has_copy
 from ffn.io.shards import Shards, shard_shape
 from ffn.io.store_names import tracked_file
-from ffn.model.store import load_architecture
 from ffn.options import flags
-from ffn.training.checkpoint_files import MANIFEST, is_checkpoint, load_checkpoint_architecture
+from ffn.training.checkpoint_files import MANIFEST, architecture_of, is_checkpoint
 from ffn.training.config import fine_tuning_defaults
 from ffn.workflow.job_boxes import JobBoxes, contact_boxes, subvolume_boxes
 from ffn.workflow.paths import WILDCARD, RunPaths, find_output
@@ -310,7 +309,7 @@ class Pipeline:
         run, init = self.run, self.run.init
         if not init or not os.path.isdir(init):
             return run
-        own = (load_checkpoint_architecture if is_checkpoint(init) else load_architecture)(init)
+        own = architecture_of(init)
         chosen = self.model_options if run.train.max_steps > 0 else set()
         brought = {name: getattr(own, name) for name in {"depth", "features"} - chosen}
         return run.model_copy(update={"model": run.model.model_copy(update=brought)})

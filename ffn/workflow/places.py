@@ -7,23 +7,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-
-from ffn.assembly.calibration import CalibrationError, read_calibration
-from ffn.assembly.corrections import CorrectionError, read_corrections
 from ffn.config import MAX_VOXEL_SIZE_RATIO, NormalizeConfig, SegmentConfig
-from ffn.errors import ConfigError, EvaluationError, FfnError, VolumeError
-from ffn.evaluation.skeletons import check_skeletons
-from ffn.geometry import ZYX, Box, VoxelSize, scale, zyx
+from ffn.errors import ConfigError, InputError, under
+from ffn.geometry import ZYX, Box, VoxelSize, add, scale, zyx
 from ffn.inference.frame import Frame
-from ffn.inference.points import points_file, read_points
-from ffn.io.masks import open_masks
-from ffn.io.nearest import reaches
+from ffn.io.foreign.locations import Location
 from ffn.io.store_names import tracked_file
-from ffn.io.volume import file_of, is_same_source, require_labels
-from ffn.model.store import load_architecture
-from ffn.training.checkpoint_files import is_checkpoint, load_checkpoint_architecture
-from ffn.training.data.examples import patch_size
+from ffn.io.volume import file_of, is_same_source
 from ffn.workflow.run import NEEDED, RunConfig, VolumeConfig
 from ffn.workflow.sources import Finer, find_image, find_labels, open_source
 
@@ -33,34 +23,18 @@ SURROUNDINGS = 64
 
 @dataclass(frozen=True)
 class Place:
-    """Boxes of a volume's image and ground truth, and the boxes of the configuration with 'all' resolved.
+    """Boxes of a volume's image and ground truth, and the boxes of the configuration with 'all' resolved."""
 
-    Parameters
-    ----------
-    image : Box
-        The whole image, or the part that is brought in.
-    labels : Box or None
-        The ground truth of it.
-    voxel_size_zyx_nm : tuple of float
-        Of the mip that the run works at.
-    config : VolumeConfig
-        The volume's section.
-    image_stays : bool
-        Whether the image is read where it is, see `ffn.io.reference`.
-    finer : mapping of str to Finer
-        What ``image`` and ``labels`` are made of, those that are.
-    """
-
-    image: Box
-    labels: Box | None
-    voxel_size_zyx_nm: VoxelSize
+    image: Box  # the whole image, or the part that is read
+    labels: Box | None  # the ground truth of it
+    voxel_size_zyx_nm: VoxelSize  # of the mip that the run works at
     config: VolumeConfig
-    image_stays: bool = False
-    finer: Mapping[str, Finer] = field(default_factory=dict)
+    image_stays: bool = False  # read where it is, see ffn.io.reference
+    finer: Mapping[str, Finer] = field(default_factory=dict)  # by "image" and "labels", the mips that ingest makes
 
     @property
     def is_evaluated(self) -> bool:
-        """Whether there is something to score. 'all' may resolve to nothing; an explicit box may not."""
+        """Whether anything is scored. 'all' may resolve to an empty box; an explicit box may not."""
         return self.config.is_evaluated and (self.config.evaluate_box != "all" or not self.evaluate_box.is_empty)
 
     @property
@@ -70,7 +44,7 @@ class Place:
 
     @property
     def may_be_misplaced(self) -> bool:
-        """Whether the labels cover a part of the image, from its first voxel on, without anybody saying so."""
+        """Whether labels of a part of the image begin at its first voxel because no offset is given."""
         is_part = self.labels is not None and self.labels.start == (0, 0, 0) and self.labels != self.image
         return is_part and self.config.labels_offset_zyx is None
 
@@ -113,46 +87,73 @@ class Place:
 
 
 def check_sources(config: RunConfig) -> dict[str, Place]:
-    """Open every source, and check that boxes and FOV fit.
-
-    Returns
-    -------
-    dict of str to Place
-        By name of the volume.
+    """Open every source, and check its boxes and all files that stages will read.
 
     Raises
     ------
     ConfigError
         If one does not fit; the message names the key and its value.
     """
-    _check_init(config)
-    places = {}
-    for name, volume in config.volumes.items():
-        place = _with_validation(_place(name, volume), config)
-        _check_boxes(name, place, config)
-        places[name] = _needed(name, place, config) if volume.image_box == NEEDED else place
-        _check_masks(name, places[name], config)
-        for key in ("init_segmentation", "nuclei"):
-            _check_given(f"volumes.{name}.{key}", getattr(volume, key), places[name])
-        for key in ("corrections", "nuclei"):
-            _check_is_merged(f"volumes.{name}.{key}", getattr(volume, key), places[name], config)
-        _check_corrections(name, places[name])
-        _check_skeletons(f"volumes.{name}.skeletons", places[name])
+    if config.init is not None:
+        from ffn.training import train
+
+        train.check(config.init, config.model, config.train.max_steps > 0)
+    places = {name: _place_in_run(name, config) for name in config.volumes}
     if config.train.use_best and not any(place.config.is_validated_on for place in places.values()):
         name, place = next((name, place) for name, place in places.items() if config.is_cut(place.config))
         raise ConfigError(
             f"volumes.{name}.validate_box: auto, but train_box {place.train_box} has no room for a validation box "
-            "beside the training patches. Give more labels, or set validate_box: none to train without a validation"
+            "and training patches. Give more labels, or set validate_box: none to train without a validation"
         )
     for name in places:
         _check_held_out(name, places, config)
     if config.select.checkpoints:
         _check_selection(config, places[config.select_volume])
-    _check_points(config.segment)
-    _check_calibrations(config)
+    for name, place in places.items():
+        with under(f"volumes.{name}"):
+            _check_given(name, place, config)
+    _check_files(config)
+    return places
+
+
+def _check_files(config: RunConfig) -> None:
+    """Read the files that sections name."""
+    for key, path in (("merge", config.merge.calibration), ("sweep", config.sweep.calibration)):
+        if path is not None and config.agglomerate.enabled:
+            from ffn.assembly.calibration import read_calibration
+
+            with under(f"{key}.calibration"):
+                read_calibration(path)
     if config.normalize.reference_image:
         open_source("normalize.reference_image", config.normalize.reference_image)
-    return places
+
+
+def _check_given(name: str, place: Place, config: RunConfig) -> None:
+    """Let stages check the files that a volume names: masks, segments, seeds, corrections, nuclei, skeletons."""
+    volume, size = place.config, place.voxel_size_zyx_nm
+    box = place.segment_box if volume.is_segmented else place.image
+    boxes = [box] if volume.is_segmented else []
+    if volume.is_trained_on and config.train.max_steps:
+        boxes.append(place.train_box)
+    if config.select.checkpoints and name == config.select_volume:
+        boxes.append(selection_box(config, place))
+    if volume.masks or volume.init_segmentation or config.segment.seed_points:
+        from ffn.inference import segment
+
+        segment.check(box, boxes, size, volume, config.segment)
+    if volume.corrections or volume.nuclei:
+        from ffn.assembly import given
+
+        if not (volume.is_segmented and config.agglomerate.enabled):
+            key = "corrections" if volume.corrections else "nuclei"
+            raise InputError(
+                key, "is for merge, which leaves this volume out. Set agglomerate.enabled and a segment_box, or omit it"
+            )
+        given.check(box, size, volume.corrections, volume.nuclei)
+    if volume.skeletons:
+        from ffn.evaluation import evaluate
+
+        evaluate.check(volume.skeletons, size)
 
 
 def selection_box(config: RunConfig, place: Place) -> Box:
@@ -179,8 +180,8 @@ def trained_in(places: Mapping[str, Place], name: str, box: Box) -> list[str]:
 
 def segment_files(config: SegmentConfig) -> list[str]:
     """Return the file that flood filling reads its seeds from, so that a change of it repeats the flood filling."""
-    points = points_file(config.seed_points) if config.seed_points else None
-    return [str(points)] if points and points.is_file() else []
+    path = config.seed_points
+    return [path] if path and Path(path).is_file() else []
 
 
 def calibration_files(path: str | None) -> list[str]:
@@ -208,124 +209,11 @@ def reference_files(config: NormalizeConfig) -> list[str]:
     return files_among([config.reference_image])
 
 
-def _check_init(config: RunConfig) -> None:
-    """Refuse weights that are not there, that do not fit, or whose FOV or deltas nobody chose to change."""
-    if config.init is None:
-        return
-    is_trained = config.train.max_steps > 0
-    if Path(config.init + ".index").is_file():
-        if not is_trained and (config.model.image_mean is None or config.model.image_stddev is None):
-            raise ConfigError(
-                "model.image_mean, model.image_stddev: null, but a checkpoint does not record how its images were "
-                "normalised. Give both (FIB-25: 128 and 33)"
-            )
-        return
-    if not Path(config.init).is_dir():
-        raise ConfigError(f"init: {config.init!r} is neither a model folder nor a checkpoint's prefix. Check the path")
-    load = load_checkpoint_architecture if is_checkpoint(config.init) else load_architecture
-    model = load(config.init)
-    for key in ("fov_size_zyx", "deltas_zyx", "features"):
-        own, configured, is_given = (
-            getattr(model, key),
-            getattr(config.model, key),
-            key in config.model.model_fields_set,
-        )
-        if own == configured or (key == "features" and not is_given):  # the weights bring it
-            continue
-        found = (
-            f"model.{key}: {configured}{'' if is_given else ' by default'} is not that of init {config.init} ({own})"
-        )
-        if not is_trained or key == "features":
-            raise ConfigError(f"{found}, both must be equal")
-        if not is_given:
-            raise ConfigError(f"{found}, expected the same or a choice. Give model.{key}: {list(own)} to keep it")
-
-
-def _check_masks(name: str, place: Place, config: RunConfig) -> None:
-    """Refuse masks that do not cover what is looked at."""
-    boxes = {}
-    if place.config.is_segmented:
-        boxes["segment_box"] = place.segment_box
-    if place.config.is_trained_on and config.train.max_steps:
-        boxes["train_box"] = place.train_box
-    if config.select.checkpoints and name == config.select_volume:
-        boxes["select.box and what FOVs see around it"] = selection_box(config, place)
-    for key, box in boxes.items():
-        try:
-            with open_masks(place.config.masks, place.voxel_size_zyx_nm) as masks:
-                masks.require(box)
-        except FfnError as error:
-            raise ConfigError(f"volumes.{name}.masks, {key}: {error}") from None
-
-
-def _check_given(key: str, spec: str | None, place: Place) -> None:
-    """Refuse given segments or nuclei that are no labels, or none of which lies in what is segmented."""
-    if spec is None:
-        return
-    labels, _ = open_source(key, spec)
-    try:
-        require_labels(labels)
-    except VolumeError as error:
-        raise ConfigError(f"{key}: {error}") from None
-    if place.config.is_segmented and not reaches(labels, place.segment_box, place.voxel_size_zyx_nm):
-        raise ConfigError(
-            f"{key}: {spec} covers {labels.box}, expected some of segment_box {place.segment_box}. Correct its offset "
-            "or voxel size"
-        )
-
-
-def _check_points(config: SegmentConfig) -> None:
-    if config.seed_points is not None:
-        try:
-            read_points(config.seed_points)
-        except ConfigError as error:
-            raise ConfigError(f"segment.seed_points: {error}") from None
-
-
-def _check_is_merged(key: str, spec: str | None, place: Place, config: RunConfig) -> None:
-    """Refuse what only merge reads in a volume that it leaves out."""
-    if spec is not None and not (place.config.is_segmented and config.agglomerate.enabled):
-        raise ConfigError(
-            f"{key}: {spec} is applied by merge, which leaves this volume out. Set agglomerate.enabled and a "
-            "segment_box, or leave it out"
-        )
-
-
-def _check_corrections(name: str, place: Place) -> None:
-    key, path = f"volumes.{name}.corrections", place.config.corrections
-    if path is None:
-        return
-    try:
-        corrections = read_corrections(path)
-    except CorrectionError as error:
-        raise ConfigError(f"{key}: {error}") from None
-    box = place.segment_box
-    for each in corrections:
-        if not box.holds(np.array([each.a_zyx, each.b_zyx])).all():
-            raise ConfigError(f"{key}: {path}: {each} leaves segment_box, {box}. Delete it, or enlarge the box")
-
-
-def _check_skeletons(key: str, place: Place) -> None:
-    path = place.config.skeletons
-    if path is None:
-        return
-    if not Path(path).exists():
-        raise ConfigError(
-            f"{key}: {path} does not exist, expected an SWC file, a folder of them or a precomputed folder"
-        )
-    try:
-        check_skeletons(path, place.voxel_size_zyx_nm)
-    except EvaluationError as error:
-        raise ConfigError(f"{key}: {error}") from None
-
-
-def _check_calibrations(config: RunConfig) -> None:
-    for key, path in (("merge", config.merge.calibration), ("sweep", config.sweep.calibration)):
-        try:
-            if path is not None and config.agglomerate.enabled:
-                read_calibration(path)
-        except CalibrationError as error:
-            raise ConfigError(f"{key}.calibration: {error}") from None
+def _place_in_run(name: str, config: RunConfig) -> Place:
+    """Find a volume, cut its validation box, and leave out the part of a remote image that the run does not need."""
+    place = _with_validation(_place(name, config.volumes[name]), config)
+    _check_boxes(name, place, config)
+    return _needed(name, place, config) if place.config.image_box == NEEDED else place
 
 
 def _place(name: str, volume: VolumeConfig) -> Place:
@@ -366,8 +254,6 @@ def _needed(name: str, place: Place, config: RunConfig) -> Place:
 
 
 def _is_remote(volume: VolumeConfig) -> bool:
-    from ffn.io.foreign.locations import Location
-
     return volume.image is not None and Location.parse(volume.image).path is None
 
 
@@ -389,7 +275,7 @@ def _with_validation(place: Place, config: RunConfig) -> Place:
     """
     if not config.is_cut(place.config):
         return place
-    box, patch = place.train_box, patch_size(config.model, config.train)
+    box, patch = place.train_box, _patch_size(config)
     axis = max(range(3), key=lambda i: box.shape[i])
     at = box.stop[axis] - patch[axis] // 2 - box.shape[axis] // 10
     if at - box.start[axis] < _trainable_size(config)[axis]:
@@ -456,7 +342,7 @@ def _check_selection(config: RunConfig, place: Place) -> None:
 def _check_validation(name: str, place: Place, config: RunConfig) -> None:
     """Check that a validation box of training has room for the centre of a patch and is apart from `train_box`."""
     where = f"volumes.{name}.validate_box: {place.validate_box}"
-    patch, labelled = patch_size(config.model, config.train), _surroundings(place, "validate_box")
+    patch, labelled = _patch_size(config), _surroundings(place, "validate_box")
     half = (patch[0] // 2, patch[1] // 2, patch[2] // 2)
     if place.validate_box.intersect(labelled.grow(scale(half, -1))).is_empty:
         raise ConfigError(
@@ -481,6 +367,10 @@ def _check_held_out(name: str, places: Mapping[str, Place], config: RunConfig) -
             f"volumes.{other}, which is of the same image, so the scores would be those of training data. Keep the two "
             "apart"
         )
+
+
+def _patch_size(config: RunConfig) -> ZYX:
+    return add(config.model.fov_size_zyx, scale(config.model.deltas_zyx, 2 * config.train.patch_moves))
 
 
 def _trainable_size(config: RunConfig) -> ZYX:

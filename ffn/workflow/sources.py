@@ -11,9 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ffn.errors import ConfigError, FfnError
+from ffn.errors import ConfigError, under
 from ffn.geometry import Box, VoxelSize
 from ffn.io.coarser import Scale, further_scales, next_scale
+from ffn.io.foreign.locations import Location
 from ffn.io.ingest import holds_labels
 from ffn.io.open import open_mip_or_finer, voxel_sizes
 from ffn.io.reference import can_stay
@@ -23,50 +24,29 @@ from ffn.workflow.run import VolumeConfig
 
 @dataclass(frozen=True)
 class Finer:
-    """What `ingest` makes a mip of that a source does not have.
+    """What `ingest` makes a mip of that a source does not have."""
 
-    Parameters
-    ----------
-    mip : int
-        Number of the mip in the source, counted on from those that it has.
-    voxel_size_zyx_nm : tuple of float
-        Of the coarsest that it has.
-    num_voxels : int
-        How many of its voxels become one.
-    """
-
-    mip: int
-    voxel_size_zyx_nm: VoxelSize
-    num_voxels: int
+    mip: int  # its number in the source, counted on from those that it has
+    voxel_size_zyx_nm: VoxelSize  # of the coarsest that the source has
+    num_voxels: int  # of these that become one
 
 
 @dataclass(frozen=True)
 class Source:
-    """An image, or labels.
-
-    Parameters
-    ----------
-    box : Box
-        All of it.
-    voxel_size_zyx_nm : tuple of float
-        Of the mip.
-    finer : Finer, optional
-        What it is made of, if it is.
-    stays : bool
-        Whether it is read where it is, see `ffn.io.reference`.
-    """
+    """An image, or labels, in voxels of the mip that the run works at."""
 
     box: Box
     voxel_size_zyx_nm: VoxelSize
     finer: Finer | None = None
-    stays: bool = False
+    stays: bool = False  # read where it is, see ffn.io.reference
 
 
 def find_image(name: str, volume: VolumeConfig) -> Source:
     """Open the image of a volume."""
     key = f"volumes.{name}"
     found, missing = open_source(f"{key}.image", volume.image, volume.mip, volume.voxel_size_zyx_nm)
-    _check(f"{key}.image", found, "image")
+    with under(f"{key}.image"):
+        holds_labels(found, "image")
     _check_size(f"{key}.voxel_size_zyx_nm", volume.voxel_size_zyx_nm, found)
     size = volume.voxel_size_zyx_nm or found.voxel_size_zyx_nm
     if size is None:
@@ -80,10 +60,11 @@ def find_image(name: str, volume: VolumeConfig) -> Source:
 def find_labels(name: str, volume: VolumeConfig, image: Source) -> Source:
     """Open the labels of a volume, at the offset of the configuration or where the source says."""
     key, size = f"volumes.{name}.labels", image.voxel_size_zyx_nm
-    mip = _mip_to_make(_sizes(key, volume), image)
     offset = volume.labels_offset_zyx
-    found, missing = open_source(key, volume.labels, mip, size, is_placed=offset is not None)
-    _check(key, found, "labels")
+    with under(key):
+        mip = _mip_to_make(voxel_sizes(str(volume.labels)), image)
+        found, missing = _open(str(volume.labels), mip, size, offset is not None)
+        holds_labels(found, "labels")
     if not missing:
         _check_size(f"{key}: voxel size of the image", size, found)
     if missing:  # labels without a voxel size are drawn on what the image is made of
@@ -103,21 +84,16 @@ def find_labels(name: str, volume: VolumeConfig, image: Source) -> Source:
 
 
 def open_source(
-    key: str, spec: str | None, mip: int | None = None, size: VoxelSize | None = None, is_placed: bool = False
+    key: str, spec: str | None, mip: int | None = None, size: VoxelSize | None = None
 ) -> tuple[Volume, int]:
     """Open a source as `open_mip_or_finer` does, and close it again; return what it says of itself."""
-    try:
-        with open_mip_or_finer(str(spec), mip, size, is_placed) as opened:
-            return opened
-    except FfnError as error:
-        raise ConfigError(f"{key}: {error}") from None
+    with under(key):
+        return _open(str(spec), mip, size)
 
 
-def _check(key: str, found: Volume, kind: str) -> None:
-    try:
-        holds_labels(found, kind)
-    except FfnError as error:
-        raise ConfigError(f"{key}: {error}") from None
+def _open(spec: str, mip: int | None, size: VoxelSize | None, is_placed: bool = False) -> tuple[Volume, int]:
+    with open_mip_or_finer(spec, mip, size, is_placed) as opened:
+        return opened
 
 
 def _check_size(key: str, wanted: VoxelSize | None, found: Volume) -> None:
@@ -133,21 +109,12 @@ def is_newer(spec: str, made: str) -> bool:
 
     Of a folder, the files in it count, and not those in folders inside: a store may have millions of chunks.
     """
-    from ffn.io.foreign.locations import Location
-
     place = place_of(spec)
     if not os.path.exists(made) or Location.parse(file_of(spec)).path is None:
         return False
     found = [place] if place.exists() else map(Path, glob.glob(str(place), recursive=True))
     paths = [place, *place.iterdir()] if place.is_dir() else found
     return max((path.stat().st_mtime for path in paths if path.exists()), default=0) > os.stat(made).st_mtime
-
-
-def _sizes(key: str, volume: VolumeConfig) -> list[VoxelSize | None]:
-    try:
-        return voxel_sizes(str(volume.labels))
-    except FfnError as error:
-        raise ConfigError(f"{key}: {error}") from None
 
 
 def _mip_to_make(sizes: Sequence[VoxelSize | None], image: Source) -> int | None:

@@ -80,12 +80,12 @@ def test_initial_weights_have_to_be_there_and_to_fit(tmp_path):
     refuse({**GOOD, "init": "no/model"}, "init: 'no/model'")
     save_model(tmp_path / "model", random_model(fov_size_zyx=(9, 11, 15)))
     init = {**GOOD, "init": str(tmp_path / "model")}
-    refuse({**init, "train": UNTRAINED}, "model.fov_size_zyx: .9, 11, 13. .*9, 11, 15")
+    refuse({**init, "train": UNTRAINED}, "model.fov_size_zyx: .9, 11, 13..*9, 11, 15")
     check(init)  # training gives them the FOV of the configuration
     save_model(tmp_path / "wide", random_model(features=5))
     for train in (GOOD["train"], UNTRAINED):
         wide = {**GOOD, "init": str(tmp_path / "wide"), "train": train}
-        refuse(wide, "model.features: 4 .*5")
+        refuse(wide, "model.features: 4.*5")
         check({**wide, "model": {key: SMALL[key] for key in ("fov_size_zyx", "deltas_zyx")}})
 
 
@@ -349,7 +349,7 @@ def test_a_mask_has_to_be_there_and_to_cover_the_boxes(tmp_path):
     check(with_phantom(**masks, train_box=part, segment_box=part, evaluate_box="none"))
     place = {"train_box": "0:30,0:48,0:80", "segment_box": "none", "evaluate_box": "none", **masks}
     write(mask, np.uint8, (40, 48, 80))
-    refuse({**SELECTING, **{"volumes": with_phantom(**place)["volumes"]}}, "volumes.phantom.masks.*select.box.* 26:48,")
+    refuse({**SELECTING, **{"volumes": with_phantom(**place)["volumes"]}}, "volumes.phantom.masks.* 26:48,")
 
 
 @pytest.mark.parametrize("key", ["init_segmentation", "nuclei"])
