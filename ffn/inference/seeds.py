@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 
 import numpy as np
 
 from ffn import edges
 from ffn.config import SegmentConfig
 from ffn.geometry import ZYX, Box, VoxelSize
-from ffn.inference.canvas import MASKED, is_free
+from ffn.inference.canvas import MASKED
 
 log = logging.getLogger(__name__)
 
@@ -27,72 +26,48 @@ def find_seeds(
     points: np.ndarray | None = None,
     masked: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Find the seeds of a subvolume by the policy and in the order of the configuration.
+    """Find the seeds (int64, (N, 3)) of a subvolume by the policy of the options, relative to `box`, in their order.
 
-    Parameters
-    ----------
-    image : float32 ndarray of shape (Z, Y, X)
-        Normalised image of the subvolume.
-    config : SegmentConfig
-        Its ``seed_*`` fields, and ``mirror``.
-    voxel_size_zyx_nm : tuple of float
-        Voxel size; distances are in units of the smallest side.
-    box : Box
-        Box of the subvolume, full-volume voxels.
-    points : int64 ndarray of shape (N, 3), optional
-        What `read_points` returned for ``seed_points``; for the policy `points`.
-    masked : bool ndarray of shape (Z, Y, X), optional
-        Voxels that nothing may enter. Peaks stay away from them as from membranes.
-
-    Returns
-    -------
-    int64 ndarray of shape (N, 3)
-        Seeds, zyx, relative to `box`, in the order in which they grow.
+    `points` are those of `read_points` in full-volume voxels, `masked` are voxels that nothing may enter.
     """
-    return _in_order(_find(image, config, voxel_size_zyx_nm, box, points, masked), config)
-
-
-def _find(
-    image: np.ndarray,
-    config: SegmentConfig,
-    voxel_size: VoxelSize,
-    box: Box,
-    points: np.ndarray | None,
-    masked: np.ndarray | None,
-) -> np.ndarray:
     match config.seed_policy:
-        case "peaks":
-            return peak_seeds(image, voxel_size, config.seed_min_distance, masked, config.mirror)
-        case "peaks_2d":
-            return slice_peak_seeds(image, voxel_size, config.seed_min_distance, masked, config.mirror)
         case "grid":
-            return grid_seeds(box, GRID_STEP_ZYX)
+            seeds = grid_seeds(box, GRID_STEP_ZYX)
         case "points":
             assert points is not None  # SegmentConfig checks it
-            return points_inside(points, box)
+            seeds = points_inside(points, box)
+        case _:
+            seeds = peak_seeds(image, config, voxel_size_zyx_nm, masked)
+    return _in_order(seeds, config)
+
+
+def empty_space_seeds(
+    image: np.ndarray, segmentation: np.ndarray, config: SegmentConfig, voxel_size_zyx_nm: VoxelSize
+) -> np.ndarray:
+    """Find the seeds of a second pass in what the first left empty: peaks, in sections with the policy `peaks_2d`."""
+    masked, taken = segmentation == MASKED, segmentation > 0
+    return _in_order(peak_seeds(image, config, voxel_size_zyx_nm, masked, taken), config)
 
 
 def peak_seeds(
     image: np.ndarray,
+    config: SegmentConfig,
     voxel_size_zyx_nm: tuple[float, ...],
-    min_distance: int,
     masked: np.ndarray | None = None,
-    at_faces: bool = False,
+    taken: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Find seeds far from membranes; without `at_faces`, as the published `PolicyPeaks` does.
+    """Find seeds far from membranes, masks and segments; with the policy `peaks_2d`, in each section for itself.
 
     Parameters
     ----------
-    image : float32 ndarray of shape (Z, Y, X) or (Y, X)
+    image : float32 ndarray of shape (Z, Y, X), or (Y, X) for one section
         Normalised image.
+    config : SegmentConfig
+        Policy and least distance of two seeds. With ``mirror``, voxels near a face can be seeds, as FOVs reach them.
     voxel_size_zyx_nm : tuple of float
-        Voxel size, one number per axis; distances are in units of the smallest side.
-    min_distance : int
-        Distance between two seeds, voxels.
-    masked : bool ndarray of the shape of `image`, optional
-        As in `find_seeds`.
-    at_faces : bool
-        Whether voxels nearer than `min_distance` to a face can be seeds, as FOVs of a mirrored image reach them.
+        One number per axis; distances are in units of the smallest side.
+    masked, taken : bool ndarrays of the shape of `image`, optional
+        Voxels that nothing may enter, and voxels of segments.
 
     Returns
     -------
@@ -101,44 +76,28 @@ def peak_seeds(
 
     Notes
     -----
-    Source: Januszewski et al. 2018, Methods, with the constants of google/ffn.
+    Source: Januszewski et al. 2018, Methods, with the constants of google/ffn; without ``mirror``, its `PolicyPeaks`.
     """
+    if config.seed_policy == "peaks_2d" and image.ndim == 3:
+        nothing = [None] * len(image)
+        planes = zip(image, nothing if masked is None else masked, nothing if taken is None else taken, strict=True)
+        found = [peak_seeds(plane, config, voxel_size_zyx_nm[1:], *where) for plane, *where in planes]
+        heights = np.repeat(np.arange(len(found)), [len(peaks) for peaks in found])
+        return np.column_stack([heights, np.concatenate(found)])
+    blocked = masked
+    if taken is not None and masked is not None:
+        blocked, masked = masked | taken, masked if masked.any() else None
     walls = edges.edges(image, masked=masked)
-    if masked is None:
-        return _peaks(walls, voxel_size_zyx_nm, min_distance, at_faces)
-    walls |= masked
-    peaks = _peaks(walls, voxel_size_zyx_nm, min_distance, at_faces)
-    return peaks[~masked[tuple(peaks.T)]]
-
-
-def slice_peak_seeds(
-    image: np.ndarray,
-    voxel_size_zyx_nm: VoxelSize,
-    min_distance: int,
-    masked: np.ndarray | None = None,
-    at_faces: bool = False,
-) -> np.ndarray:
-    """Find the seeds of every z slice separately, for sections too thick to compare voxels across them."""
-    masks = [None] * len(image) if masked is None else masked
-    planes = zip(image, masks, strict=True)
-    return _stacked([peak_seeds(plane, voxel_size_zyx_nm[1:], min_distance, mask, at_faces) for plane, mask in planes])
+    if blocked is not None:
+        walls |= blocked
+    peaks = _peaks(walls, voxel_size_zyx_nm, config.seed_min_distance, config.mirror)
+    return peaks if blocked is None else peaks[~blocked[tuple(peaks.T)]]
 
 
 def grid_seeds(box: Box, step_zyx: ZYX) -> np.ndarray:
-    """Place seeds on a regular grid.
+    """Place seeds on a regular grid of the full volume; the first is half a step from the origin.
 
-    Parameters
-    ----------
-    box : Box
-        Box of the subvolume. The grid is that of the full volume, so overlapping subvolumes share its points.
-    step_zyx : tuple of int
-        Distance between two seeds, voxels; the first is half a step from the origin. Where a thin box has none on an
-        axis, the middle is taken.
-
-    Returns
-    -------
-    int64 ndarray of shape (N, 3)
-        Seeds, zyx, relative to `box`, in ascending order.
+    Where a thin box has none on an axis, the middle is taken. Seeds are relative to `box`, in ascending order.
 
     Examples
     --------
@@ -163,37 +122,8 @@ def points_inside(points: np.ndarray, box: Box) -> np.ndarray:
     return points[inside] - np.array(box.start, np.int64)
 
 
-def empty_space_seeds(
-    image: np.ndarray, segmentation: np.ndarray, config: SegmentConfig, voxel_size_zyx_nm: VoxelSize
-) -> np.ndarray:
-    """Find the seeds of a second pass, in what the first left empty."""
-    if config.seed_policy == "peaks_2d":
-        planes = zip(image, segmentation, strict=True)
-        seeds = _stacked([_free_peaks(*plane, config, voxel_size_zyx_nm[1:]) for plane in planes])
-    else:
-        seeds = _free_peaks(image, segmentation, config, voxel_size_zyx_nm)
-    return _in_order(seeds, config)
-
-
-def _free_peaks(
-    image: np.ndarray, segmentation: np.ndarray, config: SegmentConfig, voxel_size: tuple[float, ...]
-) -> np.ndarray:
-    free = is_free(segmentation)
-    masked = segmentation == MASKED
-    walls = edges.edges(image, masked=masked if masked.any() else None)
-    walls |= ~free
-    peaks = _peaks(walls, voxel_size, config.seed_min_distance, config.mirror)
-    return peaks[free[tuple(peaks.T)]]
-
-
 def _in_order(seeds: np.ndarray, config: SegmentConfig) -> np.ndarray:
     return seeds[::-1] if config.seed_order == "reversed" else seeds
-
-
-def _stacked(found: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the seeds of all slices, zyx, from those of each, yx."""
-    heights = np.repeat(np.arange(len(found)), [len(peaks) for peaks in found])
-    return np.column_stack([heights, np.concatenate(found)])
 
 
 def _peaks(walls: np.ndarray, voxel_size: tuple[float, ...], min_distance: int, at_faces: bool) -> np.ndarray:

@@ -7,10 +7,12 @@ from ffn.config import SegmentConfig
 from ffn.edges import edges
 from ffn.geometry import Box
 from ffn.inference.canvas import MASKED, REJECTED
-from ffn.inference.seeds import empty_space_seeds, find_seeds, peak_seeds, points_inside, slice_peak_seeds
+from ffn.inference.seeds import empty_space_seeds, find_seeds, peak_seeds, points_inside
 
 BOX = Box((10, 20, 30), (20, 40, 60))
 CUBES = (10.0, 10.0, 10.0)
+PUBLISHED = SegmentConfig(mirror=False)
+IN_SECTIONS = SegmentConfig(seed_policy="peaks_2d", mirror=False)
 
 
 def image_with(*tubes, shape=(30, 40, 60)):
@@ -31,7 +33,7 @@ def bright(seeds, image):
 
 
 def test_seeds_are_in_the_middle_of_objects_in_ascending_order():
-    seeds = peak_seeds(two_tubes(), CUBES, 3)
+    seeds = peak_seeds(two_tubes(), PUBLISHED, CUBES)
     assert seeds.tolist() == sorted(seeds.tolist())
     first, second = seeds[seeds[:, 0] < 16], seeds[seeds[:, 0] > 16]
     assert len(first) > 5 and len(second) > 5
@@ -44,7 +46,7 @@ def test_seeds_are_in_the_middle_of_objects_in_ascending_order():
 def test_distances_to_membranes_follow_the_voxel_size():
     """A flat tube, 11 voxels high and 27 wide: its middle is a plane; with voxels four times as high, a line."""
     image = image_with((slice(14, 25), slice(10, 37)), shape=(40, 50, 60))
-    cubes, high = (bright(peak_seeds(image, size, 3), image) for size in (CUBES, (40.0, 10.0, 10.0)))
+    cubes, high = (bright(peak_seeds(image, PUBLISHED, size), image) for size in (CUBES, (40.0, 10.0, 10.0)))
     assert set(cubes[:, 0]) == {19} and np.ptp(cubes[:, 1]) > 9
     assert set(high[:, 1]) == {23} and set(high[:, 0]) == {18, 19, 20}
 
@@ -53,10 +55,10 @@ def test_seeds_keep_away_from_masks_as_from_membranes():
     image, masked = two_tubes(), np.zeros((30, 40, 60), bool)
     masked[:, :, :20] = True
     image[masked] = -9  # black, as outside of the tissue
-    seeds = bright(peak_seeds(image, CUBES, 3, masked), image)
+    seeds = bright(peak_seeds(image, PUBLISHED, CUBES, masked), image)
     assert not masked[tuple(seeds.T)].any()
     assert (seeds[:, 2] >= 23).all() and len(seeds) > 5
-    slices = slice_peak_seeds(image, CUBES, 3, masked)
+    slices = peak_seeds(image, IN_SECTIONS, CUBES, masked)
     assert len(slices) and not masked[tuple(slices.T)].any()
 
 
@@ -71,7 +73,7 @@ def test_the_border_of_a_mask_hides_no_membranes():
 
 
 def test_a_blank_image_has_no_seeds():
-    assert peak_seeds(np.zeros((12, 13, 14), np.float32), CUBES, 3).shape == (0, 3)
+    assert peak_seeds(np.zeros((12, 13, 14), np.float32), PUBLISHED, CUBES).shape == (0, 3)
 
 
 def sections():
@@ -90,7 +92,7 @@ def test_peaks_are_the_default():
     image = two_tubes()
     found = find_seeds(image, SegmentConfig(), (20, 10, 10), Box.from_shape(image.shape))
     assert found.dtype == np.int64
-    assert np.array_equal(found, peak_seeds(image, (20, 10, 10), 3, at_faces=True))
+    assert np.array_equal(found, peak_seeds(image, SegmentConfig(), (20, 10, 10)))
 
 
 @pytest.mark.parametrize(
@@ -108,12 +110,12 @@ def test_objects_at_faces_have_seeds_where_the_image_is_mirrored(policy, shape):
 
 def test_seeds_of_a_slice_depend_on_that_slice_alone():
     image = sections()
-    seeds = slice_peak_seeds(image, (40, 8, 8), 3)
+    seeds = peak_seeds(image, IN_SECTIONS, (40, 8, 8))
     assert [0, 14, 12] in seeds.tolist() and [1, 14, 30] in seeds.tolist()
     assert 2 not in seeds[:, 0]
     assert seeds.tolist() == sorted(seeds.tolist())
     for z in (0, 1):
-        alone = slice_peak_seeds(image[z : z + 1], (40, 8, 8), 3)
+        alone = peak_seeds(image[z : z + 1], IN_SECTIONS, (40, 8, 8))
         assert np.array_equal(alone[:, 1:], seeds[seeds[:, 0] == z][:, 1:])
     config = SegmentConfig(seed_policy="peaks_2d", mirror=False)
     assert np.array_equal(find(config, image, Box.from_shape(image.shape)), seeds)
