@@ -31,17 +31,9 @@ class Engine(Protocol):
     name: str
 
     def predict(self, image: np.ndarray, pom_logit: np.ndarray) -> np.ndarray:
-        """Update the POM.
+        """Return the updated POM in logits (float32, (B, Z, Y, X)), which the caller may change.
 
-        Parameters
-        ----------
-        image, pom_logit : float32 ndarray of shape (B, Z, Y, X)
-            Normalised image, and POM in logits; B is at most the batch size of the engine.
-
-        Returns
-        -------
-        float32 ndarray of shape (B, Z, Y, X)
-            Updated POM in logits; the caller may change it.
+        `image` is normalised; B is at most the batch size of the engine.
         """
         ...
 

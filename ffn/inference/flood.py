@@ -9,9 +9,8 @@ import numpy as np
 from ffn.config import SegmentConfig
 from ffn.geometry import ZYX, zyx
 from ffn.inference.canvas import Canvas
-from ffn.inference.claims import Cells, Claims, Filling
+from ffn.inference.claims import Cells, Claims, Filling, GrownObject
 from ffn.inference.grower import Arrays, FovBatch, ObjectGrower
-from ffn.inference.objects import GrownObject
 
 SECOND_MIN_SEGMENT_SIZE = 200  # voxels, in the second pass; our choice: what the first left empty is smaller
 
@@ -20,27 +19,6 @@ class FloodFill:
     """The sequential flood of the published FFN: one object after the other, in the order of the seeds.
 
     Floods of several subvolumes can advance together: `growing` says which object of each is next.
-
-    Parameters
-    ----------
-    canvas : Canvas
-        Image, POM and segmentation. What is masked in the segmentation is not segmented, not seeded and not entered by
-        the centre of the FOV.
-    config : SegmentConfig
-        Distances, sizes and limits.
-    cells : Cells, optional
-        Where voxels that two objects share are counted.
-
-    Attributes
-    ----------
-    claims : Claims
-        Segmentation so far, with origins and counters.
-    pass_number : int
-        Current pass; 0 before the first `begin`.
-    seeds : int64 ndarray of shape (N, 3)
-        Seeds of this pass.
-    cursor : int
-        Number of seeds that are decided.
     """
 
     def __init__(self, canvas: Canvas, config: SegmentConfig, cells: Cells | None = None) -> None:
@@ -48,7 +26,8 @@ class FloodFill:
         self._sizes = (config.min_segment_size, SECOND_MIN_SEGMENT_SIZE)
         self._max_fovs = config.max_fovs
         self.claims = Claims(config, canvas.reach, canvas.segmentation, cells)
-        self.pass_number = self.cursor = 0
+        self.pass_number = 0  # before the first `begin`
+        self.cursor = 0  # number of seeds that are decided
         self.seeds = np.empty((0, 3), np.int64)
         self._grower: ObjectGrower | None = None
 

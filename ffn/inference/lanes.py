@@ -60,12 +60,13 @@ def open_lanes(network: Network, config: FloodConfig, num_jobs: int, shape_zyx: 
     if network.choice.engine != "jax":
         return HostLanes(network, config, min(wanted or 1, num_jobs))
     from ffn.inference.device.lanes import DeviceLanes
-    from ffn.inference.device.memory import fitting_on_host, free_bytes, num_canvases
+    from ffn.inference.device.memory import bytes_of_canvas, fitting_on_host, free_bytes, num_canvases
 
     device, on_host = jax_device(), None
     if device.platform == "cpu":
         wanted = wanted or 1
     else:
         on_host = fitting_on_host(memory_mb() * 10**6, shape_zyx, MOST_READERS)
-    size = num_canvases(wanted, num_jobs, free_bytes(device), network.model.config, shape_zyx, dtype, on_host)
+    each = bytes_of_canvas(network.model.config, shape_zyx, dtype)
+    size = num_canvases(wanted, num_jobs, shape_zyx, each, free_bytes(device), on_host)
     return DeviceLanes(network, Thresholds.of(config), size, shape_zyx, dtype)

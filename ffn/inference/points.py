@@ -18,22 +18,7 @@ _POINT = re.compile(r"\s*(-?\d{1,18})\s*,\s*(-?\d{1,18})\s*,\s*(-?\d{1,18})\s*")
 
 
 def read_points(text: str) -> np.ndarray:
-    """Read seed points in full-volume voxels.
-
-    Parameters
-    ----------
-    text : str
-        A point ``z,y,x``, or the path of a CSV file with the header ``z,y,x`` and one point per line.
-
-    Returns
-    -------
-    int64 ndarray of shape (N, 3)
-        In the order of the file.
-
-    Raises
-    ------
-    ConfigError
-        If the file is missing or a line is not a point.
+    """Read seed points (int64, (N, 3)): a point ``z,y,x``, or a CSV file with this header and a point per line.
 
     Examples
     --------

@@ -59,16 +59,13 @@ def fitting_on_host(free: int, shape_zyx: ZYX, num_readers: int) -> int:
 
 
 def num_canvases(
-    wanted: int | None,
-    num_jobs: int,
-    free: int,
-    model: ModelConfig,
-    shape_zyx: ZYX,
-    dtype: np.dtype,
-    on_host: int | None = None,
+    wanted: int | None, num_jobs: int, shape_zyx: ZYX, each: int, free: int, on_host: int | None = None
 ) -> int:
-    """Return how many canvases to put on a device."""
-    each = bytes_of_canvas(model, shape_zyx, dtype)
+    """Return how many canvases to put on a device: `wanted`, or as many as fit, and never more than jobs.
+
+    `each` is what `bytes_of_canvas` returned, `free` what `free_bytes` did; `on_host` is of `fitting_on_host`, if the
+    device has its own memory.
+    """
     on_device = int(USABLE * free) // each
     fitting = on_device if on_host is None else min(on_device, max(1, on_host))
     number = min(num_jobs, wanted or max(1, min(MOST_CANVASES, fitting)))
@@ -78,7 +75,7 @@ def num_canvases(
         found = (
             f"need {number * each / 1e6:,.0f} MB, the device has {USABLE * free / 1e6:,.0f} MB for them"
             if number > on_device
-            else f"need more memory than this machine has beside its GPU, which is enough for {fitting}"
+            else f"need more memory than this machine has besides its GPU, which is enough for {fitting}"
         )
         raise ConfigError(f"canvases: {number} of {size} voxels {found}. {remedy}")
     return number

@@ -6,8 +6,7 @@ import pytest
 from ffn.config import SegmentConfig
 from ffn.geometry import Box
 from ffn.inference.canvas import MASKED, REJECTED
-from ffn.inference.claims import Cells, Claims, origins_table, overlaps_table
-from ffn.inference.objects import GrownObject
+from ffn.inference.claims import Cells, Claims, GrownObject, origins_table, overlaps_table
 
 SHAPE = (6, 8, 10)
 

@@ -4,8 +4,8 @@ import pytest
 from ffn.config import ModelConfig, SegmentConfig
 from ffn.geometry import Box
 from ffn.inference.canvas import Canvas, Thresholds
+from ffn.inference.claims import GrownObject
 from ffn.inference.grower import ObjectGrower
-from ffn.inference.objects import GrownObject
 
 MODEL = ModelConfig(fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 1, 2))
 SEED = (3, 4, 5)

@@ -20,7 +20,7 @@ EACH = bytes_of_canvas(MODEL, SHAPE, DTYPE)
 
 def canvases(wanted, num_jobs, fitting):
     free = int((fitting + 0.5) * EACH / USABLE)
-    return num_canvases(wanted, num_jobs, free, MODEL, SHAPE, DTYPE)
+    return num_canvases(wanted, num_jobs, SHAPE, EACH, free)
 
 
 @pytest.mark.parametrize(
@@ -40,10 +40,10 @@ def test_too_many_and_too_large_are_one_line_each():
 
 def test_the_memory_of_the_host_counts_where_the_device_has_its_own():
     plenty = 100 * EACH
-    assert num_canvases(None, 1000, plenty, MODEL, SHAPE, DTYPE, on_host=7) == 7
-    assert num_canvases(None, 1000, plenty, MODEL, SHAPE, DTYPE, on_host=0) == 1, "one at a time, as without a GPU"
+    assert num_canvases(None, 1000, SHAPE, EACH, plenty, on_host=7) == 7
+    assert num_canvases(None, 1000, SHAPE, EACH, plenty, on_host=0) == 1, "one at a time, as without a GPU"
     with pytest.raises(ConfigError, match="canvases: 9 of 200×256×300"):
-        num_canvases(9, 1000, plenty, MODEL, SHAPE, DTYPE, on_host=7)
+        num_canvases(9, 1000, SHAPE, EACH, plenty, on_host=7)
 
 
 def test_a_gpu_gets_no_more_canvases_than_the_machine_has_memory_for(monkeypatch):
