@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999")  # Okabe & Ito 2008
-BLACK, GREY = 6, 7
+BLACK = 6
+GREY = 7
 DPI = 150
 
 PAGE = """<!doctype html>
