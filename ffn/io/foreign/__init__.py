@@ -1,46 +1,66 @@
-"""Read volumes in foreign formats, one module in `formats` for each; axes are zyx whatever the source."""
+"""Read volumes in foreign formats; axes are zyx for every source.
+
+A format is a row of `FORMATS`. The libraries that it reads with are imported when it opens a volume.
+"""
 
 from __future__ import annotations
 
+import glob
 import importlib
-import pkgutil
+from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol, cast
+from typing import NamedTuple
 
 from ffn.errors import VolumeError
-from ffn.io.foreign import formats
+from ffn.io.foreign.numbering import image_format
 from ffn.io.volume import Volume
 
-
-class Format(Protocol):
-    """What a module in `formats` defines; it imports the libraries that it reads with inside of `open_volume`.
-
-    Attributes
-    ----------
-    TITLE : str
-        The format in a list of formats, with what a user passes.
-    """
-
-    TITLE: str
-
-    def recognises(self, spec: str) -> bool:
-        """Whether `spec` exists in this format; no other format may claim it."""
-        ...
-
-    def open_volume(self, spec: str) -> Volume:
-        """Open what `recognises` accepted."""
-        ...
+CHUNKED_FILES = ("info", ".zarray", ".zgroup", "zarr.json", "attributes.json")
+CHUNKED_SUFFIXES = (".zarr", ".n5", ".precomputed")
 
 
-def known_formats() -> list[Format]:
-    """Return the modules in `formats`, by name."""
-    names = sorted(module.name for module in pkgutil.iter_modules(formats.__path__, f"{formats.__name__}."))
-    return [cast(Format, importlib.import_module(name)) for name in names]
+class Format(NamedTuple):
+    """A format; no two claim the same spec."""
+
+    title: str  # in lists for users
+    recognises: Callable[[str], bool]
+    opener: str  # MODULE.FUNCTION of this package
+
+
+def _is_chunked(spec: str) -> bool:
+    """Whether a spec is a URL or a folder that TensorStore opens; arrays in a bare group of N5 have no metadata."""
+    path = Path(spec)
+    in_container = any(folder.suffix.lower() in CHUNKED_SUFFIXES for folder in (path, *path.parents))
+    return "://" in spec or (path.is_dir() and (in_container or any((path / file).exists() for file in CHUNKED_FILES)))
+
+
+def _is_slices(spec: str) -> bool:
+    """Whether a spec is a glob or a folder of images; a zarr folder may hold a picture, too."""
+    path = Path(spec)
+    if _is_chunked(spec):
+        return False
+    if path.is_dir():
+        return any(image_format(file) for file in path.iterdir())
+    return glob.has_magic(spec) and not path.exists()
+
+
+def _is_file(*suffixes: str) -> Callable[[str], bool]:
+    return lambda spec: spec.lower().endswith(suffixes) and Path(spec).is_file()
+
+
+FORMATS = (
+    Format("MRC (.mrc, .rec, .map)", _is_file(".mrc", ".rec", ".map"), "arrays.open_mrc"),
+    Format("NIfTI (.nii, .nii.gz)", _is_file(".nii", ".nii.gz"), "arrays.open_nifti"),
+    Format("NumPy array (.npy)", _is_file(".npy"), "arrays.open_npy"),
+    Format("slices (folder or quoted glob of PNG, JPEG or TIFF)", _is_slices, "stacks.open_slices"),
+    Format("multipage TIFF", _is_file(".tif", ".tiff"), "stacks.TiffVolume"),
+    Format("OME-Zarr, zarr, N5, Neuroglancer precomputed (folder or URL)", _is_chunked, "chunked.ChunkedVolume"),
+)
 
 
 def readable_formats() -> str:
     """Return the list of formats for help texts and messages."""
-    return ", ".join(["FILE.h5:DATASET", *(known.TITLE for known in known_formats())])
+    return ", ".join(["FILE.h5:DATASET", *(known.title for known in FORMATS)])
 
 
 def open_source(spec: str) -> Volume:
@@ -61,8 +81,10 @@ def open_source(spec: str) -> Volume:
     VolumeError
         If nothing is there, or it cannot be read as one volume.
     """
-    for known in known_formats():
+    for known in FORMATS:
         if known.recognises(spec):
-            return known.open_volume(spec)
+            module, _, name = known.opener.partition(".")
+            opener: Callable[[str], Volume] = getattr(importlib.import_module(f"{__name__}.{module}"), name)
+            return opener(spec)
     found = "is in no known format" if Path(spec).exists() else "no such file or folder"
     raise VolumeError(f"{spec}: {found}, expected {readable_formats()}. Check the path")

@@ -13,22 +13,14 @@ from ffn.errors import VolumeError
 
 @dataclass(frozen=True)
 class SpatialAxes:
-    """Where z, y and x are among the axes of an array; all others have length 1.
-
-    Parameters
-    ----------
-    zyx : tuple of int
-        Their indices.
-    ndim : int
-        Number of axes.
-    """
+    """Indices of z, y and x among the `ndim` axes of an array; all others have length 1."""
 
     zyx: tuple[int, int, int]
     ndim: int
 
     @classmethod
     def find(cls, name: str, shape: Sequence[int], names: Sequence[str] = (), order: str = "zyx") -> SpatialAxes:
-        """Find them by their names or, where there are none, by the lengths of the axes.
+        """Find them by the names of the axes or, where z, y and x are not among these, by length.
 
         Parameters
         ----------
@@ -37,7 +29,7 @@ class SpatialAxes:
         shape : sequence of int
             Lengths of all axes.
         names : sequence of str
-            Names of all axes, in any case; ignored unless z, y and x are among them.
+            Names of all axes, in any case.
         order : str
             Order of the spatial axes where they have no names: ``zyx`` or ``xyz``.
 
@@ -57,12 +49,10 @@ class SpatialAxes:
             kept = [lower.index(axis) for axis in "zyx"]
         else:
             kept = _by_length(name, shape)[:: -1 if order == "xyz" else 1]
-        if not kept or any(n != 1 for axis, n in enumerate(shape) if axis not in kept):
+        if not kept or 0 in shape or any(n != 1 for axis, n in enumerate(shape) if axis not in kept):
             raise VolumeError(
                 f"{name}: has shape {tuple(shape)}, expected three axes and one channel. Save one channel alone"
             )
-        if 0 in shape:
-            raise VolumeError(f"{name}: has shape {tuple(shape)}, expected voxels. Choose another array")
         z, y, x = kept
         return cls((z, y, x), len(shape))
 

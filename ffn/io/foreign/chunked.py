@@ -12,9 +12,8 @@ import tensorstore as ts
 from ffn.errors import VolumeError
 from ffn.geometry import ZYX, Box, VoxelSize, subtract
 from ffn.io.foreign.axes import SpatialAxes
-from ffn.io.foreign.images import PRECOMPUTED, driver_of, find_mips
 from ffn.io.foreign.locations import Location, first_line, new_context, open_folder
-from ffn.io.foreign.mips import Mip
+from ffn.io.foreign.mips import PRECOMPUTED, Mip, driver_of, find_mips
 from ffn.io.foreign.units import to_nm
 from ffn.io.ome_zarr import our_attributes
 from ffn.io.volume import number_type, require_inside
@@ -26,34 +25,22 @@ COMPRESSED = (".gz", ".br", ".zstd", ".bz2", ".xz")  # suffixes that cloud-volum
 class ChunkedVolume:
     """An array, or one mip of an image, that TensorStore can open; see `ffn.io.volume.Volume` for the attributes.
 
-    Parameters
-    ----------
-    spec : str
-        Folder or URL, see `Location.parse`.
-    mip : int
-        Level of resolution of an image, 0 is the full one.
-
     Attributes
     ----------
     folder : Path or None
         Where it is, None if it is not on this machine.
     address : str
-        What opens it from any folder.
+        Opens it from any folder.
     mip : int
-        As given.
+        Level of resolution of the image, 0 is the full one.
     chunk_zyx : tuple of int
-        What is decoded as a whole.
+        Side of the chunks, each of which is decoded as a whole.
     voxel_sizes_zyx_nm : list of tuple of float or None
         Of all mips.
     scales_zyx : list of tuple of float
         Sides of a voxel of all mips in the unit of the source, if it has one.
     misplaced : VolumeError or None
-        Why the first voxel is taken for the origin, if its place is no whole number of voxels.
-
-    Raises
-    ------
-    VolumeError
-        If it cannot be opened, is not one 3D array, or would be read as zeros.
+        Why the first voxel is taken for the origin, if its place is not a whole number of voxels.
     """
 
     def __init__(self, spec: str, mip: int = 0) -> None:
@@ -86,13 +73,7 @@ class ChunkedVolume:
         return ChunkedVolume(self._location.spec, mip)
 
     def read(self, box: Box | None = None) -> np.ndarray:
-        """Return the voxels of `box` (default: all), fetching only the chunks that it touches.
-
-        Raises
-        ------
-        VolumeError
-            If `box` reaches outside the volume or a chunk cannot be read.
-        """
+        """Return the voxels of `box` (default: all), fetching only the chunks that it touches."""
         box = self.box if box is None else box
         require_inside(self, box)
         to_array = subtract(self._axes.of(self._store.domain.inclusive_min), self.box.start)
@@ -116,10 +97,7 @@ class ChunkedVolume:
             spec["fill_missing_data_reads"] = False
         attributes = folder.json("attributes.json") if driver == "n5" else {}
         if attributes.get("isLabelMultiset"):
-            raise VolumeError(
-                f"{self.name}: is a label multiset of Paintera, expected one label for each voxel. Convert it: "
-                "paintera-convert to-scalar"
-            )
+            raise VolumeError(f"{self.name}: is a label multiset. Convert it: paintera-convert to-scalar")
         given = _n5_metadata(attributes)
         if given:
             spec["metadata"] = given

@@ -34,30 +34,13 @@ class Header(NamedTuple):
 
 
 def read_header(path: Path) -> Header:
-    """Read the size and type of a grey image without decoding it.
-
-    Raises
-    ------
-    VolumeError
-        If it is unreadable, in colour, not of integers, or a TIFF with several pages.
-    """
+    """Read the size and type of a grey image without decoding it."""
     with decoding_errors(path):
-        header = _tiff_file_header(path) if image_format(path) == "TIFF" else _pil_header(path)
-    return header
+        return _tiff_file_header(path) if image_format(path) == "TIFF" else _pil_header(path)
 
 
 def read_pixels(path: Path) -> np.ndarray:
-    """Decode an image.
-
-    Returns
-    -------
-    ndarray of shape (Y, X)
-
-    Raises
-    ------
-    VolumeError
-        If the file is damaged.
-    """
+    """Decode an image, of shape (Y, X)."""
     with decoding_errors(path):
         if image_format(path) == "TIFF":
             return tifffile.imread(path, is_ome=False)
@@ -66,13 +49,7 @@ def read_pixels(path: Path) -> np.ndarray:
 
 
 def tiff_header(path: Path, page: tifffile.TiffPage) -> Header:
-    """Return the size and type of a TIFF page.
-
-    Raises
-    ------
-    VolumeError
-        If it is in colour, inverted, or not of integers.
-    """
+    """Return the size and type of a TIFF page; refuse what is not grey integers, or has white as 0."""
     photometric = tifffile.PHOTOMETRIC(page.photometric)
     if page.samplesperpixel != 1 or photometric == tifffile.PHOTOMETRIC.PALETTE:
         raise _colour(path, photometric.name)
@@ -87,12 +64,9 @@ def tiff_header(path: Path, page: tifffile.TiffPage) -> Header:
 
 @contextlib.contextmanager
 def decoding_errors(path: Path) -> Iterator[None]:
-    """Turn whatever a decoder raises or logs about damaged data into one error that names the file.
+    """Turn what a decoder raises into an error that names the file.
 
-    Raises
-    ------
-    VolumeError
-        If the block fails, or tifffile logs that the file is truncated; it would return the remaining pages.
+    Of a truncated file, tifffile only logs that, and returns the remaining pages.
     """
     complaints = _Complaints()
     logger = logging.getLogger("tifffile")

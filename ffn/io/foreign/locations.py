@@ -36,15 +36,7 @@ CONTEXT = {
     "gcs_request_retries": RETRIES,
 }
 DENIED = ("PERMISSION_DENIED", "UNAUTHENTICATED")
-RIGHTS_TO_READ = {
-    "s3": "s3:GetObject and, for what is missing, s3:ListBucket",
-    "gs": "storage.objects.get and, for what is missing, storage.objects.list",
-}
-RIGHTS_TO_WRITE = {
-    "s3": "s3:PutObject, s3:GetObject, s3:DeleteObject and s3:ListBucket",
-    "gs": "storage.objects.create, .get, .delete and .list",
-}
-WHAT_TO_SET = {
+CREDENTIALS = {  # of buckets, by the scheme of the address
     "s3": "Set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; where it is not Amazon's also "
     "AWS_ENDPOINT_URL and AWS_REGION",
     "gs": "Set GOOGLE_APPLICATION_CREDENTIALS, or run: gcloud auth application-default login",
@@ -53,21 +45,11 @@ WHAT_TO_SET = {
 
 @dataclass(frozen=True)
 class Location:
-    """Where a volume is, and in which format.
+    """Where a volume is, and in which format."""
 
-    Parameters
-    ----------
-    spec : str
-        As the user gave it, for messages.
-    address : str
-        Path or URL.
-    driver : str
-        Of TensorStore; ``auto`` finds it by the metadata.
-    """
-
-    spec: str
-    address: str
-    driver: str
+    spec: str  # as the user gave it, for messages
+    address: str  # path or URL
+    driver: str  # of TensorStore; ``auto`` finds it by the metadata
 
     @classmethod
     def parse(cls, spec: str) -> Location:
@@ -111,18 +93,10 @@ class Location:
 
 
 class Folder:
-    """A folder that can be read, with all in it.
-
-    Parameters
-    ----------
-    spec : dict
-        As TensorStore takes it, with the credentials, which a `KvStore` does not give back.
-    context : Context
-        Of TensorStore.
-    """
+    """A folder that can be read, with all in it."""
 
     def __init__(self, spec: dict[str, Any], context: ts.Context) -> None:
-        self.spec = spec
+        self.spec = spec  # as TensorStore takes it, with the credentials, which a `KvStore` does not give back
         self._context = context
         self._store = ts.KvStore.open(spec, context=context).result()
 
@@ -132,33 +106,25 @@ class Folder:
         Raises
         ------
         VolumeError
-            If one is there, but cannot be read or is no object: without its metadata, a volume would lie at another
-            place.
+            If one is there, but cannot be read: without its metadata, a volume would lie at another place.
         """
         for name in names:
             try:
                 file = self._store.read(name).result()
                 content = {} if file.state == "missing" else json.loads(file.value)
+                if not isinstance(content, dict):
+                    raise ValueError(f"it holds {reprlib.repr(content)}")
             except (ValueError, OSError) as error:
                 if str(error).startswith(DENIED) and not self._tells_what_is_missing:
                     continue
                 found = f"{self._address(name)}: cannot be read ({first_line(error)})"
-                raise VolumeError(f"{found}, expected JSON. Restore it or try again") from None
-            if not isinstance(content, dict):
-                found = f"{self._address(name)}: holds {reprlib.repr(content)}"
-                raise VolumeError(f"{found}, expected a JSON object. Restore it, or delete what is no metadata")
+                raise VolumeError(f"{found}, expected a JSON object. Restore it or try again") from None
             if content:
                 return content
         return {}
 
     def refusal(self) -> str | None:
-        """Return why reading is not permitted; None if something can be opened, or nothing is there.
-
-        Raises
-        ------
-        ValueError
-            If the store cannot be reached.
-        """
+        """Return why reading is not permitted; None if something can be opened, or nothing is there."""
         refusal = None
         for request in [self._store.read(name) for name in METADATA]:
             try:
@@ -237,17 +203,12 @@ def open_folder(location: Location, context: ts.Context) -> Folder:
             f"{location.spec}: cannot be reached ({first_line(error)}), expected a folder or URL. "
             "Check address and network"
         ) from None
-    raise _denied(location, refusal)
+    advice = CREDENTIALS.get(urlsplit(location.address).scheme, "Ask its owner, or download the volume")
+    raise VolumeError(f"{location.spec}: may not be read ({refusal}), expected the right to read it. {advice}")
 
 
 def writable_store(location: Location) -> dict[str, Any]:
-    """Return how TensorStore opens a folder to write to it, with the credentials of this machine.
-
-    Raises
-    ------
-    VolumeError
-        If nobody can write to such an address.
-    """
+    """Return how TensorStore opens a folder to write to it, with the credentials of this machine."""
     if urlsplit(location.address).scheme in ("http", "https"):
         raise VolumeError(f"{location.spec}: a web server cannot be written to, expected a folder, s3:// or gs://")
     *_, store = _stores(location)
@@ -256,13 +217,11 @@ def writable_store(location: Location) -> dict[str, Any]:
 
 def write_refusal(address: str, reason: Exception) -> VolumeError | None:
     """Return the error for a bucket that this machine may not write to; None if `reason` says something else."""
-    url = urlsplit(address)
-    if url.scheme not in RIGHTS_TO_WRITE or not str(reason).startswith(DENIED):
+    scheme = urlsplit(address).scheme
+    if scheme not in CREDENTIALS or not str(reason).startswith(DENIED):
         return None
-    return VolumeError(
-        f"{address}: bucket {url.netloc!r} refuses to write {url.path.strip('/')!r} with the credentials here, "
-        f"expected the rights {RIGHTS_TO_WRITE[url.scheme]}. {WHAT_TO_SET[url.scheme]}"
-    )
+    found = f"{address}: may not be written ({first_line(reason)}), expected the right to write, read, list and delete"
+    return VolumeError(f"{found}. {CREDENTIALS[scheme]}")
 
 
 def first_line(error: Exception) -> str:
@@ -290,16 +249,3 @@ def _stores(location: Location) -> Iterator[dict[str, Any]]:
         yield {"driver": "gcs", "bucket": url.netloc, "path": path}
     else:
         yield ts.KvStore.Spec(location.address.rstrip("/") + "/").to_json()
-
-
-def _denied(location: Location, refusal: str | None) -> VolumeError:
-    url = urlsplit(location.address)
-    if url.scheme not in RIGHTS_TO_READ:
-        return VolumeError(
-            f"{location.spec}: server {url.netloc!r} refuses to read it ({refusal}), expected an address that can be "
-            "read without a password. Ask its owner, or download the volume"
-        )
-    return VolumeError(
-        f"{location.spec}: bucket {url.netloc!r} refuses to read {url.path.strip('/')!r} without credentials and with "
-        f"those here, expected the rights {RIGHTS_TO_READ[url.scheme]}. {WHAT_TO_SET[url.scheme]}"
-    )

@@ -1,10 +1,13 @@
-"""The resolutions of an image and their places, as OME-Zarr, N5 and COSEM describe them."""
+"""The mips of an image and their places, as OME-Zarr, N5, COSEM and Neuroglancer describe them.
+
+`ome-zarr-models` reads none of these but OME-Zarr from 0.4 on, and refuses what other programs leave out.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,43 +15,27 @@ import numpy as np
 
 from ffn.errors import VolumeError
 from ffn.geometry import ZYX, VoxelSize
-from ffn.io.foreign.units import MAX_SHIFT, three_numbers, to_nm, whole_voxels
+from ffn.io.foreign.axes import axis_names
+from ffn.io.foreign.locations import Folder
+from ffn.io.foreign.units import MAX_SHIFT, three_numbers, to_nm, voxel_size_and_offset, whole_voxels
 
+PRECOMPUTED = "neuroglancer_precomputed"
 OLD_AXES = ("t", "c", "z", "y", "x")  # of OME-Zarr 0.1 and 0.2, which do not name them
-UNKNOWN = "unknown"
+UNKNOWN = ("unknown",) * 3
 
 Attributes = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Mip:
-    """One resolution of an image; all triples are zyx.
+    """One resolution of an image; all triples are zyx."""
 
-    Parameters
-    ----------
-    path : str
-        Of the array in the folder of the image.
-    scale, translation : tuple of float
-        Side of a voxel, and place of the centre of the first one, in `units`.
-    units : tuple of str
-        ``unknown`` where none is given.
-    names : tuple of str
-        Names of all axes in the order of storage; empty where none are given.
-    finest : tuple of float, optional
-        `scale` of the finest mip, where it is another one.
-
-    Raises
-    ------
-    ValueError
-        If a side is not positive, a place is not finite, or the units are not three.
-    """
-
-    path: str
-    scale: VoxelSize = (1.0, 1.0, 1.0)
-    translation: VoxelSize = (0.0, 0.0, 0.0)
-    units: tuple[str, ...] = (UNKNOWN,) * 3
-    names: tuple[str, ...] = ()
-    finest: VoxelSize | None = None
+    path: str  # of the array in the folder of the image
+    scale: VoxelSize = (1.0, 1.0, 1.0)  # side of a voxel
+    translation: VoxelSize = (0.0, 0.0, 0.0)  # place of the centre of the first voxel
+    units: tuple[str, ...] = UNKNOWN
+    names: tuple[str, ...] = ()  # of all axes in the order of storage
+    finest: VoxelSize | None = None  # `scale` of the finest mip
 
     def __post_init__(self) -> None:
         """Refuse what damaged metadata may say."""
@@ -63,15 +50,10 @@ class Mip:
         return to_nm(self.scale, self.units)
 
     def start_zyx(self, name: str) -> ZYX:
-        """Return the place of the first voxel, in voxels of this mip.
+        """Return the place of the first voxel, in voxels of this mip, or raise VolumeError if it is between voxels.
 
         A coarse voxel covers several fine ones, so its centre is not where that of the first fine one is. Some programs
         say so in the translation, others give all mips the same.
-
-        Raises
-        ------
-        VolumeError
-            If it is not a whole number of voxels.
         """
         scale, translation = np.asarray(self.scale), np.asarray(self.translation)
         same_centre = translation / scale
@@ -83,93 +65,146 @@ class Mip:
         return whole_voxels(found, f"{name}: translation is {self.translation}", advice)
 
 
-def ome_mips(attributes: Attributes, name: str) -> list[Mip]:
-    """Return the mips that the attributes of an OME-Zarr group describe, finest first; empty if there are none.
+def find_mips(folder: Folder, driver: str, name: str) -> list[Mip]:
+    """Return the mips of an image in a group, finest first; of an array, that one.
+
+    Parameters
+    ----------
+    folder : Folder
+        A group or an array.
+    driver : str
+        Of TensorStore; ``auto`` takes what is there.
+    name : str
+        Name of the volume, for messages.
 
     Raises
     ------
     VolumeError
-        If the description is damaged, or has no z, y and x.
+        If the metadata are damaged or contradict each other.
     """
-    content = attributes.get("ome", attributes)
-    images = content.get("multiscales") if isinstance(content, Mapping) else None
-    if not images:
-        return []
     try:
-        return _from_finest([_ome_mip(images[0], dataset) for dataset in images[0]["datasets"]])
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as reason:
+        return _find_mips(folder, driver, name)
+    except (TypeError, KeyError, AttributeError, ValueError, IndexError) as reason:
         raise VolumeError(
-            f"{name}: its OME-Zarr metadata cannot be read ({reason!r}), expected axes z, y and x and a scale of every "
-            "dataset. Correct them, or name an array inside"
+            f"{name}: its metadata cannot be read ({reason!r}), expected axes z, y and x with voxel size, place and "
+            "units. Correct them, or name an array inside"
         ) from None
 
 
-def n5_mips(group: Attributes, attributes_of: Callable[[str], Attributes], name: str) -> list[Mip]:
-    """Return the mips of a group of N5 datasets, finest first; empty if there are none.
+def driver_of(folder: Folder, driver: str) -> str:
+    """Return TensorStore's driver for an array; ``auto`` only where the metadata do not tell.
 
-    Parameters
-    ----------
-    group : mapping
-        Attributes of the group.
-    attributes_of : callable
-        Returns the attributes of a dataset by its path in the group.
-    name : str
-        Name of the volume, for messages.
+    TensorStore's own search fails in a bucket that refuses to say what is missing.
     """
-    mips = []
-    for described in _datasets(group):
-        path = described["path"]
-        attributes = attributes_of(path)
-        if "dimensions" not in attributes:
-            break
-        mips.append(array_mip(path, {**described, **attributes}, group, name))
-    return _from_finest(mips)
+    if driver != "auto":
+        return driver
+    if folder.json(".zarray"):
+        return "zarr"
+    if folder.json("zarr.json"):
+        return "zarr3"
+    if "dimensions" in folder.json("attributes.json"):
+        return "n5"
+    return PRECOMPUTED if "scales" in folder.json("info") else "auto"
 
 
-def precomputed_mips(info: Attributes, name: str) -> list[Mip]:
-    """Return the mips of a Neuroglancer precomputed volume, finest first; empty if it is none.
-
-    Raises
-    ------
-    VolumeError
-        If the description is damaged.
-    """
-    mips = []
-    for scale in info.get("scales", ()):
-        size = _from_xyz(scale.get("resolution"), f"{name}: resolution")
-        offset = _from_xyz(scale.get("voxel_offset", (0, 0, 0)), f"{name}: voxel_offset")
-        z, y, x = np.multiply(size, offset).tolist()
-        mips.append(Mip("", size, (z, y, x), ("nm",) * 3))
-    return mips
+def _find_mips(folder: Folder, driver: str, name: str) -> list[Mip]:
+    info = folder.json("info") if driver in ("auto", PRECOMPUTED) else {}
+    mips = [_precomputed_mip(scale, name) for scale in info.get("scales", ())]
+    if mips or driver == PRECOMPUTED:
+        return mips or [Mip("")]
+    n5 = _n5(folder, driver)
+    if "dimensions" in n5:
+        return [_in_image(_n5_mip("", n5, {}, name), folder, driver, name)]
+    if folder.json(".zarray") or folder.json("zarr.json").get("node_type") == "array":
+        return [_in_image(_zarr_mip(_zarr(folder, driver), name), folder, driver, name)]
+    return _group_mips(folder, driver, name) or [Mip("")]  # TensorStore says what is wrong
 
 
-def array_mip(path: str, attributes: Attributes, group: Attributes, name: str) -> Mip:
+def _group_mips(folder: Folder, driver: str, name: str) -> list[Mip]:
+    """Return the mips of an image in a group of zarr or N5; empty if its attributes describe none."""
+    attributes = _zarr(folder, driver)
+    content = attributes.get("ome", attributes)
+    images = content.get("multiscales") if isinstance(content, Mapping) else None
+    if images:
+        mips = [_ome_mip(images[0], dataset) for dataset in images[0]["datasets"]]
+    else:
+        group, mips = _n5(folder, driver), []
+        for described in _n5_datasets(group):
+            path = described["path"]
+            of_array = _n5(folder.below(path), driver)
+            if "dimensions" not in of_array:
+                break
+            mips.append(_n5_mip(path, {**described, **of_array}, group, name))
+    return [replace(mip, finest=mips[0].scale) for mip in mips]
+
+
+def _in_image(own: Mip, folder: Folder, driver: str, name: str) -> Mip:
+    """Return an array as a mip of the image that it belongs to, or by its own attributes where it is in no image."""
+    above = folder.above()
+    if above is None:
+        return own
+    around, path = above
+    found = next((mip for mip in _group_mips(around, driver, name) if mip.path.strip("/") == path), None)
+    if found is None:
+        return own
+    if found.voxel_size_zyx_nm is None and own.voxel_size_zyx_nm is not None:
+        return replace(own, names=own.names or found.names)
+    return replace(found, path="")
+
+
+def _zarr(folder: Folder, driver: str) -> Attributes:
+    """Return the user attributes of an array or a group in zarr; empty if it has none."""
+    if driver == "n5":
+        return {}
+    attributes = folder.json(".zattrs") or folder.json("zarr.json").get("attributes", {})
+    return attributes if isinstance(attributes, dict) else {}
+
+
+def _n5(folder: Folder, driver: str) -> Attributes:
+    return folder.json("attributes.json") if driver in ("auto", "n5") else {}
+
+
+def _n5_datasets(group: Attributes) -> Iterator[Attributes]:
+    """Yield the datasets that a group of N5 may have: those that COSEM describes, else s0, s1, …."""
+    try:
+        yield from [{**dataset, "path": dataset["path"]} for dataset in group["multiscales"][0]["datasets"]]
+    except (KeyError, TypeError, IndexError):
+        yield from ({"path": f"s{mip}"} for mip in itertools.count())
+
+
+def _precomputed_mip(scale: Attributes, name: str) -> Mip:
+    size = _from_xyz(scale.get("resolution"), f"{name}: resolution")
+    offset = _from_xyz(scale.get("voxel_offset", (0, 0, 0)), f"{name}: voxel_offset")
+    z, y, x = np.multiply(size, offset).tolist()
+    return Mip("", size, (z, y, x), ("nm",) * 3)
+
+
+def _zarr_mip(attributes: Attributes, name: str) -> Mip:
+    names = tuple(axis_names(attributes))
+    if "transform" in attributes:
+        return replace(_cosem_mip("", attributes["transform"]), names=names)
+    size, start = voxel_size_and_offset(attributes, name)
+    if size is None:
+        return Mip("", names=names)
+    z, y, x = np.multiply(start, size).tolist()
+    return Mip("", size, (z, y, x), ("nm",) * 3, names)
+
+
+def _n5_mip(path: str, attributes: Attributes, group: Attributes, name: str) -> Mip:
     """Return the place of an array by attributes of COSEM (`transform`), Fiji (`pixelResolution`) or Paintera.
 
-    Parameters
-    ----------
-    path : str
-        Of the array in its group.
-    attributes, group : mapping
-        Attributes of the array and of its group. A voxel size that only the group has is that of full resolution.
-    name : str
-        Name of the volume, for messages.
-
-    Raises
-    ------
-    VolumeError
-        If an attribute is not three numbers.
+    A voxel size that only the group has is that of full resolution.
     """
     if "transform" in attributes:
-        return _cosem_mip(path, attributes["transform"], name)
+        return _cosem_mip(path, attributes["transform"])
     values = {**group, **attributes}
     factors = attributes.get("downsamplingFactors", (1, 1, 1))
     size: Any = (1, 1, 1)
-    units: tuple[str, ...] = (UNKNOWN,) * 3
+    units = UNKNOWN
     if "pixelResolution" in values:
         size = values["pixelResolution"]
         if isinstance(size, Mapping):
-            size, units = size.get("dimensions"), (str(size.get("unit", UNKNOWN)),) * 3
+            size, units = size.get("dimensions"), (str(size.get("unit", UNKNOWN[0])),) * 3
     elif "resolution" in values:
         size, units = values["resolution"], tuple(values.get("units", ("nm",) * 3))[::-1]
         factors = (1, 1, 1) if "resolution" in attributes else factors
@@ -189,19 +224,13 @@ def _ome_mip(image: Attributes, dataset: Attributes) -> Mip:
             translation = translation + step["translation"]
         elif step["type"] != "identity":
             raise ValueError(f"transformation {step['type']}")
-    return _mip(dataset["path"], names, scale, translation, [axis.get("unit") or UNKNOWN for axis in axes])
+    return _mip(dataset["path"], names, scale, translation, [axis.get("unit") or UNKNOWN[0] for axis in axes])
 
 
-def _cosem_mip(path: str, transform: Attributes, name: str) -> Mip:
-    try:
-        units = transform.get("units", (UNKNOWN,) * 3)
-        mip = _mip(path, transform["axes"], np.asarray(transform["scale"]), np.asarray(transform["translate"]), units)
-    except (KeyError, TypeError, ValueError, IndexError) as reason:
-        raise VolumeError(
-            f"{name}: attribute transform cannot be read ({reason!r}), expected axes, scale, translate and units of "
-            "z, y and x. Correct it"
-        ) from None
-    return replace(mip, names=())  # these are in the order of NumPy, whatever that of storage is
+def _cosem_mip(path: str, transform: Attributes) -> Mip:
+    units = transform.get("units", UNKNOWN)
+    mip = _mip(path, transform["axes"], np.asarray(transform["scale"]), np.asarray(transform["translate"]), units)
+    return replace(mip, names=())  # these are in the order of NumPy, for any order of storage
 
 
 def _mip(path: str, names: Sequence[str], scale: np.ndarray, translation: np.ndarray, units: Sequence[str]) -> Mip:
@@ -209,18 +238,6 @@ def _mip(path: str, names: Sequence[str], scale: np.ndarray, translation: np.nda
     z, y, x = (float(scale[axis]) for axis in zyx)
     tz, ty, tx = (float(translation[axis]) for axis in zyx)
     return Mip(path, (z, y, x), (tz, ty, tx), tuple(units[axis] for axis in zyx), tuple(names))
-
-
-def _from_finest(mips: list[Mip]) -> list[Mip]:
-    return [replace(mip, finest=mips[0].scale) for mip in mips]
-
-
-def _datasets(group: Attributes) -> Iterator[Attributes]:
-    """Yield the datasets that a group of N5 may have: those that COSEM describes, else s0, s1, …."""
-    try:
-        yield from [{**dataset, "path": dataset["path"]} for dataset in group["multiscales"][0]["datasets"]]
-    except (KeyError, TypeError, IndexError):
-        yield from ({"path": f"s{mip}"} for mip in itertools.count())
 
 
 def _from_xyz(values: Any, where: str) -> VoxelSize:

@@ -33,20 +33,10 @@ def natural_key(path: Path) -> tuple[list[str | int], str]:
 
 
 def require_series(paths: Sequence[Path]) -> None:
-    """Check that naturally sorted names are numbered without a gap.
+    """Refuse slices in natural order whose numbers have a gap, or whose names do not fit together.
 
     The last number that differs between the names is that of the slice. It may rise by any constant step, for which the
     smallest step found is taken. Names without numbers pass.
-
-    Parameters
-    ----------
-    paths : sequence of Path
-        Slices in natural order.
-
-    Raises
-    ------
-    VolumeError
-        If a number is missing or repeated, or a name does not fit the others; the message names the files.
     """
     if len(paths) < 2 or not any(_NUMBER.search(path.name) for path in paths):
         return

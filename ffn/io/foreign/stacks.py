@@ -19,30 +19,18 @@ from ffn.io.volume import require_inside
 
 
 class SliceVolume(ABC):
-    """Base of stacks; see `ffn.io.volume.Volume` for the attributes.
-
-    Attributes
-    ----------
-    chunk_zyx : tuple of int or None
-        A slice, which is decoded as a whole.
-    """
+    """Base of stacks; see `ffn.io.volume.Volume` for the attributes."""
 
     def __init__(self, name: str, num_slices: int, header: Header) -> None:
         self.name = name
         self.box = Box.from_shape(zyx((num_slices, *header.shape_yx)))
-        self.chunk_zyx: ZYX | None = zyx((1, *header.shape_yx))
+        self.chunk_zyx: ZYX | None = zyx((1, *header.shape_yx))  # is decoded as a whole
         self.dtype = header.dtype
         self.voxel_size_zyx_nm: VoxelSize | None = None  # resolution tags rarely refer to the specimen
         self.provenance: dict = {}
 
     def read(self, box: Box | None = None) -> np.ndarray:
-        """Return the voxels of `box` (default: all), decoding every slice that it touches.
-
-        Raises
-        ------
-        VolumeError
-            If `box` reaches outside the volume or a slice is damaged.
-        """
+        """Return the voxels of `box` (default: all), decoding every slice that it touches."""
         box = self.box if box is None else box
         require_inside(self, box)
         z, y, x = box.slices()
@@ -61,20 +49,7 @@ class SliceVolume(ABC):
 
 
 class ImageStack(SliceVolume):
-    """One file per slice.
-
-    Parameters
-    ----------
-    paths : sequence of Path
-        PNG, JPEG or TIFF files in order of z. All headers are read at once, to find a misfit before any work.
-    name : str
-        Name for messages.
-
-    Raises
-    ------
-    VolumeError
-        If a file is unreadable or in colour, or its size or type differs from the first; the message names it.
-    """
+    """One PNG, JPEG or TIFF file per slice; all headers are read at once, to find a misfit before any work."""
 
     def __init__(self, paths: Sequence[Path], name: str) -> None:
         self._paths = paths
@@ -84,13 +59,7 @@ class ImageStack(SliceVolume):
             self._require_same(path, read_header(path))
 
     def read_slice(self, index: int) -> np.ndarray:
-        """Return the slice at z = `index` as an array of shape (Y, X).
-
-        Raises
-        ------
-        VolumeError
-            If the file is damaged or has been replaced since.
-        """
+        """Return the slice at z = `index` as an array of shape (Y, X)."""
         pixels = read_pixels(self._paths[index])
         self._require_same(self._paths[index], Header(pixels.shape, pixels.dtype.newbyteorder("=")))
         return pixels
@@ -103,16 +72,10 @@ class ImageStack(SliceVolume):
 
 
 class TiffVolume(SliceVolume):
-    """A multipage TIFF, one page per slice.
+    """A multipage TIFF, one page per slice."""
 
-    Raises
-    ------
-    VolumeError
-        If the file is damaged or in colour, or is not one stack of equal pages.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, spec: str) -> None:
+        self._path = path = Path(spec)
         with decoding_errors(path):
             self._file = tifffile.TiffFile(path, is_ome=False)  # pages are slices even where OME calls them time points
         try:
@@ -126,19 +89,13 @@ class TiffVolume(SliceVolume):
         except VolumeError:
             self.close()
             raise
-        super().__init__(str(path), self._stack.size // np.prod(header.shape_yx, dtype=int), header)
+        super().__init__(spec, self._stack.size // np.prod(header.shape_yx, dtype=int), header)
         self._offset = self._stack.dataoffset  # of voxels that lie in the file as they are, one after another
         if self._offset is not None:
             self.chunk_zyx = None
 
     def read(self, box: Box | None = None) -> np.ndarray:
-        """Return the voxels of `box` (default: all).
-
-        Raises
-        ------
-        VolumeError
-            If `box` reaches outside the volume or the file is damaged.
-        """
+        """Return the voxels of `box` (default: all)."""
         if self._offset is None:
             return super().read(box)
         box = self.box if box is None else box
@@ -150,13 +107,7 @@ class TiffVolume(SliceVolume):
             return voxels[box.slices()].astype(self.dtype)
 
     def read_slice(self, index: int) -> np.ndarray:
-        """Return the slice at z = `index` as an array of shape (Y, X).
-
-        Raises
-        ------
-        VolumeError
-            If the file is damaged.
-        """
+        """Return the slice at z = `index` as an array of shape (Y, X)."""
         with decoding_errors(self._path):
             return self._file.asarray(key=index, series=0)
 
@@ -165,42 +116,17 @@ class TiffVolume(SliceVolume):
         self._file.close()
 
 
-def find_slices(spec: str) -> list[Path]:
-    """List the slices of a folder or glob in natural order.
-
-    Parameters
-    ----------
-    spec : str
-        Glob, or folder of which all images are taken.
-
-    Raises
-    ------
-    VolumeError
-        If there is no image, formats are mixed, or a number is missing.
-    """
-    found = _list(spec)
-    paths = sorted((p for p in found if image_format(p) and not p.name.startswith(".")), key=natural_key)
+def open_slices(spec: str) -> ImageStack:
+    """Open the images in a folder, or those that a glob names, in natural order."""
+    names = Path(spec).iterdir() if Path(spec).is_dir() else map(Path, glob.glob(spec, recursive=True))
+    found = [path for path in names if image_format(path) and path.is_file() and not path.name.startswith(".")]
+    paths = sorted(found, key=natural_key)
     if not paths:
-        raise VolumeError(
-            f"{spec}: holds no image, expected slices named {' '.join('*' + suffix for suffix in FORMATS)}"
-        )
-    for path in paths[1:]:
-        if image_format(path) != image_format(paths[0]):
-            raise VolumeError(
-                f"{path}: is {image_format(path)} next to {paths[0].name}, expected slices in one format. "
-                "Choose them with a glob"
-            )
+        raise VolumeError(f"{spec}: holds no image, expected slices named {' '.join(f'*{end}' for end in FORMATS)}")
+    if other := next((path for path in paths if image_format(path) != image_format(paths[0])), None):
+        raise VolumeError(f"{other}: is next to {paths[0].name}, expected one format. Choose slices with a glob")
     require_series(paths)
-    return paths
-
-
-def _list(spec: str) -> list[Path]:
-    if Path(spec).is_dir():
-        return [path for path in Path(spec).iterdir() if path.is_file()]
-    paths = [Path(name) for name in glob.glob(spec, recursive=True) if Path(name).is_file()]
-    if not paths:
-        raise VolumeError(f"{spec}: matches no file, expected a folder or glob of slices. Check the path")
-    return paths
+    return ImageStack(paths, spec)
 
 
 def _only_stack(path: Path, series: list[tifffile.TiffPageSeries]) -> tifffile.TiffPageSeries:

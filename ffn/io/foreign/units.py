@@ -12,7 +12,8 @@ from ffn.errors import VolumeError
 from ffn.geometry import ZYX, VoxelSize, zyx
 from ffn.io.foreign.axes import axis_names
 
-VOXEL_SIZE_NM = "voxel_size_nm"  # attribute with a voxel size, zyx, beside which an offset counts voxels
+VOXEL_SIZE_NM = "voxel_size_nm"  # attribute with a voxel size, zyx; with it, an offset counts voxels
+ILASTIK = "element_size_um"
 ZYX_NAMES = ("z", "y", "x")
 NM_PER_UNIT = {
     "": 1.0,
@@ -47,7 +48,7 @@ def to_nm(sizes: Sequence[float], units: Sequence[str]) -> VoxelSize | None:
 
 
 def is_in_some_unit(sizes: VoxelSize, sizes_nm: VoxelSize) -> bool:
-    """Whether three lengths without a unit are these in nm, whichever unit they have.
+    """Whether three lengths without a unit are these in nm, for any unit.
 
     Examples
     --------
@@ -58,29 +59,16 @@ def is_in_some_unit(sizes: VoxelSize, sizes_nm: VoxelSize) -> bool:
 
 
 def voxel_size_and_offset(attributes: Mapping[str, Any], name: str) -> tuple[VoxelSize | None, ZYX]:
-    """Read voxel size and offset, both zyx, as we and other programs write them to the attributes of an array.
+    """Read voxel size in nm, None if it is missing, and offset in voxels, from the attributes of an array `name`.
 
     They are `voxel_size_nm` with an `offset` in voxels (ours), both zyx; `resolution` (CREMI) or `voxel_size` (funlib)
     in nm or in the `units` of funlib, with an `offset` in the same unit, both in the order of the array's axes where
     these have names; or `element_size_um` (ilastik, Fiji) in µm, zyx, without an offset.
 
-    Parameters
-    ----------
-    attributes : mapping
-        Attributes of the array.
-    name : str
-        Name of the volume, for messages.
-
-    Returns
-    -------
-    tuple of float or None, tuple of int
-        Voxel size in nm, None if it is missing; offset in voxels.
-
     Raises
     ------
     VolumeError
-        If an attribute is not three numbers, two voxel sizes differ, the axes have several units, the offset is not a
-        whole number of voxels, or it is not clear whether the offset is in nm or in voxels.
+        If an attribute is not three lengths, or the offset is not a whole number of voxels or may be nm or voxels.
 
     Examples
     --------
@@ -89,40 +77,34 @@ def voxel_size_and_offset(attributes: Mapping[str, Any], name: str) -> tuple[Vox
     """
     where = f"{name}: attribute offset"
     offset = three_numbers(attributes.get("offset", (0, 0, 0)), where)
-    if VOXEL_SIZE_NM in attributes:
-        size = three_lengths(attributes[VOXEL_SIZE_NM], "nm", f"{name}: attribute {VOXEL_SIZE_NM}")
-        return size, whole_voxels(offset, where)
-    units = _units(attributes, name)
-    sizes = {key: three_lengths(attributes[key], unit, f"{name}: attribute {key}") for key, unit in units.items()}
-    if not sizes:
-        _refuse_offset_without_unit(offset, name)
+    keys = (VOXEL_SIZE_NM, "resolution", "voxel_size", ILASTIK)
+    key = next((key for key in keys if key in attributes), None)
+    if key in (None, ILASTIK) and any(offset):
+        raise VolumeError(
+            f"{where} is {offset}, which may be nm or voxels, expected a voxel size that says so. "
+            f"Add the attribute voxel_size, in nm, if it is nm, or {VOXEL_SIZE_NM} if it is voxels"
+        )
+    if key is None:
         return None, (0, 0, 0)
-    (key, size), *others = sizes.items()
-    for other, size_too in others:
-        if not np.allclose(size, size_too, rtol=1e-4):
-            raise VolumeError(
-                f"{name}: by attribute {key} voxels have {size} nm and by {other} {size_too} nm, expected one size. "
-                "Remove the wrong attribute"
-            )
-    if key == "element_size_um":
-        _refuse_offset_without_unit(offset, name)
-    offset_nm = np.multiply(offset, NM_PER_UNIT[units[key]])
+    units = {VOXEL_SIZE_NM: ["nm"] * 3, ILASTIK: ["um"] * 3}.get(key) or _units(attributes)
+    given = three_numbers(attributes[key], f"{name}: attribute {key}")
+    size = to_nm(given, units)
+    if size is None:
+        found = f"{given} in {', '.join(units)}"
+        raise VolumeError(f"{name}: attribute {key} is {found}, expected three positive lengths. Correct it")
+    if key == VOXEL_SIZE_NM:
+        return size, whole_voxels(offset, where)
+    offset_nm = np.multiply(offset, [NM_PER_UNIT[unit] for unit in units])
     start = whole_voxels(np.divide(offset_nm, size), f"{where} is {offset}")
     named = [axis for axis in axis_names(attributes) if axis in ZYX_NAMES]
-    if key == "element_size_um" or sorted(named) != sorted(ZYX_NAMES):
+    if key == ILASTIK or sorted(named) != sorted(ZYX_NAMES):
         return size, start
     z, y, x = (named.index(axis) for axis in ZYX_NAMES)
     return (size[z], size[y], size[x]), (start[z], start[y], start[x])
 
 
 def whole_voxels(voxels: Sequence[float] | np.ndarray, where: str, advice: str = "Correct it") -> ZYX:
-    """Return an offset as three whole numbers; `where` starts the message, `advice` ends it.
-
-    Raises
-    ------
-    VolumeError
-        If it is not a whole number of voxels.
-    """
+    """Return an offset as three whole numbers, or raise VolumeError that starts with `where`."""
     voxels = np.asarray(voxels, float)
     if not np.isfinite(voxels).all() or np.abs(voxels - voxels.round()).max() > MAX_SHIFT:
         found = ", ".join(f"{value:g}" for value in voxels)
@@ -131,13 +113,7 @@ def whole_voxels(voxels: Sequence[float] | np.ndarray, where: str, advice: str =
 
 
 def three_numbers(value: Any, where: str) -> VoxelSize:
-    """Return `value` as three floats; `where` starts the message.
-
-    Raises
-    ------
-    VolumeError
-        If it is not three numbers.
-    """
+    """Return `value` as three floats, or raise VolumeError that starts with `where`."""
     try:
         z, y, x = (float(str(v)) for v in value)  # of float32 only the digits that it has: 0.04, not 0.0399999991
     except (TypeError, ValueError):
@@ -145,41 +121,8 @@ def three_numbers(value: Any, where: str) -> VoxelSize:
     return z, y, x
 
 
-def three_lengths(value: Any, unit: str, where: str) -> VoxelSize:
-    """Return `value`, three numbers in `unit`, in nm; `where` starts the message.
-
-    Raises
-    ------
-    VolumeError
-        If it is not three positive lengths.
-    """
-    size = three_numbers(value, where)
-    if unit not in NM_PER_UNIT:
-        raise VolumeError(f"{where} is {size} {unit}, expected nm, um or another unit of length. Correct it")
-    if not all(0 < length < math.inf for length in size):
-        raise VolumeError(f"{where} is {size}, expected three positive lengths. Correct it")
-    z, y, x = (length * NM_PER_UNIT[unit] for length in size)
-    return z, y, x
-
-
-def _units(attributes: Mapping[str, Any], name: str) -> dict[str, str]:
-    """Return the unit of each attribute that is a voxel size."""
+def _units(attributes: Mapping[str, Any]) -> list[str]:
+    """Return the unit of each axis."""
     given = attributes.get("units", "nm")
-    texts = {_text(unit) for unit in (given if isinstance(given, (list, tuple, np.ndarray)) else [given])} or {"nm"}
-    if len(texts) > 1:
-        raise VolumeError(f"{name}: attribute units is {given}, expected one unit for all axes. Correct it")
-    unit = texts.pop()
-    units = {"resolution": unit, "voxel_size": unit, "element_size_um": "um"}
-    return {key: unit for key, unit in units.items() if key in attributes}
-
-
-def _refuse_offset_without_unit(offset: VoxelSize, name: str) -> None:
-    if any(offset):
-        raise VolumeError(
-            f"{name}: attribute offset is {offset}, which may be nm or voxels, expected a voxel size that says so. "
-            f"Add the attribute voxel_size, in nm, if it is nm, or {VOXEL_SIZE_NM} if it is voxels"
-        )
-
-
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
+    texts = list(given) if isinstance(given, (list, tuple, np.ndarray)) and len(given) == 3 else [given] * 3
+    return [text.decode() if isinstance(text, bytes) else str(text) for text in texts]

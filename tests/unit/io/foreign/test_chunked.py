@@ -64,12 +64,12 @@ def test_axes_of_length_1_are_dropped(tmp_path):
 @pytest.mark.parametrize("shape", [(2, *SHAPE), SHAPE[1:]])
 def test_zarr_with_other_axes_is_refused(tmp_path, shape):
     path = create_store(tmp_path / "raw.zarr", "zarr", shape)
-    refuse(path, f"raw.zarr: has shape {shape}, expected three axes and one channel")
+    refuse(path, f"raw.zarr: has shape {shape}")
 
 
 def test_voxels_that_are_not_numbers_are_refused(tmp_path):
     path = create_store(tmp_path / "raw.zarr", "zarr", None, dtype="complex64", schema={"domain": {"shape": SHAPE}})
-    refuse(path, "raw.zarr: has type complex64, expected numbers. Convert it")
+    refuse(path, "raw.zarr: has type complex64")
 
 
 def test_attributes_of_funlib_are_read(tmp_path):
@@ -122,16 +122,13 @@ def test_a_label_multiset_is_refused_before_it_is_read(tmp_path):
     path = create_n5(tmp_path / "labels.n5")
     attributes = json.loads((tmp_path / "labels.n5/attributes.json").read_text())
     (tmp_path / "labels.n5/attributes.json").write_text(json.dumps({**attributes, "isLabelMultiset": True}))
-    message = "labels.n5: is a label multiset of Paintera, expected one label for each voxel. Convert it"
-    with pytest.raises(VolumeError, match=message), open_volume(path):
+    with pytest.raises(VolumeError, match="labels.n5: .*paintera-convert"), open_volume(path):
         pass
 
 
-def test_attributes_of_n5_that_are_no_place_are_refused(tmp_path):
-    refuse(create_n5(tmp_path / "a.n5", pixelResolution={"unit": "nm"}), "a.n5: voxel size is None, expected three")
-    refuse(create_n5(tmp_path / "b.n5", transform={"axes": "zyx"}), "b.n5: attribute transform cannot be read")
+def test_a_place_between_voxels_is_refused(tmp_path):
     path = create_n5(tmp_path / "c.n5", resolution=[4, 4, 4], offset=[0, 0, 6])
-    refuse(path, "c.n5: translation is (6.0, 0.0, 0.0), which is (1.5, 0, 0) voxels, expected a whole number")
+    refuse(path, "c.n5: translation is (6.0, 0.0, 0.0), which is (1.5, 0, 0) voxels")
 
 
 def cosem(mip, factor):
@@ -238,11 +235,7 @@ def test_precomputed_over_http_fetches_only_what_a_box_needs(tmp_path, server, p
 
 def test_a_url_without_a_volume_is_refused(server):
     address, _ = server
-    refuse(
-        f"precomputed://{address}/nothing",
-        f"precomputed://{address}/nothing: cannot be opened",
-        "Check path and format",
-    )
+    refuse(f"precomputed://{address}/nothing", f"precomputed://{address}/nothing: ")
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".br", ".zstd"])
@@ -250,7 +243,7 @@ def test_compressed_files_are_refused_instead_of_read_as_zeros(tmp_path, suffix)
     path = Path(create_precomputed(tmp_path / "image"))
     chunk = next(p for p in path.rglob("*_*-*_*"))
     chunk.rename(f"{chunk}{suffix}")
-    refuse(path, f"{chunk}{suffix}: is a compressed file", "would read as zeros")
+    refuse(path, f"{chunk}{suffix}: ")
 
 
 @pytest.mark.parametrize(
@@ -267,19 +260,14 @@ def test_a_folder_without_an_array_is_refused(tmp_path, prefix, content, message
     folder.mkdir()
     for name, text in content.items():
         (folder / name).write_text(text)
-    refuse(
-        f"{prefix}{folder}",
-        f"{prefix}{folder}: cannot be opened",
-        message,
-        "expected one array or image of zarr, N5 or precomputed",
-    )
+    refuse(f"{prefix}{folder}", f"{prefix}{folder}: ", message)
 
 
 def test_a_damaged_chunk_is_an_error(tmp_path):
     path = Path(create_n5(tmp_path / "raw.n5", compression={"type": "gzip"}))
     chunk = path / "0/0/0"
     chunk.write_bytes(chunk.read_bytes()[:20])
-    refuse(path, "raw.n5: box", "cannot be read", "expected whole chunks")
+    refuse(path, "raw.n5: box")
 
 
 @pytest.mark.parametrize(
@@ -292,6 +280,7 @@ def test_a_damaged_chunk_is_an_error(tmp_path):
         {"resolution": [4, 4, 40], "units": [[], [], []]},
         {"downsamplingFactors": {"x": 2}},
         {"transform": 3},
+        {"transform": {"axes": "zyx"}},
         {"transform": {"axes": ["z", "y", "x"], "scale": [0, 4, 4], "translate": [0, 0, 0]}},
     ],
 )
@@ -300,7 +289,7 @@ def test_damaged_attributes_of_n5_are_refused(tmp_path, attributes):
     path.mkdir()
     array = {"dimensions": [20, 12, 5], "blockSize": [20, 12, 5], "dataType": "uint8", "compression": {"type": "raw"}}
     (path / "attributes.json").write_text(json.dumps({**array, **attributes}))
-    refuse(path, f"{path}: ", "expected")
+    refuse(path, f"{path}: ")
 
 
 @pytest.mark.parametrize(
@@ -310,4 +299,4 @@ def test_damaged_scales_of_precomputed_are_refused(tmp_path, scales):
     path = Path(create_precomputed(tmp_path / "image"))
     info = json.loads((path / "info").read_text())
     (path / "info").write_text(json.dumps({**info, "scales": scales}))
-    refuse(path, f"{path}: ", "expected")
+    refuse(path, f"{path}: ")

@@ -97,33 +97,23 @@ def test_a_private_bucket_is_read_with_the_credentials_of_this_machine(bucket, m
     assert any(bucket.asked)
 
 
-@pytest.mark.parametrize(
-    "scheme, right, what_to_set",
-    [
-        ("s3", "s3:GetObject", "AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"),
-        ("gs", "storage.objects.get", "GOOGLE_APPLICATION_CREDENTIALS"),
-    ],
-)
-def test_a_refusal_says_which_bucket_which_right_and_what_to_set(bucket, monkeypatch, scheme, right, what_to_set):
+@pytest.mark.parametrize("scheme, to_set", [("s3", "AWS_PROFILE"), ("gs", "GOOGLE_APPLICATION_CREDENTIALS")])
+def test_a_refusal_says_what_to_set(bucket, monkeypatch, scheme, to_set):
     monkeypatch.setattr(bucket, "permits", staticmethod(lambda authorization: False))
     monkeypatch.setenv("GOOGLE_AUTH_TOKEN_FOR_TESTING", "token")
-    spec = f"{scheme}://bucket/raw.zarr"
-    refuse(spec, f"{spec}: bucket 'bucket' refuses to read 'raw.zarr'", right, f"Set {what_to_set}")
+    refuse(f"{scheme}://bucket/raw.zarr", f"{scheme}://bucket/raw.zarr: ", to_set)
 
 
 def test_a_server_that_wants_a_password_is_named(bucket, monkeypatch):
     monkeypatch.setattr(bucket, "permits", staticmethod(lambda authorization: False))
     spec = f"{bucket.address}/bucket/raw.zarr"
-    refuse(spec, f"{spec}: server '127.0.0.1:", "refuses to read it", "HTTP code 403", "without a password")
+    refuse(spec, f"{spec}: ", "HTTP code 403")
 
 
-def test_a_server_that_does_not_answer_is_named(monkeypatch):
+@pytest.mark.parametrize("spec", ["http://127.0.0.1:9/raw.zarr", "dvid://host/uuid/grayscale"])
+def test_an_address_that_cannot_be_reached_is_named(monkeypatch, spec):
     monkeypatch.setitem(CONTEXT, "http_request_retries", {"max_retries": 0})
-    refuse("http://127.0.0.1:9/raw.zarr", "http://127.0.0.1:9/raw.zarr: cannot be reached", "Check address and network")
-
-
-def test_an_address_that_nobody_knows_is_named():
-    refuse("dvid://host/uuid/grayscale", "dvid://host/uuid/grayscale: cannot be reached", "Check address and network")
+    refuse(spec, f"{spec}: cannot be reached")
 
 
 @pytest.mark.parametrize(
@@ -148,28 +138,12 @@ def cremi(tmp_path):
     return tmp_path / "bucket/cremi.zarr"
 
 
-def test_damaged_metadata_do_not_pass_for_missing_ones(cremi):
-    check(cremi, box=PLACE)
-    attributes = cremi / ".zattrs"
-    attributes.write_text(attributes.read_text().rstrip().removesuffix("}") + ",}")
-    refuse(cremi, f"{attributes}: cannot be read (", "expected JSON")
-    (cremi / "info").write_text("{ broken")
-    refuse(cremi, f"{cremi}/info: cannot be read (", "expected JSON")
-
-
-@pytest.mark.parametrize("name", ["info", ".zarray", ".zattrs", "zarr.json", "attributes.json"])
-@pytest.mark.parametrize(
-    "content, found", [("[]", "[]"), ("3", "3"), ("null", "None"), ('["' + 999 * "a" + '"]', "...")]
-)
-def test_metadata_that_are_no_object_do_not_pass_for_missing_ones(cremi, name, content, found):
-    (cremi / name).write_text(content)
-    refuse(cremi, f"{cremi / name}: holds ", f"{found}", ", expected a JSON object. ")
-
-
 @pytest.mark.parametrize("name", [".zattrs", ".zarray", "info", "zarr.json", "attributes.json"])
-def test_empty_metadata_do_not_pass_for_missing_ones(cremi, name):
-    (cremi / name).write_bytes(b"")
-    refuse(cremi, f"{cremi / name}: cannot be read (", "expected JSON. Restore it")
+@pytest.mark.parametrize("content", ["{ broken", "", "[]", "3", "null"])
+def test_damaged_metadata_do_not_pass_for_missing_ones(cremi, name, content):
+    check(cremi, box=PLACE)
+    (cremi / name).write_text(content)
+    refuse(cremi, f"{cremi / name}: cannot be read (")
 
 
 @pytest.mark.parametrize("code", [403, 500, 503])

@@ -46,14 +46,14 @@ def test_a_series_without_a_gap_passes(names):
     [
         (
             ["z1.png", "z2.png", "z4.png"],
-            r"slice 3 is missing between z2.png and z4.png, expected numbers that rise by 1",
+            r"slice 3 is missing between z2.png and z4.png",
         ),
         (["z0.png", "z5.png", "z10.png", "z20.png"], r"slice 15 is missing between z10.png and z20.png"),
         (["z01.png", "z1.png"], r"z1.png: number 1 comes after 1 of z01.png"),
         (["a1_z8.png", "a1_z9.png", "a2_z1.png"], r"a2_z1.png: number 1 comes after 9 of a1_z9.png"),
         (
             ["overview.png", "z1.png", "z2.png"],
-            r"overview.png: is named unlike z1.png, expected one numbered series",
+            r"overview.png: is named unlike z1.png",
         ),
     ],
 )

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from ffn.errors import VolumeError
-from ffn.io.foreign.units import three_numbers, to_nm, voxel_size_and_offset
+from ffn.io.foreign.units import to_nm, voxel_size_and_offset
 
 
 @pytest.mark.parametrize(
@@ -30,6 +30,7 @@ def test_lengths_become_nm_unless_they_are_unusable(sizes, units, expected):
         ({"resolution": (0.04, 0.004, 0.004), "offset": (0.4, 0, 0), "units": "um"}, ((40, 4, 4), (10, 0, 0))),
         ({"resolution": (40, 4, 4), "element_size_um": (0.04, 0.004, 0.004)}, ((40, 4, 4), (0, 0, 0))),
         ({"resolution": (40, 4, 4)}, ((40, 4, 4), (0, 0, 0))),
+        ({"voxel_size": (40, 0.004, 0.004), "units": ["nm", "um", "um"]}, ((40, 4, 4), (0, 0, 0))),
         ({"voxel_size": (40, 4, 4), "offset": (400, 0, -8)}, ((40, 4, 4), (10, 0, -2))),
         ({"resolution": (0.1, 0.1, 0.1), "offset": (0.3, 0.7, 0)}, ((0.1, 0.1, 0.1), (3, 7, 0))),
         ({"axis_names": ["x", "y", "z"], "voxel_size": (4, 5, 40), "offset": (8, 15, 80)}, ((40, 5, 4), (2, 3, 2))),
@@ -43,37 +44,20 @@ def test_offsets_in_nm_become_voxels(attributes, expected):
 
 
 @pytest.mark.parametrize(
-    ("attributes", "message"),
+    ("attributes", "named"),
     [
-        (
-            {"resolution": (4, 4, 4), "offset": (0, 6, 0)},
-            r".* \(0.0, 6.0, 0.0\), which is \(0, 1.5, 0\) voxels, expected",
-        ),
-        ({"offset": (4, 4, 4)}, r"attribute offset is \(4.0, 4.0, 4.0\), which may be nm or voxels"),
-        ({"element_size_um": (1, 1, 1), "offset": (4, 4, 4)}, "attribute offset is .*, which may be nm or voxels"),
-        (
-            {"resolution": (40, 4, 4), "element_size_um": (1, 1, 1)},
-            r"by attribute resolution voxels have \(40.0, 4.0, 4.0\) nm and by element_size_um \(1000.0, ",
-        ),
-        (
-            {"voxel_size": (40, 0.004, 0.004), "units": ["nm", "um", "um"]},
-            r"attribute units is \['nm', 'um', 'um'\], expected one unit for all axes. Correct it",
-        ),
-        ({"voxel_size": (4, 4, 4), "units": 3}, "attribute voxel_size is .* 3, expected nm, um"),
-        ({"voxel_size": (4, 4, float("nan"))}, "attribute voxel_size is .* expected three positive lengths"),
-        ({"voxel_size": (4, 4, 4), "offset": (0, float("inf"), 0)}, "attribute offset is .*, expected a whole number"),
-        ({"voxel_size": (1, 1, 1), "units": ["voxel"] * 3}, "attribute voxel_size is .* voxel, expected nm, um"),
-        ({"resolution": (4, 0, 4)}, "attribute resolution is .* expected three positive lengths"),
-        ({"resolution": (4, 4)}, r"attribute resolution is \(4, 4\), expected three numbers. Correct it"),
+        ({"resolution": (4, 4, 4), "offset": (0, 6, 0)}, r"offset is .* \(0, 1.5, 0\) voxels"),
+        ({"offset": (4, 4, 4)}, "offset is .* nm or voxels"),
+        ({"element_size_um": (1, 1, 1), "offset": (4, 4, 4)}, "offset is .* nm or voxels"),
+        ({"voxel_size": (4, 4, 4), "units": 3}, "voxel_size is .* 3"),
+        ({"voxel_size": (4, 4, float("nan"))}, "voxel_size"),
+        ({"voxel_size": (4, 4, 4), "offset": (0, float("inf"), 0)}, "offset"),
+        ({"voxel_size": (1, 1, 1), "units": ["voxel"] * 3}, "voxel_size is .* voxel"),
+        ({"resolution": (4, 0, 4)}, "resolution"),
+        ({"resolution": (4, 4)}, r"resolution is \(4, 4\)"),
+        ({"resolution": (4, "a", 4)}, "resolution"),
     ],
 )
-def test_unusable_attributes_are_refused(attributes, message):
-    with pytest.raises(VolumeError, match=f"a.h5:raw: {message}"):
+def test_unusable_attributes_are_refused(attributes, named):
+    with pytest.raises(VolumeError, match=f"a.h5:raw: attribute {named}"):
         voxel_size_and_offset(attributes, "a.h5:raw")
-
-
-@pytest.mark.parametrize("value", [(1, 2), (1, 2, 3, 4), "abc", None, 3, ("a", 2, 3)])
-def test_anything_but_three_numbers_is_refused(value):
-    assert three_numbers((1, "2", 3.5), "offset") == (1.0, 2.0, 3.5)
-    with pytest.raises(VolumeError, match="offset is .*, expected three numbers"):
-        three_numbers(value, "offset")
