@@ -41,17 +41,9 @@ def library_of(purpose: str) -> Path:
 
 @functools.cache
 def operations(precision: str) -> ModuleType | None:
-    """Load TensorFlow's operations ``ffn_forward`` and ``ffn_backward``.
+    """Load TensorFlow's operations ``ffn_forward`` and ``ffn_backward``, None where this machine cannot use them.
 
-    Parameters
-    ----------
-    precision : {'float32', 'bfloat16'}
-        What they are to compute in; bfloat16 needs AMX.
-
-    Returns
-    -------
-    module or None
-        None where this machine cannot use them; the reason goes to the log once.
+    The reason goes to the log once. Bfloat16 needs AMX.
     """
     import tensorflow as tf
 
@@ -87,16 +79,6 @@ def unfit(precision: str, features: int) -> str | None:
     if precision == "bfloat16" or MIN_FEATURES <= features <= MAX_FEATURES:
         return None
     return f"the network has {features} features, and the kernels compute {MIN_FEATURES} to {MAX_FEATURES}"
-
-
-def processor_seconds() -> dict[str, float]:
-    """Return the processor time that all threads have spent in the operations so far, by part of the work."""
-    parts = ["forward", "data gradients", "weight gradients", "rest"]
-    seconds = (ctypes.c_double * len(parts))()
-    # TensorFlow has to load the library first, or it would find no operations in it.
-    if any(map(operations, ("float32", "bfloat16"))):
-        ctypes.CDLL(str(library_path())).ffn_kernels_seconds(seconds)
-    return dict(zip(parts, seconds, strict=True))
 
 
 def _obstacle(precision: str) -> str | None:

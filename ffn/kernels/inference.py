@@ -36,21 +36,9 @@ def obstacle(features: int) -> str | None:
 class KernelNetwork:
     """The flood-filling network in its own memory.
 
-    Parameters
-    ----------
-    weights : sequence of ndarray
-        Weights and biases of all convolutions in turn, as `ffn.model.network.conv_names` orders them.
-    fov_size_zyx : tuple of int
-        Field of view, voxels.
-    threads : int
-        Threads that share each call; they do not change the result.
-    lanes : int, optional
-        Vectors to compute with; default: `vector_lanes`. Vectors of 8 and 16 need a CPU that has them.
-
-    Raises
-    ------
-    MemoryError
-        If the system refuses a thread or memory, here or in `predict`.
+    `weights` are weights and biases of all convolutions in turn, ordered as by `ffn.model.network.conv_names`. Threads
+    do not change the result. `lanes` of 8 and 16 (default: `vector_lanes`) need such vectors. A `MemoryError`,
+    here or in `predict`, says that the system refuses a thread or memory.
     """
 
     def __init__(

@@ -18,13 +18,6 @@ class KernelModel(keras.Model):
     """The network as Keras made it, except that training runs ``ffn_forward`` and ``ffn_backward`` where it can.
 
     Inference and export see the ordinary layers, whose weights it computes with. Image and POM get no gradient.
-
-    Parameters
-    ----------
-    inputs, outputs : list of KerasTensor, KerasTensor
-        The functional network.
-    conv_names : sequence of str
-        Its convolutions in order.
     """
 
     def __init__(self, inputs: list[keras.KerasTensor], outputs: keras.KerasTensor, conv_names: Sequence[str]) -> None:
