@@ -82,9 +82,3 @@ def test_agreement_counts_the_smaller_object():
     found = evidence(small, b | small)
     assert found.agreement == 1.0 and found.iou == pytest.approx(24 / 64)
     assert found.recovered_ba == pytest.approx(0.6) and found.lost == pytest.approx(16 / 80)
-
-
-def test_sides_that_did_not_grow_score_zero():
-    nothing = np.zeros_like(halves()[0])
-    anything = CONFIG.model_copy(update={"min_recovered": 0, "min_crossing": 0})
-    assert evidence(nothing, nothing).score(anything) == 0

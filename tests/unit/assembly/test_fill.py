@@ -144,22 +144,6 @@ def test_blocks_never_change_which_voxels_are_filled(tmp_path):
     assert 0.1 < ((whole > 0) & (labels == 0)).mean() < 0.9
 
 
-def test_leaving_out_the_inside_of_segments_does_not_change_the_result():
-    from scipy import ndimage
-    from skimage.segmentation import watershed
-
-    rng = np.random.default_rng(0)
-    image = rng.integers(0, 256, (20, 24, 28)).astype(np.uint8)
-    blobs = ndimage.gaussian_filter(rng.random(image.shape), 2)
-    labels = ndimage.label(blobs > np.quantile(blobs, 0.6))[0].astype(np.uint64)
-    near = ndimage.distance_transform_edt(labels == 0, sampling=SIZE) <= CONFIG.max_distance_nm
-    smooth = ndimage.gaussian_filter(image.astype(np.float32), (1.5, 1.5, 0.75), truncate=4.0)
-    expected = watershed(-smooth, labels.astype(np.int32), mask=near)
-    found = fill_gaps(labels, image, SIZE, CONFIG.model_copy(update={"sigma_nm": 15.0}))
-    assert len(np.unique(labels)) > 4
-    assert np.array_equal(found, expected)
-
-
 def test_the_same_length_is_smoothed_on_each_axis():
     size = np.array([40.0, 4.0, 8.0])
     image = np.zeros((25, 161, 81), np.float32)
@@ -167,12 +151,6 @@ def test_the_same_length_is_smoothed_on_each_axis():
     smooth = smoothed(image, 60.0, size)
     places = (np.indices(image.shape) - np.array([12, 80, 40])[:, None, None, None]) * size[:, None, None, None]
     assert np.sqrt((smooth * places**2).sum(axis=(1, 2, 3)) / smooth.sum()) == pytest.approx([60, 60, 60], rel=0.01)
-
-
-def test_a_distance_below_one_voxel_fills_nothing():
-    labels, image = two_segments()
-    config = CONFIG.model_copy(update={"max_distance_nm": 5})
-    assert np.array_equal(fill_gaps(labels, image, SIZE, config), labels)
 
 
 @pytest.mark.parametrize(
@@ -186,8 +164,3 @@ def test_a_distance_that_fills_nothing_is_named(options, says, tmp_path, caplog)
     assert main(words) == 0
     assert ("nothing is filled" in caplog.text) == says
     assert np.array_equal(read(f"{tmp_path}/out.h5:s"), labels) == says
-
-
-@pytest.mark.parametrize("labels", [np.zeros((4, 5, 6), np.uint64), np.full((4, 5, 6), 3, np.uint64)])
-def test_a_volume_without_gaps_or_segments_stays_as_it_is(labels):
-    assert np.array_equal(fill_gaps(labels, np.zeros(labels.shape, np.uint8), SIZE, CONFIG), labels)

@@ -1,7 +1,5 @@
 """An agglomeration graph is applied to supervoxels, which stay as they are."""
 
-import os
-
 import numpy as np
 import pytest
 
@@ -100,16 +98,6 @@ def test_corrections_are_applied_and_a_change_of_them_too(base, tmp_path):
     assert np.array_equal(read(out), np.where(BASE == 9, 3, BASE))
 
 
-def test_corrections_that_were_only_touched_repeat_nothing(base, tmp_path):
-    graph, path = write_graph(tmp_path / "g.csv", edge(5, 9, 0.6)), tmp_path / "c.csv"
-    path.write_text(corrections_text([Correction("separate", (4, -1, 17), (4, -1, 8))]))
-    command = ["merge", graph, "--segmentation", base, "--corrections", str(path), "--out", f"{tmp_path}/out.zarr"]
-    for job in ("mapping-finish", "1-of-1", "finish"):
-        assert main([*command, "--job", job, "--job-record", f"{tmp_path}/{job}.json"]) == 0
-        os.utime(path, ns=(1, 1))
-    assert np.array_equal(read(f"{tmp_path}/out.zarr"), BASE)
-
-
 def write_nuclei(path, x=(4, 8, 9), ids=(100, 200, 200)):
     """Write nuclei in voxels twice as long, in a part of the volume: by default one in segment 5, one in segment 9."""
     voxels = np.zeros((1, 1, 6), np.uint64)
@@ -144,20 +132,6 @@ def test_people_may_join_two_nuclei_and_hear_of_it(base, tmp_path, caplog):
     assert main([*command, "--nuclei", write_nuclei(tmp_path / "nuclei.h5")]) == 0
     assert np.array_equal(read(out), np.where(np.isin(BASE, (8, 9)), 5, BASE))
     assert "nuclei 100, 200 in group 5" in caplog.text
-
-
-def test_jobs_that_look_for_nuclei_do_not_show(base, tmp_path, monkeypatch):
-    monkeypatch.setattr("ffn.io.shards.CHUNK", 4)
-    monkeypatch.setattr("ffn.io.shards.MAX_SHARD", 8)
-    graph, nuclei = write_graph(tmp_path / "g.csv", *EDGES), write_nuclei(tmp_path / "nuclei.h5", x=(4, 6, 8))
-
-    def run(folder, *job):
-        options = ["--nuclei", nuclei, "--threshold", "0.5", "--mapping", f"{folder}/map.csv"]
-        assert main(["merge", graph, "--segmentation", base, *options, "--out", f"{folder}/out.zarr", *job]) == 0
-
-    jobs = ["nuclei-2-of-2", "nuclei-1-of-2", "nuclei-finish", "mapping-finish", "2-of-2", "1-of-2", "finish"]
-    require_same_files(run, tmp_path, jobs)
-    assert np.array_equal(read(f"{tmp_path}/one/out.zarr"), np.where(BASE == 9, 8, BASE))
 
 
 def test_nuclei_beside_the_segmentation_are_refused(base, tmp_path, capsys):

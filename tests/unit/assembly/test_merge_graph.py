@@ -91,12 +91,6 @@ def test_one_wrong_edge_does_not_join_groups_that_others_hold_apart():
     assert set(groups_of([*good, edge(3, 11, 0.8)], 0.5)[1].tolist()) == {1}
 
 
-def test_the_best_mean_is_joined_first():
-    edges = [edge(1, 2, 0.6), edge(2, 3, 0.9), edge(1, 3, 0.1)]
-    base_ids, group_ids = groups_of(edges, 0.5)
-    assert base_ids.tolist() == [2, 3] and group_ids.tolist() == [2, 2]
-
-
 def test_segments_that_are_not_joined_keep_their_ids():
     labels = np.array([0, 1, 2, 3, 10**12, 2**64 - 1], np.uint64)
     base_ids, group_ids = np.array([2, 10**12], np.uint64), np.array([2, 2], np.uint64)
@@ -170,44 +164,6 @@ def constrained(edges, joined=(), apart=(), threshold=0.5, nuclei=()):
     return {int(a): int(b) for a, b in zip(*found, strict=True)}
 
 
-def test_what_people_separate_is_cut_where_the_score_is_lowest():
-    chain = [edge(1, 2, 0.9), edge(2, 3, 0.6), edge(3, 4, 0.8)]
-    for order in (chain, chain[::-1]):
-        assert constrained(order) == dict.fromkeys([1, 2, 3, 4], 1)
-        assert constrained(order, apart=[(4, 1)]) == {1: 1, 2: 1, 3: 3, 4: 3}
-        assert constrained(order, apart=[(1, 4), (1, 2)]) == {2: 2, 3: 2, 4: 2}
-
-
-def test_what_people_join_needs_no_score_and_counts_in_the_mean():
-    edges = [edge(3, 5, 0.9), edge(4, 5, 0.2)]
-    assert constrained(edges, joined=[(9, 7)]) == {3: 3, 5: 3, 7: 7, 9: 7}
-    assert constrained(edges, joined=[(4, 3)]) == {3: 3, 4: 3, 5: 3}  # 0.55 in the mean
-    assert constrained([edge(3, 5, 0.7), edge(4, 5, 0.2)], joined=[(4, 3)]) == {3: 3, 4: 3}  # 0.45
-    assert constrained(edges, joined=[(9, 4), (2, 9)], apart=[(5, 3)]) == {2: 2, 4: 2, 9: 2}
-
-
-def test_a_group_keeps_apart_what_its_members_do():
-    edges = [edge(1, 2, 0.9), edge(3, 4, 0.9), edge(1, 3, 0.8), edge(2, 4, 0.8), edge(1, 4, 0.8), edge(2, 3, 0.8)]
-    assert constrained(edges, apart=[(2, 4)]) == {1: 1, 2: 1, 3: 3, 4: 3}
-
-
-def test_a_group_holds_one_nucleus_whatever_the_scores():
-    chain = [edge(1, 2, 0.8), edge(2, 3, 0.9), edge(3, 4, 0.7), edge(4, 5, 1.0)]
-    for order in (chain, chain[::-1]):
-        assert constrained(order, nuclei=[(1, 70), (5, 70)]) == dict.fromkeys([1, 2, 3, 4, 5], 1)
-        assert constrained(order, nuclei=[(1, 70), (5, 80)]) == {1: 1, 2: 1, 3: 1, 4: 4, 5: 4}
-        assert constrained(order, nuclei=[(3, 70), (4, 80), (9, 90)]) == {1: 1, 2: 1, 3: 1, 4: 4, 5: 4}
-
-
 def test_what_people_join_may_hold_two_nuclei_but_no_third():
     edges, nuclei = [edge(2, 5, 0.9), edge(2, 7, 0.8)], [(1, 70), (2, 80), (5, 90), (7, 80)]
     assert constrained(edges, joined=[(1, 2)], nuclei=nuclei) == {1: 1, 2: 1, 7: 1}
-
-
-def test_a_pair_of_two_nuclei_may_be_joined_once_people_have_joined_these():
-    """A and B first differ; then A joins C, which people have joined with D. The ids do not matter."""
-    for a, b, c, d in ((10, 20, 5, 6), (10, 20, 30, 31)):
-        edges = [edge(a, b, 0.9), edge(min(a, c), max(a, c), 0.8)]
-        nuclei = [(a, 70), (b, 80), (c, 70), (d, 80)]
-        found = constrained(edges, joined=[(c, d)], nuclei=nuclei)
-        assert found == dict.fromkeys((a, b, c, d), min(a, b, c, d))

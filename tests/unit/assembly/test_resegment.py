@@ -91,18 +91,6 @@ def test_a_side_is_grown_again_from_where_the_other_enters_it(judge_of, monkeypa
     assert found.recovered_ab > 0.4 and found.recovered_aa < 0.3 and found.agreement > 0.9
 
 
-def test_a_segment_is_what_the_masks_leave_of_it(judge_of):
-    """A segmentation that was made without these masks has voxels in them, where nothing can start or grow."""
-    labels = np.zeros((9, 21, 40), np.uint64)
-    labels[1:8, 1:20, 1:20], labels[1:8, 1:20, 20:39] = 3, 8
-    image, masked = np.where(labels > 0, 160, 90).astype(np.uint8), Mask(box="0:9,6:15,10:20")
-    config = Agglomeration(window_radius_zyx=(4, 10, 20))
-    here = judge_of(image, labels, follower(NETWORK), config, [masked])
-    ((_, found),) = resegmented(here, [Contact(3, 8, (4, 10, 19), 1.0, 1)], HostLanes(here.network, config))
-    assert found.voxels_a == 7 * (19 * 19 - 9 * 10) and found.voxels_b == 7 * 19 * 19
-    assert found.fovs_a > 0 and found.recovered_aa > 0  # from a seed that is not masked
-
-
 @pytest.mark.parametrize("mirror", [True, False])
 def test_contacts_at_the_faces_of_the_image_are_judged(judge_of, mirror, monkeypatch):
     """Two sections at the face, where a FOV with a radius of 2 is centred only if the image goes on."""

@@ -56,14 +56,6 @@ def test_the_next_seed_starts_on_a_clear_canvas():
     assert np.argwhere(~np.isnan(canvas.pom_logit)).tolist() == [[4, 5, 5]]
 
 
-def test_the_fov_stays_inside_the_subvolume():
-    canvas = new_canvas()
-    assert canvas.reach == Box((2, 3, 4), (7, 8, 9))
-    inside = [(z, y, x) for z in range(9) for y in range(11) for x in range(13) if canvas.fits((z, y, x))]
-    assert len(inside) == 5**3
-    assert all(Box.from_shape(canvas.shape).contains(canvas.fov(position)) for position in inside)
-
-
 @pytest.mark.parametrize(("label", "is_free"), [(0, True), (REJECTED, True), (MASKED, False), (7, False)])
 def test_the_fov_enters_free_voxels_only(label, is_free):
     canvas = new_canvas(np.full((9, 11, 13), label, np.int32))
@@ -95,25 +87,3 @@ def test_the_mirror_image_does_not_count():
     canvas.put(CENTER, fov(2.0))
     canvas.put(CENTER, fov(-2.0))
     assert canvas.num_deleted == (radius[0] + 1) * (radius[1] + 1) * MODEL.fov_size_zyx[2]
-
-
-def test_the_object_covers_what_reaches_the_segment_threshold():
-    canvas = new_canvas(segment_threshold=0.6)
-    canvas.start(CENTER)
-    update = fov(logit(0.59))
-    update[0, 0, 0] = update[2, 3, 4] = logit(0.6)
-    canvas.write(CENTER, update)
-    box, mask = canvas.object_mask()
-    assert box == canvas.fov(CENTER)
-    assert np.argwhere(mask).tolist() == [[0, 0, 0], [2, 3, 4]]
-
-
-def test_a_resumed_canvas_holds_the_same_object():
-    canvas, other = new_canvas(), new_canvas()
-    canvas.start(CENTER)
-    canvas.write(CENTER, fov(3))
-    canvas.write((5, 5, 6), fov(2))
-    other.start((3, 4, 5))
-    other.resume(*canvas.visited_pom())
-    np.testing.assert_array_equal(other.pom_logit, canvas.pom_logit)
-    assert other.visited_pom()[0] == Box((2, 2, 2), (8, 9, 11))

@@ -98,13 +98,6 @@ def test_tensorflow_takes_the_gpu_of_its_process_and_only_the_memory_that_it_nee
     assert visible == [("GPU:1", "GPU")] and growing == [("GPU:1", True)]
 
 
-def test_openvino_copies_arrays_that_it_cannot_share(model, expected):
-    image, pom = (np.asfortranarray(array[0])[None] for array in fovs(3))
-    image.flags.writeable = False
-    answer = create_engine(model, "openvino", "float32", threads=1).predict(image, pom)
-    np.testing.assert_allclose(answer, expected[:1], atol=1e-4, rtol=0)
-
-
 def test_openvino_never_computes_in_another_precision_than_asked(model, monkeypatch):
     monkeypatch.setattr("ffn.inference.engine.cpu_flags", lambda: {"avx2", "fma"})
     create_engine(model, "openvino", "float32", threads=1)

@@ -1,7 +1,5 @@
 """The engine and precision that auto takes, on machines with other CPUs and GPUs than this one."""
 
-import logging
-
 import pytest
 import yaml
 
@@ -95,25 +93,11 @@ def test_auto_takes_our_kernels_where_they_are_fastest(on, machine, options, exp
     assert taken(WIDE, FloodConfig(**options)) == expected
 
 
-def test_kernels_that_are_missing_where_they_would_be_fastest_are_named(on, caplog):
-    on(AVX2)
-    with caplog.at_level(logging.INFO):
-        assert taken(WIDE, FloodConfig()) == "openvino float32"
-    assert "because they are missing" in caplog.text
-
-
 def test_options_are_kept(on, tmp_path):
     on(AMX)
     config = FloodConfig(engine="tensorflow", precision="float32")
     assert taken(MODEL, config, str(tmp_path / "machine")) == "tensorflow float32"
     assert not (tmp_path / "machine").exists()
-
-
-@pytest.mark.parametrize(("option", "expected"), [("engine", "tensorflow float32"), ("precision", "openvino bfloat16")])
-def test_one_option_leaves_the_other_to_auto(on, option, expected):
-    on(AVX2)
-    given = {"engine": "tensorflow", "precision": "bfloat16"}[option]
-    assert taken(MODEL, FloodConfig(**{option: given})).startswith(expected)
 
 
 def test_jobs_of_a_run_take_the_same_on_any_machine(on, tmp_path):

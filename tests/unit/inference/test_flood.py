@@ -115,21 +115,6 @@ def test_deltas_have_to_fit_the_fov():
         flooding_model(MODEL, SegmentConfig(deltas_zyx=(1, 4, 2)))
 
 
-def test_every_seed_has_one_outcome():
-    filling = fill(two_tubes(), [(0, 6, 5), (6, 6, 5), (11, 16, 20), (2, 6, 20), (6, 6, 6), (6, 9, 20)])
-    names = ("outside", "taken", "too_close", "weak", "too_small", "segments")
-    assert sum(filling.counters[name] for name in names) == filling.counters["seeds"] == 6
-    assert filling.counters["outside"] == 1
-    assert filling.counters["too_close"] == 1  # in the gap, next to the first tube
-    assert filling.counters["weak"] == 2  # on dark voxels
-
-
-def test_small_objects_are_dropped():
-    filling = fill(two_tubes(), [(11, 16, 20), (6, 6, 5)], SegmentConfig(min_segment_size=5000))
-    assert not filling.segmentation.any()
-    assert filling.counters["too_small"] == 1
-
-
 def test_earlier_segments_are_not_overwritten_and_overlaps_are_recorded():
     image = two_tubes()
     image[4:10, 9, 18:22] = 1  # a bridge, over which the first object takes both tubes
@@ -191,15 +176,6 @@ def test_masked_voxels_are_neither_seeded_nor_entered_nor_claimed():
     assert filling.segmentation[6, 6, 8] == 1
     assert not filling.segmentation[:, :, 18:].any()  # it did not pass the mask
     assert filling.segmentation.min() == 0 and not filling.probability[masked].any()
-
-
-def test_a_seed_may_be_next_to_a_mask():
-    masked = np.zeros((14, 20, 40), bool)
-    masked[:, :, 9:] = True
-    flood = flood_of(two_tubes(), CONFIG, masked)
-    flood.begin([(6, 6, 8)])
-    flood.run(batch(Connected()))
-    assert flood.claims.counters["segments"] == 1
 
 
 def test_an_object_at_a_limit_keeps_what_has_grown():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ffn.config import ModelConfig, SegmentConfig
-from ffn.inference.canvas import MASKED, Canvas, Thresholds
+from ffn.inference.canvas import Canvas, Thresholds
 from ffn.inference.grower import FovBatch, ObjectGrower
 
 MODEL = ModelConfig(fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 1, 2))
@@ -48,14 +48,6 @@ def test_independent_objects_grow_in_lockstep(batch_size):
     assert sum(map(len, engine.calls)) == sum(num_fovs)  # no FOV is computed twice
     assert len(engine.calls) == {1: sum(num_fovs), 2: len(engine.calls), 5: max(num_fovs)}[batch_size]
     assert not canvases[0].segmentation.any()
-
-
-def test_an_object_does_not_enter_the_mask():
-    c = canvas(20, 3.0)
-    c.segmentation[:, :, 14:] = MASKED
-    grower = ObjectGrower(c, (3, 4, 5))
-    grow([grower], FovBatch(Bright(), MODEL.fov_size_zyx))
-    assert grower.evaluated[:, 2].max() < 14
 
 
 def test_a_next_position_that_was_taken_is_replaced():

@@ -28,10 +28,6 @@ def test_ties_in_a_face_go_to_the_first_voxel_in_c_order():
     assert face_max_offsets(logits, DELTAS, MOVE_LOGIT)[0] == (3.0, (-1, -1, -1))
 
 
-def test_ties_between_faces_go_to_the_largest_offset():
-    assert face_max_offsets(pom(up=3, down=3), DELTAS, MOVE_LOGIT) == [(3.0, (1, 0, 0)), (3.0, (-1, 0, 0))]
-
-
 def test_a_corner_shared_by_faces_is_queued_once():
     logits = pom()
     logits[3, 5, 7] = 3

@@ -70,21 +70,10 @@ def test_a_thick_neurite_may_fill_a_small_box():
     assert facts(Connected()).side_um == pytest.approx((14 * 20 * 40 * 0.1 * 0.12 * 0.11) ** (1 / 3))
 
 
-def test_one_seed_may_give_one_segment():
-    assert not any("only one" in text for text in findings([facts(Same(5, 5), seeds=SEEDS[:1])]))
-
-
 def test_a_given_segment_around_all_seeds_is_no_sign():
     """The subvolume lies in a soma."""
     counters = dict.fromkeys(facts(Connected()).counters, 0) | {"seeds": 5000, "taken": 5000}
     assert findings([Facts("z0", 0.0, 0, 1, 2.6, counters)]) == []
-
-
-def test_of_several_subvolumes_the_worst_is_named():
-    counters = facts(Connected()).counters
-    several = [Facts(f"z{i}", share, 0, 0, 5.0, counters) for i, share in enumerate((0.1, 0.3, 0.6, 0.2))]
-    (found,) = findings(several)
-    assert found.startswith("a segment holds 60% of z2 (2 of 4 subvolumes looked at are like that). ")
 
 
 def write_subvolumes(run, *names, volume="cube"):

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from ffn.config import SegmentConfig
-from ffn.edges import edges
 from ffn.geometry import Box
 from ffn.inference.canvas import MASKED, REJECTED
 from ffn.inference.seeds import empty_space_seeds, find_seeds, peak_seeds, points_inside
@@ -60,16 +59,6 @@ def test_seeds_keep_away_from_masks_as_from_membranes():
     assert (seeds[:, 2] >= 23).all() and len(seeds) > 5
     slices = peak_seeds(image, IN_SECTIONS, CUBES, masked)
     assert len(slices) and not masked[tuple(slices.T)].any()
-
-
-def test_the_border_of_a_mask_hides_no_membranes():
-    """Black beside tissue is the strongest edge of all, and would raise the threshold of edges around it."""
-    image, masked = two_tubes(), np.zeros((30, 40, 60), bool)
-    masked[:, :, :20] = True
-    inside = edges(image)[:, :, 24:]
-    image[masked] = -40
-    assert (edges(image)[:, :, 24:] != inside).mean() > 0.02
-    assert (edges(image, masked=masked)[:, :, 24:] != inside).mean() < 0.001
 
 
 def test_a_blank_image_has_no_seeds():
@@ -178,13 +167,3 @@ def test_with_nothing_segmented_the_second_pass_has_the_seeds_of_the_first(polic
     first = find_seeds(image, config, (20, 10, 10), Box.from_shape(image.shape))
     assert len(first) and np.array_equal(empty_space_seeds(image, empty, config, (20, 10, 10)), first)
     assert empty_space_seeds(image, empty + 1, config, (20, 10, 10)).shape == (0, 3)
-
-
-def test_seeds_of_the_second_pass_in_a_slice_depend_on_that_slice_alone():
-    image, config = sections(), SegmentConfig(seed_policy="peaks_2d", mirror=False)
-    segmentation = np.zeros(image.shape, np.int32)
-    segmentation[0, 10:20] = 7
-    seeds = empty_space_seeds(image, segmentation, config, (40, 8, 8))
-    assert [1, 14, 30] in seeds.tolist() and [0, 14, 12] not in seeds.tolist()
-    of_1 = empty_space_seeds(image[1:2], segmentation[1:2], config, (40, 8, 8))
-    assert np.array_equal(of_1[:, 1:], seeds[seeds[:, 0] == 1][:, 1:])

@@ -11,7 +11,6 @@ import pytest
 from scipy import ndimage
 
 from ffn.config import ModelConfig, SegmentConfig
-from ffn.errors import ConfigError
 from ffn.geometry import Box
 from ffn.inference.canvas import MASKED, Thresholds
 from ffn.inference.device import lanes as device
@@ -154,24 +153,6 @@ def test_the_network_sees_any_image_as_on_the_host(model, dtype):
         results.append(flood.filling())
     same(*results)
     assert results[0].counters["segments"] > 0
-
-
-def test_memory_that_the_device_refuses_is_one_line(model, monkeypatch):
-    import jax
-
-    def refuse(*_):
-        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9 bytes.\n…")
-
-    config = SegmentConfig(**OPTIONS)
-    lanes = device_lanes(network(model), config, 2)
-    (flood,) = floods(lanes, config, [subvolume(SHAPES[0], 0)])
-    said = "canvases: 2 of 22×30×40 voxels found too little memory on "
-    with monkeypatch.context() as patch, pytest.raises(ConfigError, match=said):
-        patch.setattr(lanes, "_step", refuse)
-        run_together(lanes, [flood])
-    monkeypatch.setattr(jax.numpy, "full", refuse)
-    with pytest.raises(ConfigError, match=said):
-        device_lanes(network(model), config, 2)
 
 
 SECOND_DEVICE = textwrap.dedent(
