@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
 from ffn.config import Fraction, PositiveVoxelSize, Section
 
@@ -36,9 +36,6 @@ class SynthConfig(Section):
 
     cytoplasm_grey: Grey = Field(152.0, description="mean grey level of cytoplasm")
     membrane_grey: Grey = Field(78.0, description="grey level of the core of a membrane")
-    organelle_grey: Grey = Field(
-        88.0, description="grey level of mitochondria; vesicles are halfway between it and cytoplasm"
-    )
     neurite_contrast: NonNegativeFloat = Field(
         12.0, description="standard deviation of the mean grey level of neurites"
     )
@@ -51,38 +48,20 @@ class SynthConfig(Section):
 
     membrane_nm: PositiveFloat = Field(30.0, description="thickness of the dark line between two neurites, nm")
     weak_spots_per_um3: NonNegativeFloat = Field(100.0, description="patches where a membrane fades, per µm³ of tissue")
-    weak_spot_radius_nm: Range = Field(
-        (25.0, 38.0), description="radius of the smallest and of the largest weak spot, nm"
-    )
     weak_spot_fading: Fraction = Field(0.9, description="share of the contrast of the membrane that a weak spot lacks")
 
     mitochondria_per_um3: NonNegativeFloat = Field(12.0, description="mitochondria per µm³ of tissue")
-    mitochondrion_length_nm: Range = Field(
-        (150.0, 500.0), description="length of the shortest and of the longest mitochondrion, nm"
-    )
     vesicle_clusters_per_um3: NonNegativeFloat = Field(14.0, description="clusters of vesicles per µm³ of tissue")
-    vesicles_per_cluster: NonNegativeInt = Field(25, description="vesicles in one cluster")
-    vesicle_radius_nm: PositiveFloat = Field(18.0, description="radius of a vesicle, nm")
-
     blur_nm: NonNegativeFloat = Field(7.0, description="standard deviation of the point spread function, nm")
     noise: NonNegativeFloat = Field(7.0, description="standard deviation of the noise in cytoplasm, grey levels")
     defect_position: Fraction | None = Field(
         0.3, description="position of the defective section along z, from 0 to 1; null: none"
     )
     defect_contrast: Fraction = Field(0.3, description="share of its contrast that the defective section keeps")
-    defect_darkening: NonNegativeFloat = Field(
-        35.0, description="how much darker the defective section is, grey levels"
-    )
-    defect_noise: NonNegativeFloat = Field(
-        18.0, description="standard deviation of the additional noise of the defective section, grey levels"
-    )
 
     @model_validator(mode="after")
     def _ranges_ascend(self) -> SynthConfig:
-        for name in ("neurite_radius_nm", "weak_spot_radius_nm", "mitochondrion_length_nm"):
-            low, high = getattr(self, name)
-            if low > high:
-                raise ValueError(
-                    f"{name}: {low} {high} is not a range, expected a first value that does not exceed the second"
-                )
+        low, high = self.neurite_radius_nm
+        if low > high:
+            raise ValueError(f"neurite_radius_nm: {low} {high}, expected the lower value first")
         return self

@@ -23,6 +23,13 @@ MIN_MITOCHONDRION_RADIUS_NM = 40.0
 VESICLE_SPREAD_NM = 60.0
 VESICLE_STAINING = 0.5
 WEAK_SPOT_RIM_NM = 8.0
+WEAK_SPOT_RADIUS_NM = (25.0, 38.0)
+MITOCHONDRION_LENGTH_NM = (150.0, 500.0)
+VESICLES_PER_CLUSTER = 25
+VESICLE_RADIUS_NM = 18.0
+ORGANELLE_GREY = 88.0  # of mitochondria; vesicles are halfway between it and cytoplasm
+DEFECT_DARKENING = 35.0  # grey levels; with this much more noise
+DEFECT_NOISE = 18.0
 
 
 def stain(labels: np.ndarray, paths: list[Path], config: SynthConfig, rng: np.random.Generator) -> np.ndarray:
@@ -30,7 +37,7 @@ def stain(labels: np.ndarray, paths: list[Path], config: SynthConfig, rng: np.ra
     border_nm = border_distance_nm(labels, config.voxel_size_zyx_nm)
     grey = _cytoplasm(labels, config, rng)
     organelles = np.maximum(_mitochondria(paths, border_nm, config, rng), _vesicles(border_nm, config, rng))
-    grey += organelles * (config.organelle_grey - grey)
+    grey += organelles * (ORGANELLE_GREY - grey)
     grey += config.grain_contrast * _noise(GRAIN_NM, config, rng)
     grey += _membranes(border_nm, config, rng) * (config.membrane_grey - grey)
     return grey
@@ -52,8 +59,8 @@ def _spoil(section: np.ndarray, config: SynthConfig, rng: np.random.Generator) -
     mean = section.mean()
     section -= mean
     section *= config.defect_contrast
-    section += mean - config.defect_darkening
-    section += config.defect_noise * rng.standard_normal(section.shape, dtype=np.float32)
+    section += mean - DEFECT_DARKENING
+    section += DEFECT_NOISE * rng.standard_normal(section.shape, dtype=np.float32)
 
 
 def border_distance_nm(labels: np.ndarray, voxel_size_zyx_nm: VoxelSize) -> np.ndarray:
@@ -87,7 +94,7 @@ def _membranes(border_nm: np.ndarray, config: SynthConfig, rng: np.random.Genera
 def _weak_spots(border_nm: np.ndarray, config: SynthConfig, rng: np.random.Generator) -> np.ndarray:
     """Return the fading in [0, 1]: 1 inside a weak spot, less towards its rim."""
     centres_nm = _random_places_nm(border_nm == 0, config.weak_spots_per_um3, config, rng)
-    radii_nm = rng.uniform(*config.weak_spot_radius_nm, size=len(centres_nm))
+    radii_nm = rng.uniform(*WEAK_SPOT_RADIUS_NM, size=len(centres_nm))
     return np.clip(_balls(centres_nm, radii_nm, config) / WEAK_SPOT_RIM_NM, 0, 1)
 
 
@@ -99,7 +106,7 @@ def _mitochondria(
     sites = _mitochondrion_sites(paths, config)
     number = _draw_number(config.mitochondria_per_um3, config, rng) if sites else 0
     for path, middle in (sites[k] for k in rng.integers(max(1, len(sites)), size=number)):
-        half = max(1, round(rng.uniform(*config.mitochondrion_length_nm) / STEP_NM / 2))
+        half = max(1, round(rng.uniform(*MITOCHONDRION_LENGTH_NM) / STEP_NM / 2))
         stretch = slice(max(0, middle - half), middle + half)
         centres.append(path.points_nm[stretch])
         radii.append(path.radii_nm[stretch] * rng.uniform(*MITOCHONDRION_CALIBRE))
@@ -121,9 +128,9 @@ def _vesicles(border_nm: np.ndarray, config: SynthConfig, rng: np.random.Generat
     """Return the staining in [0, 1] of clusters of vesicles."""
     roomy = border_nm > VESICLE_SPREAD_NM
     middles_nm = _random_places_nm(roomy, config.vesicle_clusters_per_um3, config, rng)
-    spread_nm = rng.normal(scale=VESICLE_SPREAD_NM, size=(len(middles_nm), config.vesicles_per_cluster, 3))
+    spread_nm = rng.normal(scale=VESICLE_SPREAD_NM, size=(len(middles_nm), VESICLES_PER_CLUSTER, 3))
     centres_nm = (middles_nm[:, None] + spread_nm).reshape(-1, 3)
-    balls_nm = _balls(centres_nm, np.full(len(centres_nm), config.vesicle_radius_nm), config)
+    balls_nm = _balls(centres_nm, np.full(len(centres_nm), VESICLE_RADIUS_NM), config)
     return VESICLE_STAINING * _staining(balls_nm, border_nm)
 
 

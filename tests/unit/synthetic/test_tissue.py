@@ -92,8 +92,9 @@ def test_the_blur_follows_the_voxel_size():
 
 
 @pytest.mark.parametrize(("position", "section"), [(0.0, 0), (0.3, 4), (1.0, 15)])
-def test_only_the_defective_section_is_darker_and_flatter(position, section):
-    found = image(stripes(), defect_position=position, defect_noise=0.0, defect_darkening=35.0, defect_contrast=0.3)
+def test_only_the_defective_section_is_darker_and_flatter(position, section, monkeypatch):
+    monkeypatch.setattr("ffn.synthetic.tissue.DEFECT_NOISE", 0.0)
+    found = image(stripes(), defect_position=position, defect_contrast=0.3)
     clean = image(stripes())
     assert np.flatnonzero((found != clean).any(axis=(1, 2))).tolist() == [section]
     assert found[section].mean() == pytest.approx(clean[section].mean() - 35, abs=1)
