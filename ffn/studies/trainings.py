@@ -20,10 +20,9 @@ from ffn.progress import track
 from ffn.studies.cluster import FLOAT_BYTES
 from ffn.studies.config import WARM_UP_STEPS
 from ffn.studies.runs import PROCESSES, best_rates
+from ffn.training.choice import make_learner
 from ffn.training.config import TrainConfig
-from ffn.training.data.prefetch import Prefetcher
-from ffn.training.lane_walks import LaneWalks
-from ffn.training.learners import make_learner
+from ffn.training.lane_walks import LaneWalks, Prefetcher
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.plan import TrainingData, TrainingPlan
 from ffn.training.schedule import learning_rate

@@ -44,13 +44,7 @@ def add_data_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def parse_volumes(items: list[str]) -> dict[str, tuple[str, str]]:
-    """Return image and labels by volume name, from ``NAME=IMAGE,LABELS``.
-
-    Raises
-    ------
-    ConfigError
-        If an item has another form, or a name occurs twice.
-    """
+    """Return image and labels by volume name, from ``NAME=IMAGE,LABELS``."""
     split = _by_name("--volume", items, ["IMAGE", "LABELS"], "a=raw.h5:raw,labels.h5:a")
     return {name: (image, labels) for name, (image, labels) in split.items()}
 

@@ -28,38 +28,18 @@ VISIBLE_SECONDS = 90  # NFS caches the contents of a folder for up to 60 s
 
 
 class Checkpoint(NamedTuple):
-    """The state of a job between two steps.
-
-    Parameters
-    ----------
-    step : int
-        Steps done.
-    shared : dict of str to ndarray
-        State that all processes share: weights and optimizer.
-    parts : dict of str to (dict of str to ndarray)
-        State that only this process has, by the names of its parts, such as a lane. The processes that read a
-        checkpoint may share its parts out in another way.
-    """
+    """The state of a job between two steps."""
 
     step: int
-    shared: Arrays
-    parts: dict[str, Arrays]
+    shared: Arrays  # weights and optimizer, which all processes have in common
+    parts: dict[str, Arrays]  # of this process, such as a lane, by name; others may read them when they resume
 
 
 class Kept(NamedTuple):
-    """Which checkpoints to keep.
-
-    Parameters
-    ----------
-    number : int
-        How many.
-    interval : int or None
-        Steps between those to choose from. A checkpoint in between is kept only until the next one is written; None
-        keeps all alike.
-    """
+    """Which checkpoints to keep."""
 
     number: int
-    interval: int | None = None
+    interval: int | None = None  # steps between those to choose from; one in between is kept until the next is written
 
     def among(self, steps: Sequence[int]) -> set[int]:
         """Return the steps of the checkpoints to keep, given all, ascending: the newest, and regular ones before it.
@@ -77,19 +57,8 @@ class Kept(NamedTuple):
 class CheckpointFolder:
     """Reads and writes the checkpoints of one job. All processes make every call together.
 
-    Parameters
-    ----------
-    folder : path
-        Folder of ``step-00000500/`` and so on.
-    fingerprint : dict
-        Everything that the result depends on, JSON-ready. Checkpoints of another fingerprint are not used.
-    kept : Kept
-        Which checkpoints to keep.
-    group : ProcessGroup
-        The processes of the job.
-    file_per_process : bool, default True
-        Whether each process writes a file with its parts. If not, rank 0 gathers and writes all parts, which have to be
-        small.
+    A `fingerprint` is everything that the result depends on, JSON-ready. With `file_per_process`, each process writes a
+    file with its parts, else rank 0 gathers and writes them, and they have to be small.
     """
 
     def __init__(
@@ -107,13 +76,7 @@ class CheckpointFolder:
         self._file_per_process = file_per_process
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Write a checkpoint and remove old ones.
-
-        Raises
-        ------
-        TrainError
-            If the processes hold different weights, or if the folder cannot be written.
-        """
+        """Write a checkpoint and remove old ones."""
         digests = self._require_equal_weights(checkpoint)
         try:
             self._write(checkpoint, digests)
@@ -133,14 +96,10 @@ class CheckpointFolder:
         """Return the newest usable checkpoint, with the `parts` of this process.
 
         A damaged checkpoint is logged and renamed, and the one before it is tried.
-
-        Raises
-        ------
-        TrainError
-            If a checkpoint belongs to another training, or has more than `max_step` steps.
         """
         self._remove_leftovers()
-        for step, path in self._group.broadcast(self._found())[::-1]:
+        for step in self._group.broadcast([step for step, _ in self._found()])[::-1]:
+            path = self._path(step)
             problem = self._group.broadcast(self._mismatch(step, path, max_step) if self._group.rank == 0 else None)
             if problem is not None:
                 self._group.fail(
@@ -156,7 +115,7 @@ class CheckpointFolder:
         return None
 
     def _write(self, checkpoint: Checkpoint, digests: list[str]) -> None:
-        with self._shared_temporary(self._folder / f"step-{checkpoint.step:08d}") as temporary:
+        with self._shared_temporary(self._path(checkpoint.step)) as temporary:
             parts = checkpoint.parts if self._file_per_process else self._gathered(checkpoint.parts)
             own = self._group.together(lambda: self._write_own(temporary, parts) if parts else None)
             written = [of_rank for of_rank in self._group.gather(own and (*own, list(parts))) if of_rank]
@@ -195,11 +154,11 @@ class CheckpointFolder:
     def _shared_temporary(self, path: Path) -> Iterator[Path]:
         """Yield the folder that all processes write to. Rank 0 renames it to `path` in the end."""
         if self._group.rank != 0:
-            yield self._group.broadcast(Path())
+            yield Path(self._group.broadcast(""))
             return
         with atomic.atomic_path(path) as temporary:
             temporary.mkdir()
-            yield self._group.broadcast(temporary)
+            yield Path(self._group.broadcast(str(temporary)))
 
     def _require_equal_weights(self, checkpoint: Checkpoint) -> list[str]:
         """Return the checksum of every process's weights and optimizer; end the job if they differ."""
@@ -217,6 +176,9 @@ class CheckpointFolder:
                 )
             )
         return digests
+
+    def _path(self, step: int) -> Path:
+        return self._folder / f"step-{step:08d}"
 
     def _found(self) -> list[tuple[int, Path]]:
         """Checkpoints by ascending step."""
@@ -300,13 +262,7 @@ def _manifest_or_problem(path: Path) -> dict[str, Any] | str:
 
 
 def _wait_until_visible(folder: Path, names: Iterable[str] = ()) -> None:
-    """Wait for files of another process; shared file systems show them to other machines seconds later.
-
-    Raises
-    ------
-    TrainError
-        If the folder or one of the files does not appear.
-    """
+    """Wait for files of another process; shared file systems show them to other machines seconds later."""
     deadline = time.monotonic() + VISIBLE_SECONDS
     while True:
         try:

@@ -31,13 +31,7 @@ def is_checkpoint(path: str | Path) -> bool:
 
 
 def load_checkpoint(path: str | Path) -> Model:
-    """Return the model in a checkpoint, with averaged weights if training averaged them.
-
-    Raises
-    ------
-    ModelError
-        If the checkpoint is missing or damaged.
-    """
+    """Return the model in a checkpoint, with averaged weights if training averaged them."""
     path = Path(path)
     if not path.is_dir():
         found = sorted(other.name for other in path.parent.glob("step-*"))
@@ -57,18 +51,7 @@ def architecture_of(path: str | Path) -> ModelConfig:
 
 
 def describe_checkpoint(path: str | Path) -> dict[str, Any]:
-    """Describe a checkpoint, and verify the checksums of all its files.
-
-    Returns
-    -------
-    dict
-        ``step``; ``processes``, the number that trained; ``fingerprint``, which a run must have to resume from it.
-
-    Raises
-    ------
-    ModelError
-        If it is damaged.
-    """
+    """Describe a checkpoint, and verify the checksums of all its files."""
     path = Path(path)
     manifest = read_manifest(path)
     for name in manifest["sha256"]:
@@ -77,24 +60,7 @@ def describe_checkpoint(path: str | Path) -> dict[str, Any]:
 
 
 def export_checkpoint(path: str | Path, out_folder: str | Path, reference_image: str | None = None) -> None:
-    """Write the model in a checkpoint as a model folder.
-
-    Parameters
-    ----------
-    path : path
-        Checkpoint, such as ``model/checkpoints/step-00000500``.
-    out_folder : path
-        Model folder to write.
-    reference_image : str, optional
-        An image that the network was trained on, for a checkpoint whose training did not record its grey levels.
-
-    Raises
-    ------
-    ModelError
-        If the checkpoint is missing or damaged.
-    VolumeError
-        If the reference image cannot be read, has another type, or is blank.
-    """
+    """Write the model in a checkpoint as a model folder."""
     model = load_checkpoint(path)
     origin = provenance("import-checkpoint", model.config, checkpoint=path, **reference_input(reference_image))
     histogram = _histogram(Path(path)) or reference_histogram(reference_image)

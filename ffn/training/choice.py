@@ -1,4 +1,4 @@
-"""The engine and precision that train fastest here, where the options leave them to `auto`."""
+"""The engine and precision that train fastest here, where the options leave them to `auto`, and the learner."""
 
 from __future__ import annotations
 
@@ -10,31 +10,26 @@ import numpy as np
 from ffn.config import ModelConfig
 from ffn.machine.pace import calls_per_second
 from ffn.model.choice import PRECISIONS, Choice, choice_name, choose_once, fastest_precision, sees_gpu
+from ffn.model.network import Weights
 from ffn.training.config import TrainConfig
 from ffn.training.initial import initial_weights
-from ffn.training.learners import make_learner
+from ffn.training.jax_learner import JaxLearner
 from ffn.training.parallel.process_group import ProcessGroup
-from ffn.training.step import Batch
+from ffn.training.step import Batch, Learner
+from ffn.training.tensorflow_learner import TensorFlowLearner
+
+KINDS: dict[str, type[TensorFlowLearner | JaxLearner]] = {"tensorflow": TensorFlowLearner, "jax": JaxLearner}
+
+
+def make_learner(
+    model: ModelConfig, train: TrainConfig, weights: Weights, group: ProcessGroup, rng_seed: int = 0
+) -> Learner:
+    """Return the learner of the engine that the options name, not ``auto``; see `Learner` for the parameters."""
+    return KINDS[train.engine](model, train, weights, group, rng_seed)
 
 
 def chosen_engine(config: TrainConfig, model: ModelConfig, machine: Path) -> Choice:
-    """Return engine and precision of the options; for ``auto``, those that are fastest here or were chosen before.
-
-    Parameters
-    ----------
-    config : TrainConfig
-        Options.
-    model : ModelConfig
-        Architecture.
-    machine : Path
-        Folder in which the choice of a precision is recorded, so that a training resumes with it on any machine. With
-        a given precision, any engine can resume.
-
-    Raises
-    ------
-    ConfigError
-        If a GPU was chosen and there is none here.
-    """
+    """Return engine and precision of the options; for ``auto``, those that are fastest here or were chosen before."""
     if "auto" not in (config.engine, config.precision):
         return Choice(config.engine, config.precision)
     path = machine / choice_name("training", config.engine, config.precision, model)

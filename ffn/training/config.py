@@ -9,7 +9,39 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from ffn.config import Axes, Fraction, ModelConfig, NonNegativeInt, Normalize, SameResult, Section
 from ffn.errors import ConfigError
-from ffn.training.presets import PRESETS
+
+PRESETS: dict[str, Mapping[str, Any]] = {
+    # Dong et al. 2019: Adam, one FOV per worker, no schedule; the rate of one worker is read off Fig. 4, and beyond 16
+    # workers it grows with the square root. Their code builds on google/ffn and leaves the rest as there: clipping, ε,
+    # walks, augmentation.
+    "dong2019": {
+        "batch_size": 1,
+        "optimizer": "adam",
+        "learning_rate": 1e-5,
+        "scaling_rule": "sqrt",
+        "warmup_steps": 0,
+        "schedule": "constant",
+        "weight_decay": 0.0,
+        "clip_entries": 0.7,
+        "adam_epsilon": 1e-8,
+        "ema_decay": None,
+        "precision": "float32",
+        "compression": "none",
+        "fov_policy": "fixed",
+        "fov_moves": 1,
+        "shuffle_moves": True,
+        "unlabelled_weight": 1.0,
+        "permutable_axes": ("y", "x"),
+        "contrast_jitter": 0.0,
+        "brightness_jitter": 0.0,
+        "gamma_jitter": 0.0,
+        "missing_slice_rate": 0.0,
+        "misaligned_slice_rate": 0.0,
+        "blur_rate": 0.0,
+        "use_best": False,
+    }
+}
+
 
 NonNegativeFloat = Annotated[float, Field(ge=0)]
 BelowOne = Annotated[float, Field(ge=0, lt=1)]
@@ -236,36 +268,15 @@ class TrainConfig(Section):
 
 
 def fine_tuning_defaults(config: TrainConfig, is_validated: bool) -> dict[str, float | bool]:
-    """Return the defaults that differ where training starts from trained weights; with a preset, none do.
-
-    Parameters
-    ----------
-    config : TrainConfig
-        Options.
-    is_validated : bool
-        Whether there are examples to validate on. The first validation, before the first step, scores the weights that
-        training starts from, so the model is never worse on it than they are.
-    """
+    """Return the defaults that differ where training starts from trained weights; with a preset, none do."""
     if config.preset:
         return {}
+    # the first validation scores the weights that training starts from, so the model is never worse on it than they
     return {**FINE_TUNING, "use_best": is_validated and config.validation_steps > 0}
 
 
 def are_matched(methods: Mapping[str, Normalize], model: ModelConfig) -> bool:
-    """Whether volumes come in the grey levels that the initial weights know.
-
-    Parameters
-    ----------
-    methods : mapping of str to Normalize
-        How each volume that training reads is normalised, by its name.
-    model : ModelConfig
-        With mean and deviation, if somebody gave them.
-
-    Raises
-    ------
-    ConfigError
-        If only some do, and nobody gave mean and deviation: measured ones would not fit both.
-    """
+    """Whether volumes come in the grey levels that the initial weights know."""
     matched, other = ([name for name in methods if methods[name] == method] for method in ("match", "training"))
     if matched and other and None in (model.image_mean, model.image_stddev):
         raise ConfigError(

@@ -8,7 +8,7 @@ import numpy as np
 
 from ffn.config import ModelConfig
 from ffn.model.network import Weights, weight_shapes
-from ffn.training.data.randomness import generator
+from ffn.training.data.lanes import generator
 
 # With He's scale every residual module doubles the variance, so at depth 12 the first POM update would have a standard
 # deviation of 22 logits. Up to this many modules, undamped networks trained well in our runs.
@@ -47,22 +47,9 @@ def initial_weights(config: ModelConfig, rng_seed: int) -> Weights:
 
 
 def weights_of_depth(weights: Weights, config: ModelConfig, rng_seed: int) -> Weights:
-    """Return weights for a network of another depth, or of the same.
+    """Return weights for a network of the same or another depth, whose last residual modules are new or missing.
 
-    Parameters
-    ----------
-    weights : dict of str to float32 ndarray
-        Weights of a network with the same features.
-    config : ModelConfig
-        Architecture to make. Its last residual modules are new, or missing.
-    rng_seed : int
-        Seed of new weights.
-
-    Returns
-    -------
-    dict of str to float32 ndarray
-        A new module's last convolution is 0, so the module adds nothing at first and the network computes the same. A
-        network that lost modules computes something else, and a warning names them.
+    A new module's last convolution is 0, so the module adds nothing at first and the network computes the same.
     """
     shapes = weight_shapes(config)
     dropped = sorted({name.partition("/")[0] for name in weights.keys() - shapes.keys()}, key=_module)

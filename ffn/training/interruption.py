@@ -30,16 +30,6 @@ class Interruption:
 
     A second signal of the same kind, some seconds after the first, goes to the previous handler. The default handler of
     SIGTERM ends the process at once.
-
-    Parameters
-    ----------
-    walltime_minutes : float or None
-        Limit of the job, counted from the start of this process. An earlier end from the environment takes precedence.
-
-    Raises
-    ------
-    ConfigError
-        If the environment gives the end of the job in another form than seconds.
     """
 
     def __init__(self, walltime_minutes: float | None) -> None:

@@ -30,13 +30,6 @@ log = logging.getLogger(__name__)
 class JaxLearner(Learner):
     """A learner of four compiled functions, see `Learner`. The devices of this process share the FOVs of a worker.
 
-    Raises
-    ------
-    ConfigError
-        If JAX is not installed, or if a device has too little memory for a step.
-
-    Notes
-    -----
     A process that is alone and does not compress keeps its gradients on the devices, and needs no TensorFlow. Others
     exchange them by the same graphs of TensorFlow as its learner does, in the memory of the host.
     """
@@ -179,13 +172,7 @@ def devices_of(group: ProcessGroup, batch_size: int) -> list[jax.Device]:
 
 
 def require_memory(step: Any, devices: Sequence[jax.Device], batch_size: int) -> None:
-    """Check that a step, a `jax.stages.Compiled`, fits into the memory of its devices.
-
-    Raises
-    ------
-    ConfigError
-        If it does not.
-    """
+    """Check that a step, a `jax.stages.Compiled`, fits into the memory of its devices."""
     sizes = step.memory_analysis()
     needed = sizes.temp_size_in_bytes + sizes.argument_size_in_bytes + sizes.output_size_in_bytes
     log.info("JAX: a step of %d FOVs on %d × %s, %.0f MB each", batch_size, len(devices), devices[0], needed / 1e6)

@@ -11,28 +11,25 @@ import numpy as np
 from ffn.errors import DivergenceError, TrainError
 from ffn.model.network import Weights, num_weights
 from ffn.training.checkpoint import Checkpoint, CheckpointFolder, Kept
+from ffn.training.choice import make_learner
 from ffn.training.config import TrainConfig
-from ffn.training.data.prefetch import Prefetcher
 from ffn.training.interruption import Interruption
-from ffn.training.lane_walks import LaneWalks, position_of, without_walk
-from ffn.training.learners import make_learner
-from ffn.training.monitoring.best import load_best
+from ffn.training.lane_walks import LaneWalks, Prefetcher, position_of, without_walk
 from ffn.training.monitoring.metrics import (
     COLUMNS,
     PARTS_OF_STEP,
     Accumulator,
     MetricsRow,
     RowLog,
+    StepClock,
     scores_of,
 )
-from ffn.training.monitoring.reporting import Report, open_report
-from ffn.training.monitoring.timing import StepClock
+from ffn.training.monitoring.reporting import Report, load_best, open_report
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.plan import TrainingPlan
 from ffn.training.schedule import learning_rate
 from ffn.training.step import Learner
-from ffn.training.validation import Validation
-from ffn.training.validation_set import ValidationSet
+from ffn.training.validation import Validation, ValidationSet
 from ffn.training.walk import NUM_COUNTS
 
 MAX_SKIPPED_IN_ROW = 10
@@ -47,33 +44,7 @@ log = logging.getLogger(__name__)
 def run(
     plan: TrainingPlan, examples: ValidationSet | None, folder: Path, group: ProcessGroup, interruption: Interruption
 ) -> tuple[int, Weights]:
-    """Train as planned, from the newest usable checkpoint if there is one. All processes call this together.
-
-    Parameters
-    ----------
-    plan : TrainingPlan
-        The training.
-    examples : ValidationSet or None
-        Validation examples.
-    folder : Path
-        Model folder, for checkpoints and metrics.
-    group : ProcessGroup
-        The processes of the job.
-    interruption : Interruption
-        Tells when this process has to stop early.
-
-    Returns
-    -------
-    step : int
-        Step of the returned weights: that of the best validation, or the last one.
-    weights : dict of str to ndarray
-        The trained weights.
-
-    Raises
-    ------
-    TrainError
-        If training diverges or is interrupted, or if a checkpoint cannot be written.
-    """
+    """Train as planned, from the newest usable checkpoint if there is one. All processes call this together."""
     config, train = plan.initial.config, plan.train
     if train.max_steps == 0:  # needs no TensorFlow, which takes seconds to load
         if group.rank == 0:
@@ -98,23 +69,7 @@ def run(
 
 
 class Trainer:
-    """The training loop of one process, with its state between two steps.
-
-    Parameters
-    ----------
-    plan : TrainingPlan
-        The training.
-    group : ProcessGroup
-        The processes of the job.
-    learner : Learner
-        Network and optimizer.
-    walks : LaneWalks
-        The current examples.
-    interruption : Interruption
-        Tells when this process has to stop early.
-    validation : Validation or None
-        Scores the weights at intervals.
-    """
+    """The training loop of one process, with its state between two steps."""
 
     def __init__(
         self,

@@ -61,17 +61,7 @@ class State(NamedTuple):
 
 
 class Optimizer:
-    """Updates a `State`, see `update`.
-
-    Parameters
-    ----------
-    train : TrainConfig
-        Optimizer, clipping, weight decay, ε and moving average.
-    shapes : sequence of tuple of int
-        Shapes of the weight tensors.
-    library : Library
-        Library of the arrays.
-    """
+    """Updates a `State`, see `update`."""
 
     def __init__(self, train: TrainConfig, shapes: Sequence[tuple[int, ...]], library: Library) -> None:
         self._train = train
@@ -92,8 +82,6 @@ class Optimizer:
     def update(self, state: State, gradient: Any, rate: Any) -> State:
         """Return the state after an update at a learning rate.
 
-        Notes
-        -----
         The moving average starts from the initial weights, and update t (from 1) keeps at most (1 + t) / (10 + t) of
         it. So it quickly forgets those, which estimate nothing: their share falls with t⁻⁹ until ``ema_decay`` is
         reached.

@@ -23,8 +23,7 @@ from ffn.provenance import revision
 from ffn.training.checkpoint_files import is_checkpoint, load_checkpoint
 from ffn.training.config import TrainConfig
 from ffn.training.data.examples import Example, ExampleMaker
-from ffn.training.data.lanes import COLUMNS, LaneStream, RecordShards
-from ffn.training.data.randomness import generator
+from ffn.training.data.lanes import COLUMNS, LaneStream, RecordShards, generator
 from ffn.training.data.volumes import TrainingVolume, block_statistics, mean_and_stddev
 from ffn.training.initial import initial_weights, weights_of_depth
 from ffn.training.parallel.node_array import NodeArray, node_array
@@ -32,15 +31,7 @@ from ffn.training.parallel.process_group import ProcessGroup
 
 
 class ValidationSource(NamedTuple):
-    """A validation box and the files of its volume.
-
-    Parameters
-    ----------
-    image, labels : str
-        Volumes, ``NAME.zarr`` or ``FILE.h5:DATASET``.
-    box : Box
-        Validation box, full-volume voxels.
-    """
+    """A validation box and the files of its volume."""
 
     image: str
     labels: str
@@ -86,23 +77,7 @@ class TrainingData:
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """A checked training job.
-
-    Parameters
-    ----------
-    train : TrainConfig
-        Options; training needs a precision other than ``auto``.
-    rng_seed : int
-        Seed of the run.
-    initial : Model
-        Architecture, normalisation and initial weights.
-    shards : RecordShards
-        The records.
-    maker : ExampleMaker
-        Cuts examples out of the volumes.
-    data_checksums : mapping
-        Checksums of records and volumes.
-    """
+    """A checked training job."""
 
     train: TrainConfig
     rng_seed: int
@@ -128,13 +103,7 @@ class TrainingPlan:
         )
 
     def load_records(self, group: ProcessGroup) -> None:
-        """Read and check all records, and keep them, once on each machine. All processes call this together.
-
-        Raises
-        ------
-        RecordError
-            If a shard is damaged, or no example can be made of one of its records.
-        """
+        """Read and check all records, and keep them, once on each machine. All processes call this together."""
         shared = node_array(group, (self.shards.total, COLUMNS), np.int32)
         group.together(lambda: self._fill(shared))
         self.shards.keep(shared.array, self.maker.volume_names)
@@ -150,8 +119,8 @@ class TrainingPlan:
     def fingerprint(self) -> dict[str, Any]:
         """Return everything that the weights after a given number of steps depend on.
 
-        How many processes share the workers out does not matter: see `ffn.training.parallel.sums`. The batch size of a
-        worker does, because the sums over its FOVs are TensorFlow's.
+        How many processes share the workers out does not matter: see `pairwise_sum`. The batch size of a worker
+        does, because the sums over its FOVs are TensorFlow's.
         """
         return {
             "model": self.initial.config.model_dump(mode="json"),
@@ -171,28 +140,7 @@ def make_training_plan(
     config: TrainConfig,
     rng_seed: int,
 ) -> TrainingPlan:
-    """Check that records, volumes, network and options fit together.
-
-    Parameters
-    ----------
-    data : TrainingData
-        Records and validation boxes.
-    volumes : mapping of str to TrainingVolume
-        The open volumes.
-    initial : Model
-        Network to start from, with its normalisation.
-    config : TrainConfig
-        Options.
-    rng_seed : int
-        Seed of the run.
-
-    Raises
-    ------
-    RecordError
-        If the records are damaged, too few, or of an unknown volume. `TrainingPlan.load_records` checks each of them.
-    ConfigError
-        If augmentation does not suit the patches.
-    """
+    """Check that records, volumes, network and options fit together."""
     folder, index = Path(data.records), training_records.load_index(data.records)
     unknown = sorted(set(index.volumes) - set(volumes))
     if unknown:
@@ -223,25 +171,7 @@ def make_training_plan(
 
 
 def choose_model(wanted: ModelConfig, init_folder: str | None, rng_seed: int, remeasures: bool = True) -> Model:
-    """Return the network that training starts from.
-
-    Parameters
-    ----------
-    wanted : ModelConfig
-        Architecture. With `init_folder`, only the fields that were set explicitly count; the others are those of that
-        model.
-    init_folder : str or None
-        Model folder or checkpoint of ours to start from. None draws new weights.
-    rng_seed : int
-        Seed of new weights.
-    remeasures : bool
-        Whether the weights forget how their images were normalised: the training volumes may have another contrast.
-
-    Raises
-    ------
-    ModelError
-        If the folder holds no model, or one with other features.
-    """
+    """Return the network that training starts from."""
     if init_folder is None:
         return Model(wanted, initial_weights(wanted, rng_seed), {})
     model = load_checkpoint(init_folder) if is_checkpoint(init_folder) else load_model(init_folder)
@@ -265,11 +195,6 @@ def with_normalisation(model: Model, volumes: Mapping[str, TrainingVolume], grou
     """Return `model` with missing image mean and standard deviation measured where both image and labels exist.
 
     All processes call this together. Each measures a share of the blocks.
-
-    Raises
-    ------
-    VolumeError
-        If the images are constant, hold voxels that are not finite, or are all masked.
     """
     config = model.config
     if config.image_mean is not None and config.image_stddev is not None:

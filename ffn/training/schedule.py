@@ -47,8 +47,6 @@ def learning_rate(train: TrainConfig, step: int) -> float:
 def scaling(train: TrainConfig) -> float:
     """Return the factor that the scaling rule applies to the learning rate, a power of the global batch.
 
-    Notes
-    -----
     Dong et al. 2019 found linear scaling best up to 16 workers of batch size 1, and the square root beyond.
 
     Examples

@@ -79,19 +79,6 @@ class Learner(ABC):
 
     A subclass supplies what its library does: the gradients of one (virtual) worker, the average over all workers, the
     update, the forward pass alone, and the state of training as arrays. All learners keep the same checkpoints.
-
-    Parameters
-    ----------
-    model : ModelConfig
-        Architecture.
-    train : TrainConfig
-        Batch size, precision (not ``auto``), optimizer, compression.
-    group : ProcessGroup
-        Averages the gradients.
-    rng_seed : int
-        Seed of the run, for randomised compression.
-    library : Library
-        Library of the arrays that are updated.
     """
 
     def __init__(
@@ -106,17 +93,7 @@ class Learner(ABC):
         self._num_steps = 0
 
     def step(self, batch: Batch, learning_rate: float, stop: bool = False, save: bool = False) -> Outcome:
-        """Train on one batch. All processes call this together.
-
-        Parameters
-        ----------
-        batch : Batch
-            ``batch_size`` FOVs for each virtual worker.
-        learning_rate : float
-            Learning rate of this step.
-        stop, save : bool
-            Whether this process asks to stop, or for a checkpoint. Every process learns of it in this step.
-        """
+        """Train on one batch. All processes call this together."""
         started = time.perf_counter()
         flags = np.array([stop, save], np.float32)
         poms, vectors = zip(*(self._differentiate(part, flags) for part in self._microbatches(batch)), strict=True)
@@ -139,15 +116,7 @@ class Learner(ABC):
         )
 
     def forward(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
-        """Run the network on any number of FOVs, in this process alone.
-
-        Returns
-        -------
-        pom_logit : float32 ndarray of shape (B, Z, Y, X)
-            The updated POM.
-        loss : float32 ndarray of shape (B,)
-            Mean over the voxels of each FOV.
-        """
+        """Run the network on any number of FOVs, in this process alone."""
         num_fovs = len(batch.image)
         # the network takes full microbatches only, so FOVs from the start fill up the last one
         padded_size = -(-num_fovs // self._train.batch_size) * self._train.batch_size

@@ -32,7 +32,7 @@ from ffn.training.parallel.joining import process_group
 from ffn.training.parallel.placement import configure_libraries
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.plan import TrainingData, TrainingPlan, choose_model, make_training_plan, with_normalisation
-from ffn.training.validation_set import ValidationBox, make_validation_set
+from ffn.training.validation import ValidationBox, make_validation_set
 
 log = logging.getLogger(__name__)
 
@@ -150,13 +150,7 @@ def training_job(
     init_folder: str | None = None,
     stage_to: str | None = None,
 ) -> Iterator[tuple[ProcessGroup, TrainingPlan, Mapping[str, TrainingVolume]]]:
-    """Join the processes and check the inputs for the length of a ``with`` block; see `train` for the parameters.
-
-    Yields
-    ------
-    ProcessGroup, TrainingPlan, mapping of str to TrainingVolume
-        The processes; the training; all open volumes, including those for validation.
-    """
+    """Join the processes and check the inputs for the length of a ``with`` block; see `train` for the parameters."""
     with contextlib.ExitStack() as stack:
         group = stack.enter_context(process_group(config.num_workers, config.stall_seconds, config.collective))
         if _computes(config):

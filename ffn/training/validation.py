@@ -1,44 +1,162 @@
-"""Validation during training: scores of the averaged weights on examples that are never trained on."""
+"""Validation during training: scores of the averaged weights on examples that are never trained on or augmented."""
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from ffn.config import ModelConfig
+from ffn.errors import ConfigError
+from ffn.geometry import ZYX, Box, add, subtract, zyx
+from ffn.io.volume import is_ignored
+from ffn.model.normalize import Normalisation
 from ffn.training.config import TrainConfig
+from ffn.training.data.examples import Example, ExampleMaker, patch_size
+from ffn.training.data.lanes import Record, generator
+from ffn.training.data.volumes import BLOCK_ZYX, TrainingVolume
 from ffn.training.lane_walks import stack_fovs
 from ffn.training.monitoring.metrics import MetricsRow, scores_of
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.step import Batch
-from ffn.training.validation_set import ValidationSet
 from ffn.training.walk import NUM_COUNTS, Walk
+
+WITHOUT_AUGMENTATION = {
+    "permutable_axes": (),
+    "contrast_jitter": 0.0,
+    "brightness_jitter": 0.0,
+    "gamma_jitter": 0.0,
+    "missing_slice_rate": 0.0,
+    "misaligned_slice_rate": 0.0,
+    "blur_rate": 0.0,
+}
+
+
+class ValidationBox(NamedTuple):
+    """A validation box in an open volume."""
+
+    volume: TrainingVolume
+    box: Box
+
+
+@dataclass(frozen=True)
+class ValidationSet:
+    """The validation examples of a job, the same on all processes."""
+
+    records: tuple[Record, ...]
+    boxes: Mapping[str, Box]
+    maker: ExampleMaker
+    rng_seed: int
+    digest: bytes
+
+    def example(self, number: int) -> Example:
+        """Return example `number`, with loss weight 0 outside its validation box. It is the same every time."""
+        record = self.records[number]
+        example = self.maker.make(record, generator(self.rng_seed, "validation example", number))
+        patch = self.maker.patch_box(record)
+        inside = patch.intersect(self.boxes[record.volume])
+        if inside == patch:
+            return example
+        loss_weight = np.zeros_like(example.loss_weight)
+        loss_weight[inside.slices(patch.start)] = example.loss_weight[inside.slices(patch.start)]
+        return replace(example, loss_weight=loss_weight)
+
+
+def make_validation_set(
+    boxes: Mapping[str, ValidationBox], model: ModelConfig, train: TrainConfig, rng_seed: int, group: ProcessGroup
+) -> ValidationSet | None:
+    """Choose the validation examples. All processes call this together."""
+    if not boxes or not train.validation_steps:
+        if train.use_best:
+            group.fail(
+                ConfigError(
+                    "train.use_best: found true without a validation, expected --validate and train.validation_steps "
+                    "above 0"
+                )
+            )
+        return None
+    size, count = patch_size(model, train), train.validation_examples
+    # only rank 0 draws: all processes would read the same file
+    drawn = group.together(lambda: draw_records(boxes, size, count, rng_seed) if group.rank == 0 else ())
+    records = tuple(Record(zyx(center), volume) for center, volume in group.broadcast(drawn))
+    volumes = {name: volume for name, (volume, _) in boxes.items()}
+    maker = ExampleMaker(volumes, model, train.model_copy(update=WITHOUT_AUGMENTATION), reflects=False)
+    checksums = {name: volume.checksum() for name, volume in volumes.items()}
+    scored, usual = {name: box for name, (_, box) in boxes.items()}, Normalisation.of_model(model)
+    decisive: tuple[object, ...] = (records, scored, checksums)
+    normalised = {name: volume.normalisation or usual for name, volume in volumes.items()}
+    if others := {name: str(method) for name, method in normalised.items() if method != usual}:
+        decisive = (*decisive, others)
+    digest = hashlib.sha256(repr(decisive).encode()).digest()
+    return ValidationSet(records, scored, maker, rng_seed, digest)
+
+
+def draw_records(
+    boxes: Mapping[str, ValidationBox], patch_size_zyx: ZYX, count: int, rng_seed: int
+) -> tuple[Record, ...]:
+    """Draw object voxels in the boxes, all with the same probability, as centres of examples.
+
+    Labels are read block by block, and twice in blocks that hold chosen voxels.
+    """
+    for name, box in boxes.items():
+        _require_room(name, box, patch_size_zyx)
+    blocks = [
+        (name, box.volume, block)
+        for name, box in boxes.items()
+        for block in _center_box(box, patch_size_zyx).blocks(BLOCK_ZYX)
+    ]
+    stops = np.cumsum([np.count_nonzero(_is_object(volume, block)) for _, volume, block in blocks])
+    if not stops[-1]:
+        found = ", ".join(f"{name} {box}" for name, (_, box) in boxes.items())
+        raise ConfigError(
+            f"--validate: no patch of {patch_size_zyx} voxels in {found} is centred on an object. Choose a box with "
+            "labelled objects"
+        )
+    chosen = generator(rng_seed, "validation").choice(stops[-1], min(count, stops[-1]), replace=False)
+    records: list[Record] = []
+    for (name, volume, block), start, stop in zip(blocks, [0, *stops[:-1]], stops, strict=True):
+        here = np.sort(chosen[(chosen >= start) & (chosen < stop)]) - start
+        if len(here):
+            voxels = np.argwhere(_is_object(volume, block))[here] + block.start
+            records += [Record(zyx(voxel), name) for voxel in voxels]
+    return tuple(records)
+
+
+def _is_object(volume: TrainingVolume, box: Box) -> np.ndarray:
+    """Return which voxels have a label that counts."""
+    labels = volume.read_labels(box)
+    return (labels > 0) & ~is_ignored(labels)
+
+
+def _center_box(box: ValidationBox, patch_size_zyx: ZYX) -> Box:
+    """Voxels of the box whose patch lies in the volume."""
+    half = zyx(n // 2 for n in patch_size_zyx)
+    rest = subtract(patch_size_zyx, half)
+    whole = box.volume.box
+    return box.box.intersect(Box(add(whole.start, half), add(subtract(whole.stop, rest), (1, 1, 1))))
+
+
+def _require_room(name: str, box: ValidationBox, patch_size_zyx: ZYX) -> None:
+    where, labelled = f"--validate {name}: {box.box}", box.volume.box
+    if not labelled.contains(box.box):
+        raise ConfigError(f"{where} leaves the labelled part of the image, {labelled}. Choose a box inside")
+    if _center_box(box, patch_size_zyx).is_empty:
+        raise ConfigError(
+            f"{where} has no voxel whose patch of {patch_size_zyx} lies in the labelled part of the image, "
+            f"{labelled}. Move it away from the border"
+        )
+
 
 Forward = Callable[[Batch], tuple[np.ndarray, np.ndarray]]
 
 
 class Validation:
-    """One process's part in the validations: all processes validate together, each on a share of the examples.
-
-    Parameters
-    ----------
-    examples : ValidationSet
-        The examples of all processes.
-    model : ModelConfig
-        FOV and deltas.
-    train : TrainConfig
-        Batch size and FOV policy.
-    group : ProcessGroup
-        The processes of the job.
-
-    Attributes
-    ----------
-    digest : bytes
-        Digest of the examples. Only scores of the same digest can be compared.
-    """
+    """One process's part in the validations: all processes validate together, each on a share of the examples."""
 
     def __init__(self, examples: ValidationSet, model: ModelConfig, train: TrainConfig, group: ProcessGroup) -> None:
         self.digest = examples.digest
@@ -48,20 +166,7 @@ class Validation:
         self._group = group
 
     def run(self, forward: Forward, step: int) -> MetricsRow:
-        """Walk over all examples.
-
-        Parameters
-        ----------
-        forward : callable
-            Returns the updated POM of a batch, float32 of shape (B, Z, Y, X), and its losses, of shape (B,).
-        step : int
-            Steps done, for the row.
-
-        Returns
-        -------
-        dict of str to float
-            Row of ``validation.csv``: the same on all processes, and up to rounding for any number of processes.
-        """
+        """Walk over all examples."""
         start = time.monotonic()
         results = np.empty((len(self._examples.records), 3 + NUM_COUNTS))
         for rank, share in enumerate(self._group.gather(self._walk_share(forward))):

@@ -115,14 +115,7 @@ class Walk:
         self._movement = self._resume(queue, evaluated)
 
     def score(self) -> np.ndarray:
-        """Compare the patch with its labels at the move threshold.
-
-        Returns
-        -------
-        int64 ndarray of shape (4,)
-            True positives, false positives, true negatives, false negatives: of the whole patch, but without the rim
-            that gives ``max_pred`` room. Voxels of loss weight 0 do not count.
-        """
+        """Compare the patch with its labels at the move threshold."""
         known = self.example.loss_weight[self._scored] > 0
         found = (self.canvas_logit[self._scored] >= MOVE_LOGIT) & known
         truth = (self.example.labels[self._scored] > 0.5) & known

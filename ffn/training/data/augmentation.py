@@ -21,24 +21,7 @@ def permute_and_reflect(
     reflects: bool,
     rng: np.random.Generator,
 ) -> list[np.ndarray]:
-    """Exchange and reverse axes at random, in the same way for all `arrays`.
-
-    Parameters
-    ----------
-    arrays : tuple of ndarray
-        Arrays of equal shape.
-    permutable : tuple of int
-        Axes that may be exchanged with each other.
-    reflects : bool
-        Whether axes may be reversed.
-    rng : Generator
-        Source of randomness.
-
-    Returns
-    -------
-    list of ndarray
-        Views.
-    """
+    """Exchange and reverse axes at random, in the same way for all `arrays`."""
     order = list(range(arrays[0].ndim))
     for axis, source in zip(permutable, rng.permutation(permutable), strict=True):
         order[axis] = int(source)
@@ -115,21 +98,8 @@ def read_shifted(read: Callable[[Box], np.ndarray], inside: Box, box: Box, shift
 
 
 def distort(image: np.ndarray, black: np.float32, config: TrainConfig, rng: np.random.Generator) -> None:
-    """Blur slices, change contrast, brightness and gamma, and blank slices, in place.
+    """Blur slices, change contrast, brightness and gamma, and blank slices to `black`, the normalised grey level 0.
 
-    Parameters
-    ----------
-    image : float32 ndarray of shape (Z, Y, X)
-        Normalised grey levels.
-    black : float32
-        Normalised grey level 0. Aligned stacks are black where they have no image.
-    config : TrainConfig
-        Rates and ranges.
-    rng : Generator
-        Source of randomness.
-
-    Notes
-    -----
     The central slice is never blank, because no seed lies where there is no image. Gamma maps the range between the
     darkest and the brightest voxel of the patch onto itself, so it needs no range of grey levels.
     """

@@ -27,26 +27,6 @@ def with_contrast(
     """Normalise every volume by its method; return the model with the histogram of those that are trained on.
 
     All processes call this together. Each reads a share of the sampled blocks.
-
-    Parameters
-    ----------
-    model : Model
-        With mean and deviation; its histogram, if it has one, is what volumes are matched to.
-    volumes : mapping of str to TrainingVolume
-        All open volumes; gives them a `normalisation`.
-    trained_on : mapping of str to any
-        Names of those that are trained on.
-    methods : mapping of str to Normalize
-        By volume name; ``training`` for all others.
-    group : ProcessGroup
-        The processes of the job.
-
-    Raises
-    ------
-    VolumeError
-        If a volume that needs a histogram is not uint8 or uint16, or all masked.
-    ModelError
-        If a volume is to be matched, and the model has no histogram.
     """
     seen: list[Histogram] = []
     for name, volume in volumes.items():

@@ -48,26 +48,7 @@ class Example:
 
 
 class ExampleMaker:
-    """Cuts examples out of the training volumes.
-
-    Parameters
-    ----------
-    volumes : mapping of str to TrainingVolume
-        Volumes by their names in the records.
-    model : ModelConfig
-        FOV, deltas and normalisation (both values set).
-    train : TrainConfig
-        Augmentation, FOV moves, and loss weight of unlabelled voxels.
-    held_out : mapping of str to sequence of Box
-        Validation boxes by volume name, full-volume voxels. No example may overlap them.
-    reflects : bool
-        Whether augmentation may reverse axes.
-
-    Raises
-    ------
-    ConfigError
-        If augmentation would exchange axes of different patch or voxel sizes.
-    """
+    """Cuts examples out of the training volumes."""
 
     def __init__(
         self,
@@ -131,22 +112,7 @@ class ExampleMaker:
         return Box.from_shape(self._patch_size_zyx, subtract(record.center_zyx, self._margin_zyx))
 
     def check(self, path: str | Path, centers_zyx: np.ndarray, names: np.ndarray) -> None:
-        """Check that `make` can make an example of every record.
-
-        Parameters
-        ----------
-        path : path
-            File of the records, for the message.
-        centers_zyx : int64 ndarray of shape (N, 3)
-            Central voxels, full-volume voxels.
-        names : str ndarray of shape (N,)
-            Names of their volumes.
-
-        Raises
-        ------
-        RecordError
-            If a record is of an unknown volume, or its patch leaves the volume or overlaps a validation box.
-        """
+        """Check that `make` can make an example of every record."""
         bad = np.ones(len(names), bool)
         for name, volume in self._volumes.items():
             here = names == name
@@ -198,18 +164,7 @@ def patch_size(model: ModelConfig, train: TrainConfig) -> ZYX:
 
 
 def soft_labels(labels: np.ndarray) -> np.ndarray:
-    """Return the target output for the object at the central voxel.
-
-    Parameters
-    ----------
-    labels : integer ndarray of shape (Z, Y, X)
-        Segment ids, 0 is background.
-
-    Returns
-    -------
-    float32 ndarray of shape (Z, Y, X)
-        0.95 in the object, 0.05 elsewhere. A patch centred on background has no object.
-    """
+    """Return the target output for the object at the central voxel."""
     center_label = labels[tuple(n // 2 for n in labels.shape)]
     if center_label <= 0:
         return np.full(labels.shape, OTHER_LABEL, np.float32)

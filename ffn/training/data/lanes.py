@@ -10,13 +10,26 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
 from ffn.errors import RecordError
 from ffn.geometry import ZYX, zyx
-from ffn.training.data.randomness import generator
+
+# their order decides the streams
+Purpose = Literal["weights", "shard order", "lane order", "example", "validation", "validation example"]
+
+
+def generator(rng_seed: int, purpose: Purpose, *position: int) -> np.random.Generator:
+    """Return the generator for one purpose and position. It depends on nothing but the arguments.
+
+    The key is a spawn key of `numpy.random.SeedSequence`. A plain list of integers would not do: NumPy pads it with
+    zeros, so ``[1, 2]`` and ``[1, 2, 0]`` would give the same stream.
+    """
+    key = (get_args(Purpose).index(purpose), *position)
+    return np.random.default_rng(np.random.SeedSequence(rng_seed, spawn_key=key))
+
 
 COLUMNS = 4  # of a table of records
 CACHED_SHARDS = 4  # at the start of an epoch, the lanes of one process read the same few shards
@@ -40,17 +53,7 @@ class Record(NamedTuple):
 
 
 class RecordShards:
-    """The shards of one set of records.
-
-    Parameters
-    ----------
-    paths : sequence of Path
-        Shard files.
-    counts : sequence of int
-        Records in each shard.
-    read : callable
-        Returns the centres of a file, int64 of shape (N, 3), zyx, and its volume names, shape (N,).
-    """
+    """The shards of one set of records."""
 
     def __init__(self, paths: Sequence[Path], counts: Sequence[int], read: Callable[[Path], ShardRecords]) -> None:
         self.paths = list(paths)
@@ -64,13 +67,7 @@ class RecordShards:
         return int(self.counts.sum())
 
     def require_lanes(self, num_lanes: int) -> None:
-        """Check that each lane gets at least one record per epoch.
-
-        Raises
-        ------
-        RecordError
-            If there are fewer records than lanes.
-        """
+        """Check that each lane gets at least one record per epoch."""
         if self.total < num_lanes:
             raise RecordError(
                 f"{self.paths[0].parent}: found {self.total} records, expected at least num_workers × "
@@ -93,28 +90,13 @@ class RecordShards:
     def keep(self, table: np.ndarray, names: Sequence[str]) -> None:
         """Take records from a table from now on: decoding a shard takes a hundred times as long, in every epoch.
 
-        Parameters
-        ----------
-        table : int32 ndarray of shape (total, COLUMNS)
-            Centre, zyx, and index of the volume's name, of all records.
-        names : sequence of str
-            Names of the volumes.
+        A row of the int32 (total, `COLUMNS`) table is a centre, zyx, and the index of a volume's name.
         """
         self._table = table, np.array(names)
 
 
 class LaneStream:
-    """The endless sequence of records of one lane.
-
-    Parameters
-    ----------
-    shards : RecordShards
-        All records.
-    lane, num_lanes : int
-        This lane, and the number of lanes that share the records.
-    rng_seed : int
-        Seed of the run.
-    """
+    """The endless sequence of records of one lane."""
 
     def __init__(self, shards: RecordShards, lane: int, num_lanes: int, rng_seed: int) -> None:
         self.lane = lane

@@ -53,34 +53,7 @@ class Preloaded:
 
 
 class TrainingVolume:
-    """Image and ground truth of one volume.
-
-    Parameters
-    ----------
-    name : str
-        Name in the records.
-    image, labels : Volume
-        The two volumes. They may cover different boxes.
-    masks : Masks
-        Of voxels whose grey levels do not count.
-
-    Attributes
-    ----------
-    box : Box
-        Box that both cover.
-    voxel_size_zyx_nm : tuple of float or None
-        Voxel size of the image.
-    image_dtype : numpy.dtype
-        Type of the grey levels.
-    normalisation : Normalisation or None
-        Of the image; None: mean and deviation of the model.
-
-    Raises
-    ------
-    VolumeError
-        If the image is not uint8, uint16 or floating point, the labels are not integers or have another voxel size, or
-        the two do not overlap.
-    """
+    """Image and ground truth of one volume."""
 
     def __init__(self, name: str, image: Volume, labels: Volume, masks: Masks = NO_MASKS) -> None:
         require_image(image)
@@ -95,7 +68,7 @@ class TrainingVolume:
                 "an overlap"
             )
         self.image_dtype = image.dtype
-        self.normalisation: Normalisation | None = None
+        self.normalisation: Normalisation | None = None  # by default, mean and deviation of the model
         self._volumes = image, labels
         self._masks = masks
         self._is_small = self.box.num_voxels * (image.dtype.itemsize + labels.dtype.itemsize) <= PRELOAD_BYTES
@@ -103,13 +76,7 @@ class TrainingVolume:
         self._labels: Readable = labels
 
     def load(self, group: ProcessGroup) -> None:
-        """Read a small volume into memory, once on each machine. All processes call this together.
-
-        Raises
-        ------
-        VolumeError
-            On rank 0, if the volume cannot be read.
-        """
+        """Read a small volume into memory, once on each machine. All processes call this together."""
         if self._is_small:
             self._image, self._labels = (_loaded(volume, self.box, group) for volume in self._volumes)
 
@@ -149,20 +116,7 @@ def _loaded(volume: Volume, box: Box, group: ProcessGroup) -> Preloaded:
 def open_training_volumes(
     specs: Mapping[str, tuple[str, str]], masks: Mapping[str, Sequence[Mask]] | None = None
 ) -> Iterator[dict[str, TrainingVolume]]:
-    """Open all volumes for the length of a ``with`` block.
-
-    Parameters
-    ----------
-    specs : mapping of str to (str, str)
-        Image and labels, each ``NAME.zarr`` or ``FILE.h5:DATASET``, by the volume names in the records.
-    masks : mapping of str to sequence of Mask
-        Voxels whose grey levels do not count, by volume name.
-
-    Raises
-    ------
-    VolumeError
-        If a volume cannot be read.
-    """
+    """Open all volumes for the length of a ``with`` block."""
 
     def opened(name: str, image_spec: str, labels: str) -> TrainingVolume:
         image = stack.enter_context(open_volume(image_spec))
@@ -174,13 +128,7 @@ def open_training_volumes(
 
 
 def block_statistics(volume: TrainingVolume, share: int, num_shares: int) -> list[tuple[int, float, float]]:
-    """Sum the grey levels that count and their squares over every `num_shares`-th block, starting at block `share`.
-
-    Returns
-    -------
-    list of (int, float, float)
-        Number of voxels, sum and sum of squares of each block, in block order.
-    """
+    """Return voxels that count, their sum and sum of squares for every `num_shares`-th block, from block `share` on."""
     statistics = []
     for number, block in enumerate(volume.box.blocks(BLOCK_ZYX)):
         if number % num_shares == share:
@@ -192,8 +140,6 @@ def block_statistics(volume: TrainingVolume, share: int, num_shares: int) -> lis
 def mean_and_stddev(statistics: list[tuple[int, float, float]]) -> tuple[float, float]:
     """Combine the results of `block_statistics`; both values are NaN if a voxel is not finite.
 
-    Notes
-    -----
     The sums over blocks are correctly rounded, so they do not depend on the order of the blocks or on the shares.
 
     Examples

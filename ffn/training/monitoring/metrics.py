@@ -1,13 +1,16 @@
-"""Training metrics: counts between two rows, scores, smoothed curves, and CSV files."""
+"""Training metrics: counts between two rows, scores, step times, CSV files, and signs that training went wrong."""
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
-from collections.abc import Iterable, Mapping, Sequence
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
@@ -40,17 +43,9 @@ MetricsRow = dict[str, float]
 
 
 def classification_scores(counts: np.ndarray) -> dict[str, float]:
-    """Return accuracy, precision, recall and F1.
+    """Return accuracy, precision, recall and F1 from true positives, false positives, true and false negatives.
 
-    Parameters
-    ----------
-    counts : ndarray of shape (4,)
-        True positives, false positives, true negatives, false negatives; whole numbers.
-
-    Returns
-    -------
-    dict of str to float
-        NaN if all counts are 0. A ratio with denominator 0 is 0.
+    They are NaN if all counts are 0; a ratio with denominator 0 is 0.
 
     Examples
     --------
@@ -71,16 +66,6 @@ def classification_scores(counts: np.ndarray) -> dict[str, float]:
 def move_scores(moves: np.ndarray) -> dict[str, float]:
     """Return how many of the moves to the object were made, and how many of the moves made left it.
 
-    Parameters
-    ----------
-    moves : ndarray of shape (3, 3)
-        Counts as in `ffn.training.walk.Walk`, one row per distance.
-
-    Returns
-    -------
-    dict of str to float
-        `MOVE_SCORES`; NaN where there were no such moves.
-
     Examples
     --------
     >>> move_scores(np.array([[3, 1, 1], [0, 2, 0], [0, 0, 0]]))
@@ -98,13 +83,7 @@ def scores_of(counts: np.ndarray) -> dict[str, float]:
 
 
 class Smoother:
-    """Exponential moving average of a curve, value by value, as in TensorBoard.
-
-    Parameters
-    ----------
-    factor : float
-        Weight of the past.
-    """
+    """Exponential moving average of a curve, value by value, as in TensorBoard."""
 
     def __init__(self, factor: float = SMOOTHING) -> None:
         self._factor = factor
@@ -122,17 +101,6 @@ class Smoother:
 def smoothed(values: Iterable[float], factor: float = SMOOTHING) -> np.ndarray:
     """Return the exponential moving average of a curve, unbiased from the first value on. NaN stays NaN.
 
-    Parameters
-    ----------
-    values : iterable of float
-        Curve of N values.
-    factor : float
-        Weight of the past. The paper uses 0.9.
-
-    Returns
-    -------
-    float64 ndarray of shape (N,)
-
     Examples
     --------
     >>> smoothed([2.0, 2.0, float("nan"), 4.0], 0.5).round(3).tolist()
@@ -144,18 +112,7 @@ def smoothed(values: Iterable[float], factor: float = SMOOTHING) -> np.ndarray:
 
 @dataclass
 class Accumulator:
-    """Sums over the steps since the last row.
-
-    Parameters
-    ----------
-    loss_sum, norm_sum : float
-        Sums of loss and gradient norm over the steps that changed the weights. Each step's values are already averages
-        over the processes.
-    bytes_sent : int
-        Bytes sent by this process.
-    num_steps, num_skipped : int
-        Steps that changed the weights; steps skipped because the gradient was not finite.
-    """
+    """Sums over the steps since the last row; of loss and norm only over those that changed the weights."""
 
     loss_sum: float = 0.0
     norm_sum: float = 0.0
@@ -195,19 +152,7 @@ class Accumulator:
 class RowLog:
     """A CSV file of rows that a resumed run continues.
 
-    Parameters
-    ----------
-    path : path
-        The file.
-    columns : sequence of str
-        Column names, ``step`` first.
-    step : int
-        Last step to keep. Later rows, which a killed run may have left, are removed.
-
-    Attributes
-    ----------
-    kept : list of dict
-        Rows of earlier runs that were kept.
+    Rows after `step`, which a killed run may have left, are removed; `kept` are the others.
     """
 
     def __init__(self, path: Path, columns: Sequence[str], step: int) -> None:
@@ -230,13 +175,7 @@ class RowLog:
 
 
 def read_metrics(path: str | Path) -> list[MetricsRow]:
-    """Read ``metrics.csv`` or ``validation.csv``. A missing file has no rows; incomplete lines of a crash are skipped.
-
-    Returns
-    -------
-    list of dict
-        Values by column.
-    """
+    """Read ``metrics.csv`` or ``validation.csv``. A missing file has no rows; incomplete lines are skipped."""
     if not Path(path).is_file():
         return []
     with Path(path).open(newline="") as file:
@@ -260,3 +199,83 @@ def _numbers(row: Mapping[str, str]) -> MetricsRow | None:
         return {**{name: float(value) for name, value in row.items()}, "step": int(row["step"])}
     except (KeyError, TypeError, ValueError):
         return None
+
+
+StepPart = Literal["input", "compute", "allreduce"]
+
+PARTS: tuple[StepPart, ...] = get_args(StepPart)
+
+
+class StepClock:
+    """Times of the steps since the last lap, without pauses such as a validation."""
+
+    def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
+        self._now = now
+        self._restart()
+
+    @contextlib.contextmanager
+    def measure(self, part: StepPart) -> Iterator[None]:
+        """Count the time of a ``with`` block as time of `part`."""
+        start = self._now()
+        yield
+        self.add(part, self._now() - start)
+
+    def add(self, part: StepPart, seconds: float) -> None:
+        """Count `seconds` as time of `part`."""
+        self._seconds[part] += seconds
+
+    @contextlib.contextmanager
+    def pause(self) -> Iterator[None]:
+        """Exclude the time of a ``with`` block."""
+        start = self._now()
+        yield
+        self._start += self._now() - start
+
+    def lap(self) -> np.ndarray:
+        """Return seconds of input, compute, allreduce and the rest since the last lap, and start the next one."""
+        parts = [self._seconds[part] for part in PARTS]
+        rest = max(0.0, self._now() - self._start - sum(parts))
+        self._restart()
+        return np.array([*parts, rest])
+
+    def _restart(self) -> None:
+        self._start = self._now()
+        self._seconds: dict[StepPart, float] = dict.fromkeys(PARTS, 0.0)
+
+
+# Of a network that answers the same everywhere: about half of the voxels of balanced examples are in the object.
+CONSTANT_LOSS = math.log(2)
+NEAR = 0.05  # relative; this and the next three are our choice
+NUM_ROWS = 5
+COLLAPSED = 0.5  # share of the best F1
+LEARNT = 0.2  # F1 below which there was nothing to lose
+
+
+def complaints(metrics: Sequence[MetricsRow], validation: Sequence[MetricsRow]) -> dict[str, str]:
+    """Return what is wrong with a training, by kind of complaint.
+
+    Examples
+    --------
+    >>> list(complaints([], [{"step": 0, "f1": 0.9}, {"step": 500, "f1": 0.4}]).values())
+    ['validation F1 fell from 0.9 after step 0 to 0.4 after step 500. Lower train.learning_rate']
+    """
+    found = {}
+    best, last = best_validation(validation), validation[-1] if validation else {}
+    if best.get("f1", 0.0) >= LEARNT and last["f1"] < COLLAPSED * best["f1"]:
+        found["collapse"] = (
+            f"validation F1 fell from {best['f1']:.2g} after step {best['step']:g} to {last['f1']:.2g} after step "
+            f"{last['step']:g}. Lower train.learning_rate"
+        )
+    recent = metrics[-NUM_ROWS:]
+    if len(recent) == NUM_ROWS and all(abs(row["loss"] / CONSTANT_LOSS - 1) < NEAR for row in recent):
+        found["constant"] = (
+            f"the loss has been at ln 2 (0.69) up to step {recent[-1]['step']:g}, as if the network answered the same "
+            "everywhere. Lower train.learning_rate, raise train.warmup_steps, or check the labels"
+        )
+    return found
+
+
+def read_complaints(model_folder: str | Path) -> list[str]:
+    """Return what is wrong with the training in a model folder; nothing if there was none."""
+    folder = Path(model_folder)
+    return list(complaints(*(read_metrics(folder / name) for name in ("metrics.csv", "validation.csv"))).values())

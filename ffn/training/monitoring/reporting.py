@@ -1,20 +1,28 @@
-"""Reports of a running training: progress, ``metrics.csv``, ``validation.csv``, TensorBoard."""
+"""Reports of a running training: progress, CSV files, TensorBoard, and the weights of the best validation."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import logging
+import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
+from ffn.config import ModelConfig
+from ffn.errors import ModelError, TrainError
+from ffn.io import atomic
 from ffn.model.network import Weights
+from ffn.model.store import Model, load_model, save_model
 from ffn.progress import progress_bar
-from ffn.training.monitoring.best import BestModel
-from ffn.training.monitoring.health import complaints
-from ffn.training.monitoring.metrics import COLUMNS, MOVE_SCORES, SCORES, MetricsRow, RowLog
-from ffn.training.monitoring.tensorboard import Events
+from ffn.provenance import provenance
+from ffn.training.monitoring.metrics import COLUMNS, MOVE_SCORES, SCORES, MetricsRow, RowLog, Smoother, complaints
 from ffn.training.plan import TrainingPlan
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 VALIDATION_COLUMNS = ("step", "examples", "fovs", "loss", *SCORES, "validation_seconds", *MOVE_SCORES)
 NO_ROWS = -1  # last step to keep, for a log that starts over
@@ -40,19 +48,7 @@ class Report:
 
 
 class MainReport(Report):
-    """The report of rank 0.
-
-    Parameters
-    ----------
-    folder : Path
-        Model folder.
-    plan : TrainingPlan
-        The training.
-    step : int
-        Steps done. 0 is a new training, which discards earlier reports.
-    same_examples : bool
-        Whether earlier validations used the present validation examples.
-    """
+    """The report of rank 0."""
 
     def __init__(self, folder: Path, plan: TrainingPlan, step: int, same_examples: bool) -> None:
         self._training = RowLog(folder / "metrics.csv", COLUMNS, step or NO_ROWS)
@@ -120,3 +116,109 @@ def open_report(rank: int, folder: Path, plan: TrainingPlan, step: int, same_exa
         return
     with contextlib.closing(MainReport(folder, plan, step, same_examples)) as report:
         yield report
+
+
+TensorBoardRun = Literal["train", "validation"]
+
+SMOOTHED = ("loss", *SCORES)
+
+
+class Events:
+    """Event files below ``tensorboard/``, if TensorFlow is installed. Scalars of the same name share a plot.
+
+    Event files cannot be truncated, so all old ones are removed: write the rows to keep again.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._is_off = importlib.util.find_spec("tensorflow") is None  # JAX trains without it
+        self._writers: dict[TensorBoardRun, tf.summary.SummaryWriter] = {}
+        self._smoothers = {name: Smoother() for name in SMOOTHED}
+        if not self._is_off:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def training(self, rows: Iterable[MetricsRow]) -> None:
+        """Write rows of training metrics, and the smoothed curves of loss and scores."""
+        for row in rows:
+            means = {f"{name}_smoothed": smoother.add(row[name]) for name, smoother in self._smoothers.items()}
+            self._write_scalars("train", {**row, **means})
+
+    def validation(self, rows: Iterable[MetricsRow]) -> None:
+        """Write rows of validation scores."""
+        for row in rows:
+            self._write_scalars("validation", row)
+
+    def close(self) -> None:
+        """Close the files."""
+        for writer in self._writers.values():
+            writer.close()
+
+    def _write_scalars(self, run: TensorBoardRun, row: MetricsRow) -> None:
+        if self._is_off:
+            return
+        import tensorflow as tf
+
+        writer = self._writer(run)
+        with writer.as_default(int(row["step"])):
+            for name in row.keys() - {"step"}:
+                tf.summary.scalar(name, row[name])
+        writer.flush()
+
+    def _writer(self, run: TensorBoardRun) -> tf.summary.SummaryWriter:
+        """Open the run's file at its first use, so that TensorFlow is not loaded for a run without rows."""
+        import tensorflow as tf
+
+        if run not in self._writers:
+            self._writers[run] = tf.summary.create_file_writer(str(self._folder / run))
+        return self._writers[run]
+
+
+FOLDER = "checkpoints/best"  # below the model folder
+
+
+class BestModel:
+    """Keeps the model with the best validation F1, and the latest of equals; used by rank 0 only.
+
+    A model that is there is removed unless it is a result of the steps done, of the same validation examples: training
+    will reach it again.
+    """
+
+    def __init__(self, folder: Path, config: ModelConfig, step: int, is_comparable: bool) -> None:
+        self._folder = folder / FOLDER
+        self._config = config
+        found_step, found_f1 = _read(self._folder)
+        self._f1 = found_f1 if is_comparable and found_step <= step and step > 0 else -1.0
+        if not self.exists:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    @property
+    def exists(self) -> bool:
+        """Whether a model is kept."""
+        return self._f1 >= 0
+
+    def offer(self, row: MetricsRow, weights: Callable[[], Weights]) -> None:
+        """Keep the weights if the validation in `row` is the best so far."""
+        if not row["f1"] >= self._f1:
+            return
+        self._f1 = row["f1"]
+        origin = provenance("train", step=int(row["step"]), validation_f1=row["f1"])
+        try:
+            with atomic.atomic_path(self._folder) as temporary:
+                save_model(temporary, Model(self._config, weights(), origin))
+        except OSError as reason:
+            raise TrainError(f"{self._folder}: cannot be written ({reason})") from None
+
+
+def load_best(folder: Path) -> tuple[int, Weights]:
+    """Return the step and the weights of the best model of a training."""
+    model = load_model(folder / FOLDER)
+    return int(model.provenance["inputs"]["step"]), model.weights
+
+
+def _read(folder: Path) -> tuple[int, float]:
+    """Step and F1 of a best model; (0, -1) without a usable one."""
+    try:
+        inputs = load_model(folder).provenance["inputs"]
+        return int(inputs["step"]), float(inputs["validation_f1"])
+    except (ModelError, KeyError, TypeError, ValueError):
+        return 0, -1.0

@@ -13,18 +13,10 @@ WIDTHS = (1, 2, 4, 8)  # bits per packed number; they divide a byte, so no numbe
 
 
 class Codec(Protocol):
-    """Turns a gradient into a message of fixed size.
+    """Turns a gradient into a message of fixed size."""
 
-    Attributes
-    ----------
-    payload_size : int
-        Bytes per message.
-    keeps_error : bool
-        Whether the sender has to add the error of a message to its next gradient (error feedback).
-    """
-
-    payload_size: int
-    keeps_error: bool
+    payload_size: int  # bytes
+    keeps_error: bool  # whether the sender has to add the error of a message to its next gradient (error feedback)
 
     def encode(self, gradient: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
         """Encode a float32 (N,) gradient to uint8 (payload_size,); `number` of the message is unique in the run."""

@@ -70,13 +70,7 @@ class HorovodGroup(JoinedGroup):
 
 
 def start_horovod(stall_seconds: int) -> Any:
-    """Join Horovod's job; return its module.
-
-    Raises
-    ------
-    TrainError
-        If Horovod cannot be imported.
-    """
+    """Join Horovod's job; return its module."""
     # By default Horovod waits for a stuck process for ever. Its own checks act after the watchdog, which knows more.
     gloo = os.environ.get("HOROVOD_CONTROLLER") == "gloo"
     settings: dict[str, Any] = {

@@ -58,7 +58,7 @@ def node_array(group: ProcessGroup, shape: Sequence[int], dtype: DTypeLike) -> N
     path = _allocated(math.prod(shape) * np.dtype(dtype).itemsize) if is_shared and group.local_rank == 0 else None
     host = socket.gethostname()
     try:
-        found = [path for of_host, path in group.gather((host, path)) if of_host == host and path]
+        found = [name for of_host, name in group.gather((host, path and str(path))) if of_host == host and name]
         mapped = _mapped(found[0], shape, dtype) if found else None
         works = all(group.gather(mapped is not None or not is_shared))
     finally:  # also if a process is lost meanwhile
@@ -87,7 +87,7 @@ def _allocated(num_bytes: int) -> Path | None:
         return None
 
 
-def _mapped(path: Path, shape: Sequence[int], dtype: DTypeLike) -> np.ndarray | None:
+def _mapped(path: str, shape: Sequence[int], dtype: DTypeLike) -> np.ndarray | None:
     """Map a file that another process made; None if it is not visible here, as in a container of its own."""
     with contextlib.suppress(OSError, ValueError):
         return np.memmap(path, dtype, "r+", shape=tuple(shape))

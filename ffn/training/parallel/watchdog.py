@@ -31,7 +31,7 @@ class Address(NamedTuple):
 
     host: str
     port: int
-    token: bytes
+    token: str
 
 
 class Attendance:
@@ -109,7 +109,7 @@ class Watchdog:
         self._socket.bind((host, 0))
         self._peers: dict[int, tuple[str, int]] = {}  # addresses by rank
         self.address = Address(
-            host or socket.gethostname(), self._socket.getsockname()[1], secrets.token_bytes(TOKEN_BYTES)
+            host or socket.gethostname(), self._socket.getsockname()[1], secrets.token_hex(TOKEN_BYTES // 2)
         )
         self._checked = now()
 
@@ -124,7 +124,7 @@ class Watchdog:
     def receive(self) -> None:
         """Wait for one packet and handle it; rank 0 answers it."""
         packet, sender = self._socket.recvfrom(2 * PACKET.size)  # shows one that is too long
-        if len(packet) != PACKET.size or not packet.startswith(self.address.token):
+        if len(packet) != PACKET.size or not packet.startswith(self.address.token.encode()):
             return
         _, rank, reached, ends = PACKET.unpack(packet)
         self._peers[rank] = sender
@@ -161,7 +161,7 @@ class Watchdog:
                 self.receive()
 
     def _send(self, rank: int, ends: bool = False) -> None:
-        packet = PACKET.pack(self.address.token, self._rank, self._attendance.reached[self._rank], ends)
+        packet = PACKET.pack(self.address.token.encode(), self._rank, self._attendance.reached[self._rank], ends)
         if rank in self._peers:
             with contextlib.suppress(OSError):
                 self._socket.sendto(packet, self._peers[rank])

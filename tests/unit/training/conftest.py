@@ -1,7 +1,6 @@
 """Fixtures for tests of training: the processes of a job as threads, records and a volume on disk."""
 
 import hashlib
-import pickle
 import queue
 import threading
 
@@ -15,9 +14,9 @@ from ffn.io.tfrecord import encode_example, write_records
 from ffn.io.training_records import PartitionCounts, RecordIndex, Shard, shard_name
 from ffn.io.volume import Placement
 from ffn.training.data.volumes import open_training_volumes
-from ffn.training.parallel.process_group import ProcessGroup, pairwise_sum
+from ffn.training.parallel.process_group import ProcessGroup, decode, encode, pairwise_sum
 from ffn.training.plan import TrainingData
-from ffn.training.validation_set import ValidationBox
+from ffn.training.validation import ValidationBox
 
 VOLUME_BOX = Box((0, 0, 3), (12, 16, 23))
 ENDED = object()
@@ -31,7 +30,7 @@ class ThreadGroup(ProcessGroup):
         self._mailboxes = mailboxes
 
     def gather(self, item):
-        return [pickle.loads(message) for message in self.exchanged(pickle.dumps(item))]
+        return [decode(message) for message in self.exchanged(encode(item))]
 
     def exchanged(self, item):
         self.send(item)

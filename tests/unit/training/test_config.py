@@ -3,8 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from ffn.training.config import TrainConfig
-from ffn.training.presets import PRESETS
+from ffn.training.config import PRESETS, TrainConfig
 
 
 def test_only_max_pred_makes_more_than_one_move():

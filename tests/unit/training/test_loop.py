@@ -12,8 +12,8 @@ from ffn.training.config import TrainConfig
 from ffn.training.data.lanes import RecordShards
 from ffn.training.interruption import Interruption
 from ffn.training.loop import MAX_SKIPPED_IN_ROW, Trainer
-from ffn.training.monitoring.best import load_best
 from ffn.training.monitoring.metrics import MOVE_SCORES, PARTS_OF_STEP, read_metrics
+from ffn.training.monitoring.reporting import load_best
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.plan import TrainingPlan
 from ffn.training.step import Outcome

@@ -5,8 +5,7 @@ import pytest
 from ffn.config import ModelConfig
 from ffn.training.config import TrainConfig
 from ffn.training.parallel.process_group import ProcessGroup
-from ffn.training.validation import Validation
-from ffn.training.validation_set import make_validation_set
+from ffn.training.validation import Validation, make_validation_set
 
 MODEL = ModelConfig(depth=1, features=2, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 1, 2), image_mean=100, image_stddev=50)
 TRAIN = TrainConfig(validation_examples=7, batch_size=2)

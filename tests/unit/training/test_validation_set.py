@@ -11,7 +11,7 @@ from ffn.model.normalize import Normalisation
 from ffn.training.config import TrainConfig
 from ffn.training.data.examples import patch_size
 from ffn.training.parallel.process_group import ProcessGroup
-from ffn.training.validation_set import ValidationBox, draw_records, make_validation_set
+from ffn.training.validation import ValidationBox, draw_records, make_validation_set
 
 MODEL = ModelConfig(depth=1, features=2, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 1, 2), image_mean=100, image_stddev=50)
 TRAIN = TrainConfig(validation_examples=7, batch_size=2, contrast_jitter=0.5, missing_slice_rate=1.0)
@@ -55,7 +55,7 @@ def test_no_record_is_an_ignored_voxel(validation_boxes, monkeypatch):
 
 def test_the_drawn_records_do_not_depend_on_the_block_size(validation_boxes, monkeypatch):
     whole = draw_records(validation_boxes, PATCH, 10_000, rng_seed=3)
-    monkeypatch.setattr("ffn.training.validation_set.BLOCK_ZYX", (3, 4, 5))
+    monkeypatch.setattr("ffn.training.validation.BLOCK_ZYX", (3, 4, 5))
     assert set(draw_records(validation_boxes, PATCH, 10_000, rng_seed=3)) == set(whole)
 
 

@@ -1,6 +1,6 @@
 """Random streams are independent of each other."""
 
-from ffn.training.data.randomness import generator
+from ffn.training.data.lanes import generator
 
 
 def test_streams_of_different_purpose_or_position_differ():

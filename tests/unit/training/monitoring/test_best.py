@@ -6,7 +6,7 @@ import pytest
 from ffn.config import ModelConfig
 from ffn.model.network import weight_shapes
 from ffn.model.store import load_model
-from ffn.training.monitoring.best import FOLDER, BestModel, load_best
+from ffn.training.monitoring.reporting import FOLDER, BestModel, load_best
 
 MODEL = ModelConfig(depth=1, features=2, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 1, 2), image_mean=100, image_stddev=50)
 

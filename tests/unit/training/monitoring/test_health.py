@@ -4,8 +4,7 @@ import math
 
 import pytest
 
-from ffn.training.monitoring.health import NUM_ROWS, complaints, read_complaints
-from ffn.training.monitoring.metrics import RowLog
+from ffn.training.monitoring.metrics import NUM_ROWS, RowLog, complaints, read_complaints
 
 
 def rows(*losses):

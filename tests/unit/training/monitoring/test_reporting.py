@@ -10,9 +10,8 @@ from ffn.model.network import weight_shapes
 from ffn.model.store import Model
 from ffn.training.config import TrainConfig
 from ffn.training.data.lanes import RecordShards
-from ffn.training.monitoring.best import FOLDER
 from ffn.training.monitoring.metrics import COLUMNS, read_metrics
-from ffn.training.monitoring.reporting import VALIDATION_COLUMNS, open_report
+from ffn.training.monitoring.reporting import FOLDER, VALIDATION_COLUMNS, open_report
 from ffn.training.plan import TrainingPlan
 
 MODEL = ModelConfig(depth=1, features=2, fov_size_zyx=(3, 3, 3), deltas_zyx=(1, 1, 1), image_mean=0, image_stddev=1)

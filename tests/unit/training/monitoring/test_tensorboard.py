@@ -5,7 +5,7 @@ import contextlib
 import pytest
 
 from ffn.training.monitoring.metrics import SCORES
-from ffn.training.monitoring.tensorboard import Events
+from ffn.training.monitoring.reporting import Events
 
 
 def row(step, loss):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ffn.training.monitoring.timing import StepClock
+from ffn.training.monitoring.metrics import StepClock
 
 
 class Clock:

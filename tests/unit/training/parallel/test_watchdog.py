@@ -133,7 +133,7 @@ def receive():
 def test_only_packets_of_this_job_count(make_watchdog, receive):
     dog, book = make_watchdog(0, 2, Clock())
     other = PACKET.pack(bytes(16), 1, 5, True)
-    ours = PACKET.pack(dog.address.token, 1, 6, False)
+    ours = PACKET.pack(dog.address.token.encode(), 1, 6, False)
     receive(dog, b"", b"too short", other, ours + b"x")
     assert book.reached == {0: 2}
     receive(dog, ours)
