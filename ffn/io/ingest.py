@@ -15,14 +15,13 @@ from ffn.geometry import ZYX, Box, VoxelSize, scale, subtract
 from ffn.io import hdf5
 from ffn.io.atomic import write_json
 from ffn.io.blocks import WHOLE, Job, Learnt, Writers, add_job_options, job_of, write_blocks
-from ffn.io.clahe import Equalized
 from ffn.io.coarser import Conversion, Downsample, Placed, coarser
 from ffn.io.create import volume_name
 from ffn.io.foreign import readable_formats
+from ffn.io.grey import Equalized, Unsigned
 from ffn.io.open import identity, open_mip_or_finer
 from ffn.io.reference import can_stay, has_copy, write_reference
 from ffn.io.shards import CHUNK, shard_shape
-from ffn.io.signed import Unsigned
 from ffn.io.store_names import split_store
 from ffn.io.volume import (
     IGNORED,
@@ -78,8 +77,8 @@ def ingest(source: str, out_spec: str, config: IngestConfig, box: Box | None = N
         Any volume that `ffn.io.open.open_volume` reads. The supervoxels of a NeuroProof file (datasets `stack` and
         `transforms`) are mapped to bodies.
     out_spec : str
-        ``NAME.zarr`` or ``file.h5:dataset``. Images stay uint8 or uint16, or become it if they are signed, see
-        `ffn.io.signed`; labels become uint64. Those to ignore become `IGNORED`.
+        ``NAME.zarr`` or ``file.h5:dataset``. Images stay uint8 or uint16, or become it if they are signed; labels
+        become uint64. Those to ignore become `IGNORED`.
     config : IngestConfig
         Kind, voxel size, mip, offset, labels to ignore, equalisation of an image.
     box : Box, optional
@@ -153,23 +152,9 @@ def ingest(source: str, out_spec: str, config: IngestConfig, box: Box | None = N
 
 
 def neuroproof_bodies(labels: Volume) -> np.ndarray | None:
-    """Read the table that maps the supervoxels of a NeuroProof file to bodies.
+    """Return the pairs (supervoxel, body) of a NeuroProof file in ascending order, including (0, 0).
 
-    Parameters
-    ----------
-    labels : Volume
-        Labels to map.
-
-    Returns
-    -------
-    int64 or uint64 ndarray of shape (N, 2), or None
-        Pairs (supervoxel, body) in ascending order, including (0, 0). None unless the labels are the dataset `stack`
-        of an HDF5 file that also holds `transforms`.
-
-    Raises
-    ------
-    VolumeError
-        If `transforms` is not a list of pairs, or maps a supervoxel to several bodies.
+    They are None unless the labels are the dataset `stack` of an HDF5 file that also holds `transforms`.
     """
     path, dataset = split_spec(labels.name)
     if dataset is None or dataset.strip("/") != "stack":
@@ -178,9 +163,6 @@ def neuroproof_bodies(labels: Volume) -> np.ndarray | None:
         if "transforms" not in file:
             return None
         pairs = file["transforms"][()]
-    if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "ui":
-        found = f"shape {pairs.shape} and type {pairs.dtype}"
-        raise VolumeError(f"{path}:transforms: has {found}, expected pairs (supervoxel, body) of integers")
     pairs = pairs.astype(np.int64 if pairs.dtype.kind == "i" else np.uint64)
     pairs = np.unique(np.vstack([pairs, np.zeros((1, 2), pairs.dtype)]), axis=0)
     twice = pairs[1:][pairs[1:, 0] == pairs[:-1, 0]]
@@ -192,13 +174,7 @@ def neuroproof_bodies(labels: Volume) -> np.ndarray | None:
 
 
 def holds_labels(volume: Volume, kind: str) -> bool:
-    """Return whether the voxels are labels, and check that their type fits.
-
-    Raises
-    ------
-    VolumeError
-        If it does not.
-    """
+    """Return whether the voxels are labels, and check that their type fits."""
     is_integer, is_wide = volume.dtype.kind in "ui", volume.dtype.itemsize > LARGEST_IMAGE_BYTES
     if kind == "labels" or (kind == "auto" and is_integer and is_wide):
         require_labels(volume)
