@@ -38,6 +38,7 @@ NAVIGATION = {  # for each page, the pages below it by caption
             "docs/studies",
             "docs/gpu",
             "docs/formats",
+            "docs/outputs",
             "docs/options",
             "docs/glossary",
         ],

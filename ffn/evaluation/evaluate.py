@@ -180,7 +180,7 @@ def evaluate(
         Volumes and files to read. The scores of a baseline, on the same voxels, are under the key ``baseline``, those
         of earlier segmentations under the key ``earlier``.
     out : path
-        JSON file to write. Its keys are in docs/formats.md. Two CSV files are written to the same folder:
+        JSON file to write. Its keys are in docs/outputs.md. Two CSV files are written to the same folder:
         ``<name>-bodies.csv``, the cost of every body and segment, and ``<name>-errors.csv``.
     config : EvaluateConfig
         Block size, border band, number of errors, limits of the baseline.
