@@ -41,13 +41,14 @@ from ffn.assembly.tables import OverlapIndex, read_overlaps
 from ffn.assembly.tiling import Tiling
 from ffn.config import ReconcileConfig
 from ffn.geometry import CELL, Box, tile
-from ffn.io.blocks import Learnt
+from ffn.io.block_log import Result
+from ffn.io.blocks import reduce_step
 from ffn.io.open import open_volume
 from ffn.io.scratch import Table
-from ffn.io.steps import StepTables, learn_tables
 from ffn.io.store import Store
 from ffn.io.store_folder import StoreFolder
 from ffn.io.store_names import MAIN
+from ffn.io.tables import Tables
 from ffn.io.volume import Placement
 from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.places import check_sources
@@ -164,29 +165,29 @@ def reconcile_tables(per_axis: int, num_ids: int, folder: Path, with_records: bo
     store = folder / "r.zarr"
     store.mkdir(parents=True)
 
-    def look(box: Box) -> Learnt:
+    def look(box: Box) -> Result:
         index = numbers[box.start]
         place = tuple(int(i > 0) + int(i == per_axis - 1) for i in np.unravel_index(index, tiling.shape))
         if place not in neighbours:
             neighbours[place] = claims_of(tiling, index, num_ids)
         return {**tables_of(box, num_ids), "claims": neighbours[place] + (index, 0, 0, *box.start, 0)}
 
-    def make() -> Iterator[Learnt]:
+    def make() -> Iterator[Result]:
         for box in boxes:
             started = time.process_time()
-            learnt = look(box)
+            results = look(box)
             begin["end of the step"] += time.process_time() - started
-            yield learnt
+            yield results
 
-    def combine(learnt: Iterable[Learnt]) -> dict[str, Table]:
+    def combine(results: Iterable[Result]) -> dict[str, Table]:
         print(f"before the end of the step: {memory_gib():.2f} GiB at most", flush=True)
         begin["end of the step"], begin["wall"] = time.process_time(), time.monotonic()
         index = OverlapIndex(tiling.hull, (8.0, 8.0, 8.0))
-        tables = SubvolumeTables(learnt if with_records else make(), store)
+        tables = SubvolumeTables(results if with_records else make(), store)
         found = global_ids(tables, tiling, ReconcileConfig(), index, store)
         return with_seeds(found, blocks, store)
 
-    found = learn_tables(str(store), MATCH, boxes if with_records else [], look, combine, {})
+    found = reduce_step(str(store), MATCH, boxes if with_records else [], look, combine, {})
     assert found is not None
     used, lasted = time.process_time() - begin["end of the step"], time.monotonic() - begin["wall"]
     print(f"joined in {used:.1f} s of one core, {lasted:.1f} s in all, {memory_gib():.2f} GiB at most")
@@ -200,7 +201,7 @@ def end_labelling(num_blocks: int, num_pieces: int) -> None:
     nothing = {"origins": empty, **OverlapIndex(Box.from_shape((1, 1, 1)), (8.0, 8.0, 8.0)).tables(empty)}
     rng = np.random.default_rng(0)
 
-    def learnt() -> Iterator[Learnt]:
+    def results() -> Iterator[Result]:
         for block in range(num_blocks):
             links = rng.integers(num_pieces, size=3 * num_pieces), rng.integers(4 * num_pieces, size=3 * num_pieces)
             yield {
@@ -212,7 +213,7 @@ def end_labelling(num_blocks: int, num_pieces: int) -> None:
             }
 
     before, begin = memory_gib(), time.process_time()
-    ids = _joined(learnt(), StepTables(nothing), 1000, None)["ids"]
+    ids = _joined(results(), Tables(nothing), 1000, None)["ids"]
     each = (memory_gib() - before) * 2**30 / len(ids)
     print(f"{len(ids)} pieces: {time.process_time() - begin:.1f} s of one core, {each:.0f} bytes each")
 
@@ -255,7 +256,7 @@ def claims_of(tiling: Tiling, index: int, num_ids: int) -> np.ndarray:
     return np.concatenate(found)
 
 
-def tables_of(box: Box, num_ids: int) -> Learnt:
+def tables_of(box: Box, num_ids: int) -> Result:
     """Return ids and tables of one subvolume."""
     ids = np.arange(1, num_ids + 1)
     origins, overlaps = np.full((num_ids, 6), (0, *box.start, 9, 1)), np.full((num_ids, 6), (0, 0, *box.start, 300))

@@ -78,8 +78,8 @@ def count_unions(specs: Sequence[str], truth: Volume, config: ReconcileConfig) -
     """Count the matches of reconciliation, those that the ground truth can judge, and those that it calls wrong."""
     subvolumes = open_subvolumes(specs)
     with VolumePool() as pool:
-        learnt = (subvolumes.look_at(index, pool) for index in range(len(specs)))
-        tables = SubvolumeTables(learnt)
+        results = (subvolumes.look_at(index, pool) for index in range(len(specs)))
+        tables = SubvolumeTables(results)
         nodes = LocalIds.of(tables)
         batches = tables.batches("claims")
         joins = np.concatenate([matches(subvolumes.tiling, nodes, *batch, config) for batch in batches])

@@ -38,7 +38,7 @@ rule agglomerate:
 # More parts than jobs: each job walks a list of neighbours.
 use rule agglomerate as agglomerate_list with:
     output:
-        record=ensure(PATHS.job("agglomerate"), non_empty=True),
+        record=ensure(PATHS.job("agglomerate", step=LAST), non_empty=True),
     log:
         PATHS.log("agglomerate_list", "{volume}", "{job}"),
     benchmark:

@@ -15,7 +15,7 @@ from ffn.config import PART_VOXELS
 from ffn.errors import FfnError
 from ffn.geometry import Box
 from ffn.io import atomic
-from ffn.io.store_names import tracked_file
+from ffn.io.store_names import LAST, tracked_file
 from ffn.machine.processes import dying_with_parent
 from ffn.machine.runlock import lock_run
 from ffn.options import flags, quote
@@ -109,7 +109,8 @@ wildcard_constraints:
     volume=any_of(PIPELINE.volumes),
     order="|-reversed",
     step=any_of(PIPELINE.steps),
-    job=r"([a-z]+\d*-)?\d+-of-\d+|[a-z]+-finish",
+    job=r"\d+-of-\d+",
+    step_name=r"[a-z]+\d*",
     subvolume=r"z-?\d+-y-?\d+-x-?\d+",
 
 

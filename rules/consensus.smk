@@ -19,7 +19,7 @@ rule consensus:
     params:
         flags=flags(RUN.consensus),
         untracked=arguments.untracked(RUN.consensus),
-        job=PIPELINE.job_option("consensus"),
+        job=PIPELINE.last_step("consensus"),
         out=lambda wildcards, output: output.segmentation,
     shell:
         "ffn consensus {input.forward} {input.backward} {params.flags} {params.untracked} "
@@ -31,13 +31,28 @@ use rule consensus as consensus_blocks with:
     input:
         forward=PATHS.file("reconcile", order=""),
         backward=PATHS.file("reconcile", order="-reversed"),
-        earlier=PIPELINE.earlier_records("consensus"),
+        earlier=PIPELINE.before("consensus"),
     output:
         record=ensure(PATHS.job("consensus"), non_empty=True),
     log:
-        PATHS.log("consensus_blocks", "{volume}", "{job}"),
+        PATHS.log("consensus_blocks", "{volume}", "{step_name}-{job}"),
     benchmark:
-        PATHS.benchmark("consensus_blocks", "{volume}", "{job}")
+        PATHS.benchmark("consensus_blocks", "{volume}", "{step_name}-{job}")
     params:
         job=arguments.job,
         out=PATHS.of("consensus"),
+
+
+use rule consensus_blocks as consensus_count with:
+    input:
+        forward=PATHS.file("reconcile", order=""),
+        backward=PATHS.file("reconcile", order="-reversed"),
+        earlier=PIPELINE.before("consensus", "count"),
+    output:
+        tables=ensure(PATHS.tables("consensus", "count"), non_empty=True),
+    log:
+        PATHS.log("consensus_count", "{volume}"),
+    benchmark:
+        PATHS.benchmark("consensus_count", "{volume}")
+    params:
+        job="--step count",

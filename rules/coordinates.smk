@@ -21,25 +21,25 @@ rule coordinates:
         masks=MASKED,
         mask_stamps=MASK_STAMPS,
         flags=flags(RUN.coordinates),
-        job=PIPELINE.job_option("coordinates"),
+        job="",
         out=lambda wildcards, output: output.coordinates,
     shell:
         "ffn coordinates --partitions {input.partitions} --membrane {input.membrane} {params.masks} {params.flags} "
         "{params.job} --out {params.out} > {log} 2>&1"
 
 
-# Its records are kept until the table of all blocks is written.
+# Parts of the blocks of a large volume.
 use rule coordinates as coordinates_blocks with:
     input:
         partitions=PATHS.file("partition"),
         membrane=PATHS.file("membrane"),
         masks=MASKS,
     output:
-        record=temp(PATHS.job("coordinates")),
+        record=ensure(PATHS.job("coordinates"), non_empty=True),
     log:
-        PATHS.log("coordinates_blocks", "{volume}", "{job}"),
+        PATHS.log("coordinates_blocks", "{volume}", "{step_name}-{job}"),
     benchmark:
-        PATHS.benchmark("coordinates_blocks", "{volume}", "{job}")
+        PATHS.benchmark("coordinates_blocks", "{volume}", "{step_name}-{job}")
     resources:
         mem_mb=memory("coordinates"),
         runtime=duration("coordinates", PIPELINE.voxels_of_blocks("coordinates")),

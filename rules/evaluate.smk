@@ -45,7 +45,7 @@ rule evaluate:
         seed=f"--rng-seed {SEED}",
         flags=flags(RUN.evaluate),
         untracked=arguments.untracked(RUN.evaluate),
-        job=PIPELINE.job_option("evaluate"),
+        job="",
         out=lambda wildcards, output: output.scores,
     shell:
         "ffn evaluate --segmentation {input.segmentation} --name {params.name} {params.earlier} "
@@ -65,9 +65,9 @@ use rule evaluate as evaluate_blocks with:
     output:
         record=ensure(PATHS.job("evaluate"), non_empty=True),
     log:
-        PATHS.log("evaluate_blocks", "{volume}", "{job}"),
+        PATHS.log("evaluate_blocks", "{volume}", "{step_name}-{job}"),
     benchmark:
-        PATHS.benchmark("evaluate_blocks", "{volume}", "{job}")
+        PATHS.benchmark("evaluate_blocks", "{volume}", "{step_name}-{job}")
     resources:
         mem_mb=memory("evaluate", block_voxels(RUN.evaluate)),
         runtime=duration("evaluate", PIPELINE.voxels_of_blocks("evaluate")),

@@ -36,7 +36,7 @@ rule export:
         folder=subpath(output.state, parent=True),
         flags=flags(RUN.export),
         untracked=arguments.untracked(RUN.export),
-        job=PIPELINE.job_option("export"),
+        job=PIPELINE.last_step("export"),
     shell:
         "ffn export --image {input.image} --segmentation {input.segmentation} {params.truth} "
         "{params.errors} {params.edges} {params.coordinates} --origins {params.origins} "
@@ -51,15 +51,14 @@ use rule export as export_blocks with:
         segmentation=tracked_file(PATHS.final(RUN)),
         truth=lambda wildcards: PIPELINE.shown_labels(wildcards.volume),
         membrane=lambda wildcards: PIPELINE.files("membrane", volume=wildcards.volume),
-        subvolumes=PIPELINE.first_inputs("export", "segment", order=""),
         base=lambda wildcards: PIPELINE.agglomerated_base(wildcards.volume),
-        earlier=PIPELINE.earlier_records("export"),
+        earlier=PIPELINE.before("export"),
     output:
         record=ensure(PATHS.job("export"), non_empty=True),
     log:
-        PATHS.log("export_blocks", "{volume}", "{job}"),
+        PATHS.log("export_blocks", "{volume}", "{step_name}-{job}"),
     benchmark:
-        PATHS.benchmark("export_blocks", "{volume}", "{job}")
+        PATHS.benchmark("export_blocks", "{volume}", "{step_name}-{job}")
     threads: 1
     params:
         errors="",
@@ -68,3 +67,58 @@ use rule export as export_blocks with:
         folder=PATHS.folder("export"),
         flags=flags(RUN.export, skip=OF_TABLES),
         job=arguments.job,
+
+
+use rule export_blocks as export_plan with:
+    input:
+        image=IMAGE,
+        segmentation=tracked_file(PATHS.final(RUN)),
+        truth=lambda wildcards: PIPELINE.shown_labels(wildcards.volume),
+        membrane=lambda wildcards: PIPELINE.files("membrane", volume=wildcards.volume),
+        base=lambda wildcards: PIPELINE.agglomerated_base(wildcards.volume),
+        subvolumes=lambda wildcards: PIPELINE.watched("segment", volume=wildcards.volume, order=""),
+        earlier=PIPELINE.before("export", "plan"),
+    output:
+        record=ensure(PATHS.tables("export", "plan"), non_empty=True),
+    log:
+        PATHS.log("export_plan", "{volume}"),
+    benchmark:
+        PATHS.benchmark("export_plan", "{volume}")
+    params:
+        job=lambda wildcards, output: f"--step plan --job-record {output.record}",
+
+
+use rule export_blocks as export_coarse with:
+    input:
+        image=IMAGE,
+        segmentation=tracked_file(PATHS.final(RUN)),
+        truth=lambda wildcards: PIPELINE.shown_labels(wildcards.volume),
+        membrane=lambda wildcards: PIPELINE.files("membrane", volume=wildcards.volume),
+        base=lambda wildcards: PIPELINE.agglomerated_base(wildcards.volume),
+        earlier=PIPELINE.before("export", "coarse"),
+    output:
+        record=ensure(PATHS.tables("export", "coarse"), non_empty=True),
+    log:
+        PATHS.log("export_coarse", "{volume}"),
+    benchmark:
+        PATHS.benchmark("export_coarse", "{volume}")
+    params:
+        job=lambda wildcards, output: f"--step coarse --job-record {output.record}",
+
+
+use rule export_blocks as export_pieces with:
+    input:
+        image=IMAGE,
+        segmentation=tracked_file(PATHS.final(RUN)),
+        truth=lambda wildcards: PIPELINE.shown_labels(wildcards.volume),
+        membrane=lambda wildcards: PIPELINE.files("membrane", volume=wildcards.volume),
+        base=lambda wildcards: PIPELINE.agglomerated_base(wildcards.volume),
+        earlier=PIPELINE.before("export", "pieces"),
+    output:
+        record=ensure(PATHS.tables("export", "pieces"), non_empty=True),
+    log:
+        PATHS.log("export_pieces", "{volume}"),
+    benchmark:
+        PATHS.benchmark("export_pieces", "{volume}")
+    params:
+        job=lambda wildcards, output: f"--step pieces --job-record {output.record}",

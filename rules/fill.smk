@@ -21,7 +21,7 @@ rule fill:
         masks=MASKED,
         mask_stamps=MASK_STAMPS,
         flags=flags(RUN.fill),
-        job=PIPELINE.job_option("fill"),
+        job="",
         out=lambda wildcards, output: output.segmentation,
     shell:
         "ffn fill --segmentation {input.segmentation} --image {input.image} {params.masks} {params.flags} "
@@ -37,9 +37,9 @@ use rule fill as fill_blocks with:
     output:
         record=ensure(PATHS.job("fill"), non_empty=True),
     log:
-        PATHS.log("fill_blocks", "{volume}", "{job}"),
+        PATHS.log("fill_blocks", "{volume}", "{step_name}-{job}"),
     benchmark:
-        PATHS.benchmark("fill_blocks", "{volume}", "{job}")
+        PATHS.benchmark("fill_blocks", "{volume}", "{step_name}-{job}")
     params:
         job=arguments.job,
         out=PATHS.of("fill"),

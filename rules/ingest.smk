@@ -19,7 +19,7 @@ rule ingest:
     params:
         source=lambda wildcards: arguments.source(PIPELINE, wildcards.volume, "image"),
         kind="image",
-        job=PIPELINE.job_option("ingest", "image"),
+        job="",
         out=lambda wildcards, output: output[0],
     shell:
         "ffn ingest {params.source} --kind {params.kind} {params.job} --out {params.out} > {log} 2>&1"
@@ -42,7 +42,7 @@ use rule ingest as ingest_labels with:
     params:
         source=lambda wildcards: arguments.source(PIPELINE, wildcards.volume, "labels"),
         kind="labels",
-        job=PIPELINE.job_option("ingest", "labels"),
+        job="",
 
 
 # Parts of the blocks of a large volume.
@@ -52,9 +52,9 @@ use rule ingest as ingest_blocks with:
     output:
         record=ensure(PATHS.job("ingest", output="image"), non_empty=True),
     log:
-        PATHS.log("ingest_blocks", "{volume}", "{job}"),
+        PATHS.log("ingest_blocks", "{volume}", "{step_name}-{job}"),
     benchmark:
-        PATHS.benchmark("ingest_blocks", "{volume}", "{job}")
+        PATHS.benchmark("ingest_blocks", "{volume}", "{step_name}-{job}")
     params:
         job=arguments.job,
         out=PATHS.of("ingest", "image"),
@@ -66,9 +66,9 @@ use rule ingest_labels as ingest_labels_blocks with:
     output:
         record=ensure(PATHS.job("ingest", output="labels"), non_empty=True),
     log:
-        PATHS.log("ingest_labels_blocks", "{volume}", "{job}"),
+        PATHS.log("ingest_labels_blocks", "{volume}", "{step_name}-{job}"),
     benchmark:
-        PATHS.benchmark("ingest_labels_blocks", "{volume}", "{job}")
+        PATHS.benchmark("ingest_labels_blocks", "{volume}", "{step_name}-{job}")
     params:
         job=arguments.job,
         out=PATHS.of("ingest", "labels"),

@@ -19,7 +19,7 @@ rule membrane:
         box=PIPELINE.box("train_box"),
         flags=flags(RUN.membrane),
         untracked=arguments.untracked(RUN.membrane),
-        job=PIPELINE.job_option("membrane"),
+        job="",
         out=lambda wildcards, output: output.membrane,
     shell:
         "ffn membrane --image {input.image} --box {params.box} {params.flags} {params.untracked} "
@@ -33,9 +33,9 @@ use rule membrane as membrane_blocks with:
     output:
         record=ensure(PATHS.job("membrane"), non_empty=True),
     log:
-        PATHS.log("membrane_blocks", "{volume}", "{job}"),
+        PATHS.log("membrane_blocks", "{volume}", "{step_name}-{job}"),
     benchmark:
-        PATHS.benchmark("membrane_blocks", "{volume}", "{job}")
+        PATHS.benchmark("membrane_blocks", "{volume}", "{step_name}-{job}")
     params:
         job=arguments.job,
         out=PATHS.of("membrane"),

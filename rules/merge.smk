@@ -30,7 +30,7 @@ rule merge:
         nuclei_stamps=NUCLEI_STAMPS,
         flags=flags(RUN.merge),
         untracked=arguments.untracked(RUN.merge),
-        job=PIPELINE.job_option("merge"),
+        job=PIPELINE.last_step("merge"),
         out=lambda wildcards, output: (
             f"--mapping {output.mapping} --groups {output.groups} --out {output.segmentation}"
         ),
@@ -43,17 +43,49 @@ rule merge:
 use rule merge as merge_blocks with:
     input:
         segmentation=tracked_file(PATHS.base(RUN)),
-        graphs=PIPELINE.first_inputs("merge", "agglomerate"),
         calibration=arguments.inputs(*calibration_files(RUN.merge.calibration)),
         corrections=CORRECTION_FILES,
         nuclei=NUCLEI_FILES,
-        earlier=PIPELINE.earlier_records("merge"),
+        earlier=PIPELINE.before("merge"),
     output:
         record=ensure(PATHS.job("merge"), non_empty=True),
     log:
-        PATHS.log("merge_blocks", "{volume}", "{job}"),
+        PATHS.log("merge_blocks", "{volume}", "{step_name}-{job}"),
     benchmark:
-        PATHS.benchmark("merge_blocks", "{volume}", "{job}")
+        PATHS.benchmark("merge_blocks", "{volume}", "{step_name}-{job}")
     params:
         job=arguments.job,
         out=f"--out {PATHS.of('merge')}",
+
+
+use rule merge_blocks as merge_nuclei with:
+    input:
+        segmentation=tracked_file(PATHS.base(RUN)),
+        nuclei=NUCLEI_FILES,
+        earlier=PIPELINE.before("merge", "nuclei"),
+    output:
+        tables=ensure(PATHS.tables("merge", "nuclei"), non_empty=True),
+    log:
+        PATHS.log("merge_nuclei", "{volume}"),
+    benchmark:
+        PATHS.benchmark("merge_nuclei", "{volume}")
+    params:
+        job="--step nuclei",
+
+
+use rule merge_blocks as merge_mapping with:
+    input:
+        segmentation=tracked_file(PATHS.base(RUN)),
+        graphs=lambda wildcards: PIPELINE.watched("agglomerate", volume=wildcards.volume),
+        calibration=arguments.inputs(*calibration_files(RUN.merge.calibration)),
+        corrections=CORRECTION_FILES,
+        nuclei=NUCLEI_FILES,
+        earlier=PIPELINE.before("merge", "mapping"),
+    output:
+        tables=ensure(PATHS.tables("merge", "mapping"), non_empty=True),
+    log:
+        PATHS.log("merge_mapping", "{volume}"),
+    benchmark:
+        PATHS.benchmark("merge_mapping", "{volume}")
+    params:
+        job="--step mapping",

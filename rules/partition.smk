@@ -19,7 +19,7 @@ rule partition:
         box=PIPELINE.box("train_box"),
         flags=flags(RUN.partition),
         untracked=arguments.untracked(RUN.partition),
-        job=PIPELINE.job_option("partition"),
+        job=PIPELINE.last_step("partition"),
         out=lambda wildcards, output: output.partitions,
     shell:
         "ffn partition --labels {input.labels} --box {params.box} {params.flags} {params.untracked} "
@@ -30,14 +30,28 @@ rule partition:
 use rule partition as partition_blocks with:
     input:
         labels=LABELS,
-        earlier=PIPELINE.earlier_records("partition"),
+        earlier=PIPELINE.before("partition"),
     output:
         record=ensure(PATHS.job("partition"), non_empty=True),
     log:
-        PATHS.log("partition_blocks", "{volume}", "{job}"),
+        PATHS.log("partition_blocks", "{volume}", "{step_name}-{job}"),
     benchmark:
-        PATHS.benchmark("partition_blocks", "{volume}", "{job}")
+        PATHS.benchmark("partition_blocks", "{volume}", "{step_name}-{job}")
     threads: 1
     params:
         job=arguments.job,
         out=PATHS.of("partition"),
+
+
+use rule partition_blocks as partition_sizes with:
+    input:
+        labels=LABELS,
+        earlier=PIPELINE.before("partition", "sizes"),
+    output:
+        tables=ensure(PATHS.tables("partition", "sizes"), non_empty=True),
+    log:
+        PATHS.log("partition_sizes", "{volume}"),
+    benchmark:
+        PATHS.benchmark("partition_sizes", "{volume}")
+    params:
+        job="--step sizes",

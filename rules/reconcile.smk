@@ -19,7 +19,7 @@ rule reconcile:
         subvolumes=lambda wildcards: FILES("segment", volume=wildcards.volume, order=wildcards.order),
         flags=flags(RUN.reconcile),
         untracked=arguments.untracked(RUN.reconcile),
-        job=PIPELINE.job_option("reconcile"),
+        job=PIPELINE.last_step("reconcile"),
         out=lambda wildcards, output: output.segmentation,
     shell:
         "ffn reconcile {params.subvolumes} {params.flags} {params.untracked} "
@@ -29,14 +29,53 @@ rule reconcile:
 # Parts of the blocks of a large volume.
 use rule reconcile as reconcile_blocks with:
     input:
-        subvolumes=PIPELINE.first_inputs("reconcile", "segment"),
-        earlier=PIPELINE.earlier_records("reconcile"),
+        earlier=PIPELINE.before("reconcile"),
     output:
         record=ensure(PATHS.job("reconcile"), non_empty=True),
     log:
-        PATHS.log("reconcile_blocks{order}", "{volume}", "{job}"),
+        PATHS.log("reconcile_blocks{order}", "{volume}", "{step_name}-{job}"),
     benchmark:
-        PATHS.benchmark("reconcile_blocks{order}", "{volume}", "{job}")
+        PATHS.benchmark("reconcile_blocks{order}", "{volume}", "{step_name}-{job}")
     params:
         job=arguments.job,
         out=PATHS.of("reconcile"),
+
+
+use rule reconcile_blocks as reconcile_tiling with:
+    input:
+        subvolumes=lambda wildcards: PIPELINE.watched("segment", volume=wildcards.volume, order=wildcards.order),
+        earlier=PIPELINE.before("reconcile", "tiling"),
+    output:
+        tables=ensure(PATHS.tables("reconcile", "tiling"), non_empty=True),
+    log:
+        PATHS.log("reconcile_tiling{order}", "{volume}"),
+    benchmark:
+        PATHS.benchmark("reconcile_tiling{order}", "{volume}")
+    params:
+        job="--step tiling",
+
+
+use rule reconcile_blocks as reconcile_match with:
+    input:
+        earlier=PIPELINE.before("reconcile", "match"),
+    output:
+        tables=ensure(PATHS.tables("reconcile", "match"), non_empty=True),
+    log:
+        PATHS.log("reconcile_match{order}", "{volume}"),
+    benchmark:
+        PATHS.benchmark("reconcile_match{order}", "{volume}")
+    params:
+        job="--step match",
+
+
+use rule reconcile_blocks as reconcile_label with:
+    input:
+        earlier=PIPELINE.before("reconcile", "label"),
+    output:
+        tables=ensure(PATHS.tables("reconcile", "label"), non_empty=True),
+    log:
+        PATHS.log("reconcile_label{order}", "{volume}"),
+    benchmark:
+        PATHS.benchmark("reconcile_label{order}", "{volume}")
+    params:
+        job="--step label",

@@ -47,7 +47,7 @@ rule segment:
 # continues with the missing ones.
 use rule segment as segment_list with:
     output:
-        record=ensure(PATHS.job("segment"), non_empty=True),
+        record=ensure(PATHS.job("segment", step=LAST), non_empty=True),
     log:
         PATHS.log("segment_list{order}", "{volume}", "{job}"),
     benchmark:

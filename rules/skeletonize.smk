@@ -21,7 +21,7 @@ rule skeletonize:
         mask_stamps=MASK_STAMPS,
         box=PIPELINE.box("evaluate_box"),
         flags=flags(RUN.skeletonize),
-        job=PIPELINE.job_option("skeletonize"),
+        job="",
         out=lambda wildcards, output: output.skeletons,
     shell:
         "ffn skeletonize --labels {input.truth} --box {params.box} {params.masks} {params.flags} {params.job} "
@@ -36,9 +36,9 @@ use rule skeletonize as skeletonize_blocks with:
     output:
         record=ensure(PATHS.job("skeletonize"), non_empty=True),
     log:
-        PATHS.log("skeletonize_blocks", "{volume}", "{job}"),
+        PATHS.log("skeletonize_blocks", "{volume}", "{step_name}-{job}"),
     benchmark:
-        PATHS.benchmark("skeletonize_blocks", "{volume}", "{job}")
+        PATHS.benchmark("skeletonize_blocks", "{volume}", "{step_name}-{job}")
     resources:
         mem_mb=memory("skeletonize"),
         runtime=duration("skeletonize", PIPELINE.voxels_of_blocks("skeletonize")),

@@ -33,7 +33,7 @@ rule sweep:
         nuclei_stamps=NUCLEI_STAMPS,
         flags=flags(RUN.sweep),
         untracked=arguments.untracked(RUN.sweep),
-        job=PIPELINE.job_option("sweep"),
+        job=PIPELINE.last_step("sweep"),
         out=lambda wildcards, output: output.table,
     shell:
         "ffn sweep {params.graphs} --segmentation {input.segmentation} --truth {input.truth} "
@@ -48,13 +48,13 @@ use rule sweep as sweep_blocks with:
         truth=LABELS,
         masks=MASKS,
         nuclei=NUCLEI_FILES,
-        earlier=PIPELINE.earlier_records("sweep"),
+        earlier=PIPELINE.before("sweep"),
     output:
         record=ensure(PATHS.job("sweep"), non_empty=True),
     log:
-        PATHS.log("sweep_blocks", "{volume}", "{job}"),
+        PATHS.log("sweep_blocks", "{volume}", "{step_name}-{job}"),
     benchmark:
-        PATHS.benchmark("sweep_blocks", "{volume}", "{job}")
+        PATHS.benchmark("sweep_blocks", "{volume}", "{step_name}-{job}")
     params:
         graphs="",
         stamps="",
@@ -63,3 +63,20 @@ use rule sweep as sweep_blocks with:
         flags="",
         job=arguments.job,
         out=PATHS.of("sweep"),
+
+
+use rule sweep_blocks as sweep_nuclei with:
+    input:
+        segmentation=tracked_file(PATHS.base(RUN)),
+        truth=LABELS,
+        masks=MASKS,
+        nuclei=NUCLEI_FILES,
+        earlier=PIPELINE.before("sweep", "nuclei"),
+    output:
+        tables=ensure(PATHS.tables("sweep", "nuclei"), non_empty=True),
+    log:
+        PATHS.log("sweep_nuclei", "{volume}"),
+    benchmark:
+        PATHS.benchmark("sweep_nuclei", "{volume}")
+    params:
+        job="--step nuclei",

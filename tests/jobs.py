@@ -5,13 +5,29 @@ from pathlib import Path
 
 import pytest
 
-from ffn.io.block_records import BlockRecords
+from ffn.io.block_log import JobLog
+from ffn.io.blocks import Job
 
 Command = Callable[..., object]  # runs the stage: takes the folder of its output, and the option of a job
 
 
 class Killed(BaseException):
     """What nothing catches: ends a stage at once, as a signal would."""
+
+
+def options(job: str) -> list[str]:
+    """Return the options of a job: ``match 2-of-3``, ``match``, ``2-of-3``, or nothing for everything."""
+    words = job.split()
+    share = [word for word in words if "-of-" in word]
+    step = [word for word in words if word not in share]
+    return [*(["--step", *step] if step else []), *(["--job", *share] if share else [])]
+
+
+def job_of(job: str, record_path: str | None = None) -> Job:
+    """Return the job of the same words."""
+    words = dict(zip(options(job)[::2], options(job)[1::2], strict=True))
+    share = Job.parse(words["--job"]) if "--job" in words else Job()
+    return Job(share.number, share.of, words.get("--step", ""), record_path)
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -25,7 +41,7 @@ def require_same_files(
     """Check that `jobs`, and a job that is killed every few blocks, make what one job makes; return that."""
     run(folder / "one")
     for job in jobs:
-        run(folder / "several", "--job", job)
+        run(folder / "several", *options(job))
     kills = 0
     while _is_killed(run, folder / "killed", blocks_between_kills):
         kills += 1
@@ -36,16 +52,16 @@ def require_same_files(
 
 def _is_killed(run: Command, folder: Path, num_blocks: int) -> bool:
     """Run the stage until it is about to write the record of one block more, which is then not finished."""
-    write, calls = BlockRecords.write, []
+    finish, calls = JobLog.finish, []
 
     def killed(*arguments):
         calls.append(arguments)
         if len(calls) > num_blocks:
             raise Killed
-        write(*arguments)
+        finish(*arguments)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(BlockRecords, "write", killed)
+        patch.setattr(JobLog, "finish", killed)
         try:
             run(folder)
         except Killed:

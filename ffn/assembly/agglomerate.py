@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +16,7 @@ from ffn.config import AgglomerateJobs, Agglomeration, require_window
 from ffn.errors import ConfigError, VolumeError
 from ffn.geometry import ZYX, Box, cut, zyx
 from ffn.inference.inputs import FloodInputs, add_flood_inputs, flood_inputs, weights_of
-from ffn.io.blocks import WHOLE, Job, add_job_options, job_of
-from ffn.io.box_files import make_files
+from ffn.io.blocks import WHOLE, Job, add_job_options, job_of, make_files
 from ffn.io.masks import mask_inputs, open_masks
 from ffn.io.open import identity, open_segmentation, open_volume
 from ffn.io.volume import Volume, require_image_of, require_other_file
@@ -71,18 +69,16 @@ def agglomerate_parts(
         boxes = cut(_checked(segmentation, image, parts[0]), parts[1])
     network = inputs.network(config)
     specs = segmentation_spec, inputs.image, *(mask.path for mask in inputs.masks)
-    made_of: dict[str, object] = {"volumes": [identity(spec) for spec in specs if spec], "parts": parts}
-    made_of |= {"weights": weights_of(network), "engine": (network.choice.engine, network.choice.precision)}
-    made_of |= {"network": network.model.config.model_dump_json(), "own_deltas": network.trained_deltas_zyx}
-    made_of |= {"grey_levels": network.normalisation, **mask_inputs(inputs.masks)}
+    key: dict[str, object] = {"volumes": [identity(spec) for spec in specs if spec], "parts": parts}
+    key |= {"weights": weights_of(network), "engine": (network.choice.engine, network.choice.precision)}
+    key |= {"network": network.model.config.model_dump_json(), "own_deltas": network.trained_deltas_zyx}
+    key |= {"grey_levels": network.normalisation, **mask_inputs(inputs.masks)}
 
-    def work(left: list[Box], finished: Callable[[Box], None]) -> None:
+    with make_files(folder, ".csv", boxes, fingerprint("agglomerate", config, **key), job) as left:
         objects = Objects.read(segmentation_spec)  # of the whole volume, so not for each part
-        for part in track(left, len(left), "parts"):
+        for part in track(left, left.num_left, "parts"):
             agglomerate(segmentation_spec, inputs, f"{folder}{part.stem}.csv", config, part, objects)
-            finished(part)
-
-    make_files(folder, ".csv", boxes, work, fingerprint("agglomerate", config, **made_of), job)
+            left.finish(part, {})
 
 
 def agglomerate(
@@ -146,19 +142,19 @@ def agglomerate(
         points = candidates(scene, box, config)
         judge = Judge(scene, network, config)
         lanes = judge.open_lanes(len(points))
-        made_of = {"segmentation": segmentation_spec, "image": inputs.image, "weights": weights_of(network)}
-        made_of |= {"voxels": _checksum(scene, box, config), "size": str(segmentation.voxel_size_zyx_nm)}
-        made_of |= {"engine": lanes.name, "box": str(box), "network": model.model_dump_json()}
-        made_of |= {"image_box": str(image.box), "own_deltas": str(network.trained_deltas_zyx)}
-        made_of |= {"grey_levels": str(network.normalisation), **mask_inputs(inputs.masks)}
+        about = {"segmentation": segmentation_spec, "image": inputs.image, "weights": weights_of(network)}
+        about |= {"voxels": _checksum(scene, box, config), "size": str(segmentation.voxel_size_zyx_nm)}
+        about |= {"engine": lanes.name, "box": str(box), "network": model.model_dump_json()}
+        about |= {"image_box": str(image.box), "own_deltas": str(network.trained_deltas_zyx)}
+        about |= {"grey_levels": str(network.normalisation), **mask_inputs(inputs.masks)}
         partials = Path(f"{out_path}.partial"), Path(f"{out_path}.again.partial")
-        head = header(fingerprint("agglomerate", config, **made_of, canvases=lanes.size))
+        head = header(fingerprint("agglomerate", config, **about, canvases=lanes.size))
         lines = judged(partials[0], head, points, judge, lanes)
         del lanes  # a device may have no room for others beside them
         finer = judge.with_smaller_steps()
         if finer:
             lines = judged_again(partials[1], head, lines, points, finer)
-        write_lines(out_path, header(provenance("agglomerate", config, **made_of)), lines)
+        write_lines(out_path, header(provenance("agglomerate", config, **about)), lines)
         for partial in partials:
             partial.unlink(missing_ok=True)
 

@@ -15,11 +15,12 @@ from ffn.assembly.connected import Forest, label_pieces, pieces_of_block
 from ffn.assembly.tables import COMPONENTS, FIRST_OVERLAP, ORIGINS, OVERLAPS
 from ffn.config import PART_ZYX
 from ffn.geometry import Box, divide_up
-from ffn.io.blocks import WHOLE, Job, Learnt, Writers, blocks_of, write_blocks
+from ffn.io.block_log import Result
+from ffn.io.blocks import WHOLE, Job, Writers, blocks_of, map_blocks, reduce_step
 from ffn.io.create import volume_name
 from ffn.io.scratch import ScratchRows, Table, folder_beside, parts_of, sort_rows
 from ffn.io.shards import Shards
-from ffn.io.steps import StepTables, learn_tables
+from ffn.io.tables import Tables
 from ffn.io.volume import Placement, file_of
 
 log = logging.getLogger(__name__)
@@ -52,9 +53,9 @@ def write_components(
     out_spec: str,
     placement: Placement,
     read: Callable[[Box], np.ndarray],
-    tables: StepTables,
+    tables: Tables,
     min_voxels: int,
-    made_of: Mapping[str, Any],
+    key: Mapping[str, Any],
     job: Job = WHOLE,
 ) -> None:
     """Write labels so that every id is one connected component of at least `min_voxels` voxels.
@@ -67,16 +68,16 @@ def write_components(
     """
     path, name, blocks = file_of(out_spec), volume_name(out_spec), component_blocks(placement)
     number = {block.start: index for index, block in enumerate(blocks)}
-    made_of = {**made_of, "min_voxels": min_voxels, "part": PART_ZYX}
+    key = {**key, "min_voxels": min_voxels, "part": PART_ZYX}
 
-    def label(block: Box) -> Learnt:
+    def label(block: Box) -> Result:
         seeds = _rows_of(tables, "seeds", "first_seed", number[block.start])
         return pieces_of_block(block, placement.box, PART_ZYX, read, seeds)
 
-    def combine(learnt: Iterable[Learnt]) -> dict[str, Table]:
-        return _joined(learnt, tables, min_voxels, folder_beside(path))
+    def combine(results: Iterable[Result]) -> dict[str, Table]:
+        return _joined(results, tables, min_voxels, folder_beside(path))
 
-    labelled = learn_tables(path, LABEL, blocks, label, combine, made_of, job)
+    labelled = reduce_step(path, LABEL, blocks, label, combine, key, job)
     if labelled is None:
         return
 
@@ -87,12 +88,12 @@ def write_components(
             out[name].write(part, ids[np.where(pieces > 0, pieces + first, 0)])
             first += int(pieces.max(initial=0))
 
-    made_of["label"] = labelled.digest
+    key["label"] = labelled.digest
     at_end = {table: partial(_whole, labelled, table) for table in TABLES}
-    write_blocks(path, {name: np.uint64}, placement, work, made_of, job, at_end)
+    map_blocks(path, {name: np.uint64}, placement, work, key, job, at_end)
 
 
-def _whole(tables: StepTables, name: str, _: object) -> np.ndarray:
+def _whole(tables: Tables, name: str, _: object) -> np.ndarray:
     return tables.read(name)
 
 
@@ -121,7 +122,7 @@ def with_seeds(tables: Mapping[str, Table], blocks: Sequence[Box], folder: Path 
     return {**tables, "seeds": by_block, "first_seed": np.append(0, np.cumsum(counts))}
 
 
-def _rows_of(tables: StepTables, name: str, first: str, index: int) -> np.ndarray:
+def _rows_of(tables: Tables, name: str, first: str, index: int) -> np.ndarray:
     """Return the rows of a table that belong to a block."""
     start, stop = tables.read(first, index, index + 2).tolist()
     return tables.read(name, start, stop)
@@ -145,12 +146,12 @@ def component_ids(components: Components, min_voxels: int) -> np.ndarray:
     return ids
 
 
-def _joined(learnt: Iterable[Learnt], tables: StepTables, min_voxels: int, folder: Path | None) -> dict[str, Table]:
+def _joined(results: Iterable[Result], tables: Tables, min_voxels: int, folder: Path | None) -> dict[str, Table]:
     """Join the pieces of all blocks; return their ``ids``, the ``first`` of each block, and the tables of the store."""
     columns, links = [ScratchRows((), np.int64, folder) for _ in range(3)], ScratchRows((2,), np.int64, folder)
     origins, overlaps = tables.read(ORIGINS), tables.read(OVERLAPS)
     at_seeds, first = np.full(len(origins), -1), [0]
-    for each in learnt:
+    for each in results:
         start = first[-1]
         for column, name in zip(columns, ("objects", "voxels", "first"), strict=True):
             column.append(each[name])

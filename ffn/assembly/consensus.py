@@ -35,12 +35,13 @@ from ffn.contingency import (
 )
 from ffn.errors import VolumeError
 from ffn.geometry import Box, VoxelSize, cell_shape, zyx
-from ffn.io.blocks import WHOLE, Job, Learnt, Writers, add_job_options, blocks_of, job_of, write_blocks
+from ffn.io.block_log import Result
+from ffn.io.blocks import WHOLE, Job, Writers, add_job_options, blocks_of, job_of, map_blocks, reduce_step
 from ffn.io.create import Writer, require_replaceable, volume_name
 from ffn.io.open import identity, open_segmentation
 from ffn.io.scratch import ScratchRows, Table, folder_beside, parts_of
 from ffn.io.shards import Shards
-from ffn.io.steps import StepTables, learn_tables
+from ffn.io.tables import Tables
 from ffn.io.volume import (
     Placement,
     Volume,
@@ -97,7 +98,7 @@ def consensus(a_spec: str, b_spec: str, out_spec: str, config: ConsensusConfig, 
     config : ConsensusConfig
         Smallest fragment.
     job : Job
-        Which blocks to count or write, see `ffn.io.steps`.
+        Which blocks to count or write, see `ffn.io.blocks`.
 
     Raises
     ------
@@ -111,16 +112,16 @@ def consensus(a_spec: str, b_spec: str, out_spec: str, config: ConsensusConfig, 
         placement = Placement(a.box, voxel_size_of(a), provenance("consensus", config, a=a_spec, b=b_spec))
         path, name, dtypes = file_of(out_spec), volume_name(out_spec), {volume_name(out_spec): np.uint64}
         require_replaceable(path, {name, OVERLAPS, FIRST_OVERLAP, ORIGINS})
-        made_of = fingerprint("consensus", config, a=identity(a_spec), b=identity(b_spec))
+        key = fingerprint("consensus", config, a=identity(a_spec), b=identity(b_spec))
         blocks = blocks_of(placement, dtypes)
 
-        def count(block: Box) -> Learnt:
+        def count(block: Box) -> Result:
             return vars(merge_tables(count_pairs(a.read(p), b.read(p)) for p in block.blocks(PART_ZYX)))
 
-        def combine(learnt: Iterable[Learnt]) -> dict[str, Table]:
+        def combine(results: Iterable[Result]) -> dict[str, Table]:
             folder = folder_beside(path)
             pairs, first, total = ScratchRows((2,), np.uint64, folder), [0], TableSum()
-            for each in learnt:
+            for each in results:
                 table = ContingencyTable(**each)
                 total.add(table)
                 pairs.append(table.pairs)
@@ -130,37 +131,36 @@ def consensus(a_spec: str, b_spec: str, out_spec: str, config: ConsensusConfig, 
             _require_small_ids(b, table.b)
             return _tables(pairs, first, table, fragment_ids(table, config.min_fragment_size), folder)
 
-        counted = learn_tables(path, COUNT, blocks, count, combine, made_of, job)
+        counted = reduce_step(path, COUNT, blocks, count, combine, key, job)
         if counted is None:
             return
         fragments = Fragments(counted, blocks)
 
-        def work(block: Box, out: Writers) -> Learnt:
+        def work(block: Box, out: Writers) -> Result:
             return {"faces": _write(block, out[name], a, b, fragments)}
 
         found: dict[str, np.ndarray] = {}
 
-        def find_overlaps(learnt: Iterable[Learnt]) -> None:
-            faces = merged_faces(each["faces"] for each in learnt)
+        def find_overlaps(results: Iterable[Result]) -> None:
+            faces = merged_faces(each["faces"] for each in results)
             claims = [overlap_rows(read_rows(volume.name, OVERLAPS, 6)) for volume in (a, b)]
             objects = Objects.read(a.name), Objects.read(b.name)
             rows = candidates(*fragments.all(), faces, claims, objects)
             found.update(OverlapIndex(placement.box, placement.voxel_size_zyx_nm).tables(rows))
+            log.info("%s", _summary(*fragments.all()))
 
         def origins(_: object) -> np.ndarray:
             rows = read_rows(a.name, ORIGINS, 6)
             return rows[np.isin(rows[:, 0], fragments.all()[1].astype(np.int64))]
 
         tables = {OVERLAPS: lambda _: found[OVERLAPS], FIRST_OVERLAP: lambda _: found[FIRST_OVERLAP], ORIGINS: origins}
-        write_blocks(path, dtypes, placement, work, {**made_of, "count": counted.digest}, job, tables, find_overlaps)
-        if job.finishes:
-            log.info("%s", _summary(*fragments.all()))
+        map_blocks(path, dtypes, placement, work, {**key, "count": counted.digest}, job, tables, find_overlaps)
 
 
 class Fragments:
     """The voxels that share a pair of ids, which are numbered by the rows of a table of all pairs."""
 
-    def __init__(self, counted: StepTables, blocks: list[Box]) -> None:
+    def __init__(self, counted: Tables, blocks: list[Box]) -> None:
         self._counted = counted
         self._first = counted.read("first")
         self._shards = Shards(Box.hull(blocks), blocks[0].shape)

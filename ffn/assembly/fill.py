@@ -9,7 +9,7 @@ import numpy as np
 
 from ffn.config import FillConfig, Mask
 from ffn.geometry import Box, VoxelSize, zyx
-from ffn.io.blocks import WHOLE, Job, Writers, add_job_options, job_of, write_blocks
+from ffn.io.blocks import WHOLE, Job, Writers, add_job_options, job_of, map_blocks
 from ffn.io.create import volume_name
 from ffn.io.masks import Masks, identities, mask_inputs, open_masks
 from ffn.io.open import open_segmentation, open_volume
@@ -94,7 +94,7 @@ def fill(
                 *(out_spec, config.max_distance_nm, min(voxel_size)),
             )
         record = provenance("fill", config, **inputs, **mask_inputs(masks))
-        made_of = fingerprint("fill", config, **identities(inputs, masks))
+        key = fingerprint("fill", config, **identities(inputs, masks))
         tiles, name = Shards(segmentation.box, config.block_size_zyx), volume_name(out_spec)
 
         def work(block: Box, out: Writers) -> None:
@@ -104,7 +104,7 @@ def fill(
                 out[name].write(part, filled[part.slices(tile.start)])
 
         placement = Placement(segmentation.box, voxel_size, record)
-        write_blocks(file_of(out_spec), {name: np.uint64}, placement, work, made_of, job)
+        map_blocks(file_of(out_spec), {name: np.uint64}, placement, work, key, job)
 
 
 def fill_gaps(

@@ -22,11 +22,12 @@ from ffn.config import PART_ZYX
 from ffn.contingency import ContingencyTable, TableSum, count_pairs, largest_parts, merge_tables
 from ffn.errors import ConfigError, VolumeError, under
 from ffn.geometry import Box, VoxelSize
-from ffn.io.blocks import Job, Learnt, blocks_of
+from ffn.io.block_log import Result
+from ffn.io.blocks import Job, blocks_of, reduce_step
 from ffn.io.masks import require_labels_in
 from ffn.io.nearest import reaches, read_nearest
 from ffn.io.open import identity, open_segmentation, open_truth
-from ffn.io.steps import StepTables, learn_tables
+from ffn.io.tables import Tables
 from ffn.io.volume import Placement, Volume, have_same_voxel_size, require_labels
 from ffn.provenance import fingerprint
 
@@ -97,13 +98,13 @@ def check(box: Box, voxel_size_zyx_nm: VoxelSize, corrections_path: str | None, 
             require_labels_in(nuclei_spec, box, voxel_size_zyx_nm)
 
 
-def learn_nuclei(inputs: GraphInputs, out_path: str, job: Job) -> StepTables | None:
+def count_nuclei(inputs: GraphInputs, out_path: str, job: Job) -> Tables | None:
     """Do the part of `job` in the step `NUCLEI`; return its table `SEGMENTS`, or None if `job` ends with this step."""
     spec, base_spec = inputs.nuclei, inputs.segmentation
     if spec is None:
         if job.step == NUCLEI:
-            raise ConfigError(f"--job: {NUCLEI}-… looks for nuclei, expected --nuclei. Give it, or leave the job out")
-        return StepTables({SEGMENTS: NO_NUCLEI})
+            raise ConfigError(f"--step: {NUCLEI} needs --nuclei")
+        return Tables({SEGMENTS: NO_NUCLEI})
     with open_truth(spec) as nuclei, open_segmentation(base_spec) as base:
         require_labels(base)
         size = None if have_same_voxel_size(nuclei, base) else base.voxel_size_zyx_nm
@@ -111,18 +112,18 @@ def learn_nuclei(inputs: GraphInputs, out_path: str, job: Job) -> StepTables | N
             found = f"{spec}: covers {nuclei.box}, expected some of {base_spec}, {base.box}"
             raise VolumeError(f"{found}. Correct its offset or voxel size")
 
-        def work(block: Box) -> Learnt:
+        def work(block: Box) -> Result:
             return vars(merge_tables(_shared(nuclei, base, part, size) for part in block.blocks(PART_ZYX)))
 
-        def combine(learnt: Iterable[Learnt]) -> dict[str, np.ndarray]:
+        def combine(results: Iterable[Result]) -> dict[str, np.ndarray]:
             total = TableSum()
-            for each in learnt:
+            for each in results:
                 total.add(ContingencyTable(**each))
             return {SEGMENTS: segments_of(total.table(), spec)}
 
-        made_of = fingerprint("merge", None, segmentation=identity(base_spec), nuclei=identity(spec))
+        key = fingerprint("merge", None, segmentation=identity(base_spec), nuclei=identity(spec))
         blocks = blocks_of(Placement(base.box), {SEGMENTS: np.uint64})
-        return learn_tables(out_path, NUCLEI, blocks, work, combine, made_of, job)
+        return reduce_step(out_path, NUCLEI, blocks, work, combine, key, job)
 
 
 def segments_of(table: ContingencyTable, where: str = "nuclei") -> np.ndarray:

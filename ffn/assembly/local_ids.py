@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from ffn.io import scratch
-from ffn.io.blocks import Learnt
+from ffn.io.block_log import Result
 from ffn.io.scratch import ScratchRows
 
 COLUMNS: dict[str, tuple[tuple[int, ...], type]] = {
@@ -28,7 +28,7 @@ class SubvolumeTables:
     The tables are on a disk, in `folder`, and gone at the end.
     """
 
-    def __init__(self, of_each: Iterable[Learnt], folder: Path | None = None) -> None:
+    def __init__(self, of_each: Iterable[Result], folder: Path | None = None) -> None:
         self._tables = {name: ScratchRows(*kind, folder) for name, kind in COLUMNS.items()}
         ends: dict[str, list[int]] = {name: [0] for name in COLUMNS}
         for found in of_each:

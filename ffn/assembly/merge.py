@@ -17,7 +17,7 @@ from ffn.assembly.given import (
     SEGMENTS,
     GraphInputs,
     add_given_options,
-    learn_nuclei,
+    count_nuclei,
     warn_of_joined,
 )
 from ffn.assembly.merge_graph import MergeGraphError, apply_groups, best_scores, mapping_text, merge_groups
@@ -25,10 +25,10 @@ from ffn.config import PART_ZYX, MergeConfig
 from ffn.contingency import RowLookup, add_up, count_ids
 from ffn.geometry import Box
 from ffn.io import atomic
-from ffn.io.blocks import WHOLE, Job, Learnt, Writers, add_job_options, job_of, write_blocks
+from ffn.io.block_log import Result
+from ffn.io.blocks import WHOLE, Job, Writers, add_job_options, job_of, map_blocks, no_result, reduce_step
 from ffn.io.create import require_replaceable, volume_name
 from ffn.io.open import identity, open_segmentation
-from ffn.io.steps import learn_tables
 from ffn.io.volume import Placement, file_of, require_labels, require_other_file, voxel_size_of
 from ffn.options import add_options, add_volume_option, from_arguments
 from ffn.provenance import fingerprint, provenance
@@ -90,7 +90,7 @@ def merge(
     groups_path : str, optional
         CSV file to write, with ``group_id,segments,voxels,share`` of the largest groups.
     job : Job
-        Which blocks to write, see `ffn.io.steps`.
+        Which blocks to write, see `ffn.io.blocks`.
 
     Raises
     ------
@@ -110,11 +110,11 @@ def merge(
     names = hashlib.sha256("\n".join(inputs.graphs).encode()).hexdigest()
     corrections = inputs.read_corrections()
     asked = {"corrections": corrections_text(corrections)} if inputs.corrections else {}  # not when it was touched
-    nuclei = learn_nuclei(inputs, out_path, job)
+    nuclei = count_nuclei(inputs, out_path, job)
     if nuclei is None:
         return
     asked |= {"nuclei": nuclei.digest} if inputs.nuclei else {}
-    made_of = fingerprint("merge", config, segmentation=identity(inputs.segmentation), **asked, graphs=names)
+    key = fingerprint("merge", config, segmentation=identity(inputs.segmentation), **asked, graphs=names)
 
     def joined(_: object) -> dict[str, np.ndarray]:
         segments = nuclei.read(SEGMENTS)
@@ -122,7 +122,7 @@ def merge(
         warn_of_joined(segments, **found, where=str(inputs.corrections))
         return found
 
-    mapping = learn_tables(out_path, MAPPING, [], _nothing, joined, made_of, job)
+    mapping = reduce_step(out_path, MAPPING, [], no_result, joined, key, job)
     if mapping is None:
         return
     base_ids, group_ids = mapping.read("base_ids"), mapping.read("group_ids")
@@ -131,7 +131,7 @@ def merge(
     with open_segmentation(inputs.segmentation) as base:
         require_labels(base)
 
-        def work(block: Box, out: Writers) -> Learnt:
+        def work(block: Box, out: Writers) -> Result:
             found, num_labelled = [], 0
             for part in block.blocks(PART_ZYX):
                 labels = base.read(part).astype(np.uint64)
@@ -142,9 +142,9 @@ def merge(
                 out[name].write(part, apply_groups(labels, base_ids, group_ids))
             return {"sizes": add_up(np.concatenate(found)), "labelled": num_labelled}
 
-        def at_end(learnt: Iterable[Learnt]) -> None:
+        def at_end(results: Iterable[Result]) -> None:
             voxels, num_labelled = np.zeros(len(base_ids), np.int64), 0
-            for each in learnt:
+            for each in results:
                 voxels[each["sizes"][:, 0]] += each["sizes"][:, 1]
                 num_labelled += each["labelled"]
             _require_held(base_ids[voxels == 0], inputs.segmentation)
@@ -154,13 +154,8 @@ def merge(
             _report(largest, out_spec, groups_path)
 
         placement = Placement(base.box, voxel_size_of(base), record)
-        made_of |= {"mapping": mapping.digest}
-        write_blocks(out_path, {name: np.uint64}, placement, work, made_of, job, at_end=at_end)
-
-
-def _nothing(block: Box) -> Learnt:
-    """Learn nothing: the mapping is made of graphs alone."""
-    return {}
+        key |= {"mapping": mapping.digest}
+        map_blocks(out_path, {name: np.uint64}, placement, work, key, job, at_end=at_end)
 
 
 def _joined(

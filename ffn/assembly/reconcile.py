@@ -19,10 +19,10 @@ from ffn.assembly.tiling import Tiling
 from ffn.config import ReconcileConfig
 from ffn.contingency import ContingencyTable, add_up
 from ffn.geometry import Box
-from ffn.io.blocks import WHOLE, Job, Learnt, add_job_options, job_of
+from ffn.io.block_log import Result
+from ffn.io.blocks import WHOLE, Job, add_job_options, job_of, no_result, reduce_step
 from ffn.io.create import require_replaceable, volume_name
 from ffn.io.scratch import ScratchRows, Table, folder_beside, sort_rows
-from ffn.io.steps import learn_tables
 from ffn.io.store_names import split_store
 from ffn.io.volume import Placement, file_of, require_other_file, split_spec
 from ffn.options import add_options, from_arguments
@@ -75,7 +75,7 @@ def reconcile(specs: Sequence[str], out_spec: str, config: ReconcileConfig, job:
     config : ReconcileConfig
         Criteria of a match.
     job : Job
-        Which subvolumes or blocks to work on, see `ffn.io.steps`.
+        Which subvolumes or blocks to work on, see `ffn.io.blocks`.
 
     Raises
     ------
@@ -88,28 +88,28 @@ def reconcile(specs: Sequence[str], out_spec: str, config: ReconcileConfig, job:
     path = file_of(out_spec)
     require_replaceable(path, {volume_name(out_spec), *TABLES})
     names = hashlib.sha256("\n".join(specs).encode()).hexdigest()
-    made_of = fingerprint("reconcile", config, subvolumes=names)
-    opened = learn_tables(path, TILING, [], lambda _: {}, lambda _: open_subvolumes(specs).tables(specs), made_of, job)
+    key = fingerprint("reconcile", config, subvolumes=names)
+    opened = reduce_step(path, TILING, [], no_result, lambda _: open_subvolumes(specs).tables(specs), key, job)
     if opened is None:
         return
     subvolumes = Subvolumes.read(opened, specs)
-    tiling, made_of = subvolumes.tiling, {**made_of, "tiling": opened.digest}
+    tiling, key = subvolumes.tiling, {**key, "tiling": opened.digest}
     boxes = [tiling.box(index) for index in range(tiling.num_boxes)]
     numbers = {box.start: index for index, box in enumerate(boxes)}
     blocks = component_blocks(Placement(tiling.hull))
     folder = folder_beside(path)
     with VolumePool() as pool:
 
-        def look(box: Box) -> Learnt:
+        def look(box: Box) -> Result:
             return subvolumes.look_at(numbers[box.start], pool)
 
-        def combine(learnt: Iterable[Learnt]) -> dict[str, Table]:
+        def combine(results: Iterable[Result]) -> dict[str, Table]:
             index = OverlapIndex(tiling.hull, subvolumes.voxel_size_zyx_nm)
             return with_seeds(
-                global_ids(SubvolumeTables(learnt, folder), tiling, config, index, folder), blocks, folder
+                global_ids(SubvolumeTables(results, folder), tiling, config, index, folder), blocks, folder
             )
 
-        matched = learn_tables(path, MATCH, boxes, look, combine, made_of, job)
+        matched = reduce_step(path, MATCH, boxes, look, combine, key, job)
         if matched is None:
             return
         ids = GlobalIds(subvolumes, matched)
@@ -120,7 +120,7 @@ def reconcile(specs: Sequence[str], out_spec: str, config: ReconcileConfig, job:
             lambda block: ids.read(block, pool),
             matched,
             config.min_component_size,
-            {**made_of, "match": matched.digest},
+            {**key, "match": matched.digest},
             job,
         )
 

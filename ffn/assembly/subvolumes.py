@@ -18,9 +18,9 @@ from ffn.config import PART_ZYX
 from ffn.contingency import add_up, count_ids, find_runs
 from ffn.errors import VolumeError
 from ffn.geometry import ZYX, Box, VoxelSize, cell_shape
-from ffn.io.blocks import Learnt
+from ffn.io.block_log import Result
 from ffn.io.open import identity, open_segmentation, open_volume
-from ffn.io.steps import StepTables
+from ffn.io.tables import Tables
 from ffn.io.volume import Volume, require_labels, require_same_voxel_size, voxel_size_of
 
 MAX_OPEN = 16  # a subvolume and its neighbours further on; each may hold a chunk cache of 32 MiB
@@ -68,7 +68,7 @@ class Subvolumes:
     voxel_size_zyx_nm: VoxelSize
 
     @classmethod
-    def read(cls, tables: StepTables, specs: Sequence[str]) -> Subvolumes:
+    def read(cls, tables: Tables, specs: Sequence[str]) -> Subvolumes:
         """Return what `tables` recorded of the same `specs`."""
         boxes = [Box((z, y, x), (d, h, w)) for z, y, x, d, h, w in tables.read("boxes").tolist()]
         z, y, x = tables.read("voxel_size").tolist()
@@ -89,7 +89,7 @@ class Subvolumes:
             "voxel_size": np.array(self.voxel_size_zyx_nm, np.float64),
         }
 
-    def look_at(self, index: int, pool: VolumePool) -> Learnt:
+    def look_at(self, index: int, pool: VolumePool) -> Result:
         """Return the ids of a subvolume, its tables, and what it shares with later ones.
 
         These are the tables of `ids_of`, ``origins`` and ``overlaps`` as the subvolume has them, and ``claims`` (int64,
@@ -191,7 +191,7 @@ class GlobalIds:
     ``first`` row of each subvolume.
     """
 
-    def __init__(self, subvolumes: Subvolumes, tables: StepTables) -> None:
+    def __init__(self, subvolumes: Subvolumes, tables: Tables) -> None:
         self._subvolumes = subvolumes
         self._tables = tables
         self._first = tables.read("first")

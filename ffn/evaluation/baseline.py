@@ -48,19 +48,19 @@ class KeptSweep(NamedTuple):
     """Scores of finished settings, so that a killed process does not make their watersheds again."""
 
     path: Path
-    made_of: dict[str, Any]
+    key: dict[str, Any]
 
     def read(self) -> list[dict[str, Any]]:
         """Return what was kept last; empty if there is none."""
         try:
             content = json.loads(self.path.read_text())
-            return content["sweep"] if content["made_of"] == self.made_of else []
+            return content["sweep"] if content["key"] == self.key else []
         except (OSError, ValueError, LookupError, TypeError):
             return []
 
     def write(self, sweep: list[dict[str, Any]]) -> None:
         """Keep the finished part of a sweep."""
-        write_json(self.path, {"made_of": self.made_of, "sweep": sweep})
+        write_json(self.path, {"key": self.key, "sweep": sweep})
 
 
 def best_watershed(

@@ -23,10 +23,11 @@ from ffn.evaluation.scoring import Comparison, Scorer, ScoreTables
 from ffn.evaluation.skeletons import check_skeletons, read_skeletons
 from ffn.geometry import Box, VoxelSize
 from ffn.io.atomic import write_json, write_text
-from ffn.io.blocks import WHOLE, Job, Learnt, add_job_options, forget_blocks, job_of, learn_blocks
+from ffn.io.block_log import Result
+from ffn.io.blocks import WHOLE, Job, add_job_options, forget_blocks, job_of, reduce_blocks
 from ffn.io.masks import identities, mask_inputs, open_masked_truth
 from ffn.io.open import identity, open_segmentation, open_volume
-from ffn.io.store_names import blocks_folder
+from ffn.io.store_names import jobs_folder
 from ffn.io.volume import (
     NO_SIZE,
     Volume,
@@ -203,7 +204,6 @@ def evaluate(
     VolumeError
         If a volume is missing, has no integer type or another voxel size, or an output would overwrite an input.
     """
-    folder = blocks_folder(str(out))
     inputs.require_no_output(str(out), inputs.baseline_out)
     if inputs.name in inputs.earlier:
         raise ConfigError(f"--earlier: {inputs.name!r} is also the --name of the segmentation, expected another name")
@@ -224,30 +224,30 @@ def evaluate(
             require_inside(volume, place)
         reads = [volume.read for volume in (segmentation, *earlier.values())]
         comparison = Comparison(scorer, reads, place)
-        made_of = {**inputs.identities(), "box": place, "size": size, "border_nm": config.border_nm}
-        depends_on = fingerprint("evaluate", None, **made_of)
-        learnt = learn_blocks(folder, comparison.blocks, comparison.look, depends_on, job)
-        if not job.finishes:
+        about = {**inputs.identities(), "box": place, "size": size, "border_nm": config.border_nm}
+        key = fingerprint("evaluate", None, **about)
+        results = reduce_blocks(str(out), comparison.blocks, comparison.look, key, job)
+        if results is None:
             return {}
-        result, bodies = _scores(scorer, comparison, learnt, [inputs.name, *earlier])
+        result, bodies = _scores(scorer, comparison, results, [inputs.name, *earlier])
         result = {"box": str(place), "segmentation": inputs.name, **result}
         segmentations = {**earlier, inputs.name or "segmentation": segmentation}
-        kept = KeptSweep(Path(folder, "baseline/sweep.json"), depends_on)
+        kept = KeptSweep(jobs_folder(str(out), "baseline") / "sweep.json", key)
         baseline = _score_baseline(inputs, scorer, segmentations, place, kept)
         if baseline:
             result["baseline"] = baseline
         given = {**inputs.given(), **mask_inputs(inputs.masks), "rng_seed": rng_seed}
         result["provenance"] = provenance("evaluate", config, **given)
         _write(Path(out), result, bodies)
-    forget_blocks(folder, job)
+    forget_blocks(str(out))
     return result
 
 
 def _scores(
-    scorer: Scorer, comparison: Comparison, learnt: Sequence[Learnt], names: Sequence[str]
+    scorer: Scorer, comparison: Comparison, results: Sequence[Result], names: Sequence[str]
 ) -> tuple[dict[str, Any], str]:
     """Return what the score file has from the blocks, and the table of bodies; the first name is that of the result."""
-    compared = dict(zip(names, comparison.add_up(learnt), strict=True))
+    compared = dict(zip(names, comparison.add_up(results), strict=True))
     scores = {key: scorer.scores(one) for key, one in compared.items()}
     table = compared[names[0]].tables.all
     errors = worst_errors(table, scorer.config.num_errors)
@@ -257,7 +257,7 @@ def _scores(
         **scores.pop(names[0]),
         "earlier": scores,
         **worst_bodies(table),
-        "errors": error_entries(errors, comparison.places([error.parts for error in errors], learnt)),
+        "errors": error_entries(errors, comparison.places([error.parts for error in errors], results)),
     }
     if scores:
         tables = {key: compared[key].tables for key in (*scores, names[0])}
@@ -312,7 +312,7 @@ def _score_baseline(
     with open_volume(inputs.image) as image:
         require_inside(image, box)
         depends_on = {"image": identity(inputs.image), "max_voxels": scorer.config.watershed_max_voxels}
-        kept = kept._replace(made_of={**kept.made_of, **depends_on})
+        kept = kept._replace(key={**kept.key, **depends_on})
         return score_watershed(scorer, image, segmentations, box, kept, inputs.baseline_out)
 
 

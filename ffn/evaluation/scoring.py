@@ -21,7 +21,8 @@ from ffn.evaluation.run_length import expected_run_length
 from ffn.evaluation.scores import CONVENTIONS, summarize
 from ffn.evaluation.skeletons import Skeletons
 from ffn.geometry import ZYX, Box, VoxelSize
-from ffn.io.blocks import Learnt, blocks_of
+from ffn.io.block_log import Result
+from ffn.io.blocks import blocks_of
 from ffn.io.masks import MaskedTruth
 from ffn.io.store_names import MAIN
 from ffn.io.volume import Placement, Read
@@ -129,7 +130,7 @@ class Comparison:
         self._by_z = np.argsort(self._nodes[:, 0], kind="stable")
         self._z = self._nodes[self._by_z, 0]
 
-    def look(self, block: Box) -> Learnt:
+    def look(self, block: Box) -> Result:
         """Compare one block: pairs of ids of each segmentation, and its segments at the skeletons' nodes there.
 
         The pairs of segmentation i are ``all{i}`` and, without the border band, ``inner{i}``. ``nodes`` are rows of
@@ -165,12 +166,12 @@ class Comparison:
             return rows
         return rows[~masks.read(part)[tuple((self._nodes[rows] - part.start).T)]]
 
-    def add_up(self, learnt: Iterable[Learnt]) -> list[Compared]:
+    def add_up(self, results: Iterable[Result]) -> list[Compared]:
         """Return what all blocks together say about each segmentation."""
         sums: dict[str, TableSum] = defaultdict(TableSum)
         segments = np.zeros((len(self._reads), len(self._nodes)), np.uint64)
         is_scored = np.zeros(len(self._nodes), bool)
-        for each in learnt:
+        for each in results:
             segments[:, each["nodes"]], is_scored[each["nodes"]] = each["segments"], True
             for name in each.keys() - {"nodes", "segments"}:
                 sums[name].add(_unpacked(each[name]))
@@ -187,10 +188,10 @@ class Comparison:
         rows = segments[:, is_scored]
         return [Compared(ScoreTables(*pair), skeletons, row) for pair, row in zip(both, rows, strict=True)]
 
-    def places(self, parts: Sequence[Parts], learnt: Iterable[Learnt]) -> list[ErrorPlace]:
+    def places(self, parts: Sequence[Parts], results: Iterable[Result]) -> list[ErrorPlace]:
         """Return where to look at errors of the first segmentation; see `find_places`."""
         scorer, read = self._scorer, self._reads[0]
-        tables = zip(self.blocks, (_unpacked(each["all0"]) for each in learnt), strict=True)
+        tables = zip(self.blocks, (_unpacked(each["all0"]) for each in results), strict=True)
         size = scorer.config.block_size_zyx
         return find_places(parts, tables, Search(scorer.truth.read, read, self._box, size, scorer.voxel_size_zyx_nm))
 

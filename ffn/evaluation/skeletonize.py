@@ -16,9 +16,9 @@ from ffn.evaluation.config import SkeletonizeConfig
 from ffn.evaluation.scoring import blocks_in
 from ffn.evaluation.skeletons import Skeleton, Skeletons, join
 from ffn.geometry import ZYX, Box, VoxelSize, zyx
-from ffn.io.blocks import WHOLE, Job, Learnt, add_job_options, forget_blocks, job_of, learn_blocks
+from ffn.io.block_log import Result
+from ffn.io.blocks import WHOLE, Job, add_job_options, forget_blocks, job_of, reduce_blocks
 from ffn.io.masks import identities, mask_inputs, open_masked_truth
-from ffn.io.store_names import blocks_folder
 from ffn.io.volume import Volume, require_inside, require_other_file
 from ffn.options import add_box_option, add_masks_option, add_options, add_volume_option, from_arguments, masks_from
 from ffn.progress import track
@@ -88,7 +88,6 @@ def skeletonize(
     of its body. The last job holds the thinned volume in memory, 8 bytes for every cube with sides of `spacing_nm`: a
     skeleton in parts, or without the volume around its body, would be another one.
     """
-    folder = blocks_folder(str(out))
     require_other_file(str(out), labels_spec, *(mask.path for mask in masks if mask.path))
     with open_masked_truth(labels_spec, masks) as volume:
         box = volume.box if box is None else box
@@ -101,20 +100,20 @@ def skeletonize(
             )
         step = step_for(config.spacing_nm, size, box.shape)
         blocks = blocks_in(box)
-        made_of = fingerprint("skeletonize", None, **identities({"labels": labels_spec}, masks), box=box, step=step)
+        key = fingerprint("skeletonize", None, **identities({"labels": labels_spec}, masks), box=box, step=step)
 
-        def work(block: Box) -> Learnt:
+        def work(block: Box) -> Result:
             return {"labels": thin(volume, block, box, step)}
 
-        learnt = learn_blocks(folder, blocks, work, made_of, job)
-    if not job.finishes:
+        results = reduce_blocks(str(out), blocks, work, key, job)
+    if results is None:
         return None
-    labels = assemble((each["labels"] for each in learnt), blocks, box, step)
+    labels = assemble((each["labels"] for each in results), blocks, box, step)
     skeletons = join(_trace(labels, box, step, size, config))
     if not len(skeletons.edges):
         log.warning("no body in %s has a skeleton: no connected piece has %d voxels", box, config.min_voxels)
     skeletons.write(out, provenance("skeletonize", config, labels=labels_spec, box=box, **mask_inputs(masks)))
-    forget_blocks(folder, job)
+    forget_blocks(str(out))
     log.info("%d skeletons, %.1f µm", len(np.unique(skeletons.owners)), skeletons.edge_lengths_nm().sum() / 1000)
     return skeletons
 

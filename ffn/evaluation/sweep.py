@@ -10,7 +10,7 @@ import numpy as np
 
 from ffn.assembly.calibration import read_scored
 from ffn.assembly.corrections import NOTHING_GIVEN, Constraints
-from ffn.assembly.given import NUCLEI, SEGMENTS, GraphInputs, add_given_options, learn_nuclei
+from ffn.assembly.given import NUCLEI, SEGMENTS, GraphInputs, add_given_options, count_nuclei
 from ffn.assembly.merge_graph import NO_NUCLEI, apply_groups, best_scores, merge_groups
 from ffn.config import Mask
 from ffn.contingency import ContingencyTable, count_pairs, merge_tables
@@ -21,10 +21,10 @@ from ffn.evaluation.scores import score
 from ffn.evaluation.scoring import blocks_in
 from ffn.geometry import Box
 from ffn.io.atomic import write_json
-from ffn.io.blocks import WHOLE, Job, Learnt, add_job_options, forget_blocks, job_of, learn_blocks
+from ffn.io.block_log import Result
+from ffn.io.blocks import WHOLE, Job, add_job_options, forget_blocks, job_of, reduce_blocks
 from ffn.io.masks import identities, mask_inputs, open_masked_truth
 from ffn.io.open import open_segmentation
-from ffn.io.store_names import blocks_folder
 from ffn.io.volume import require_labels, require_other_file
 from ffn.options import add_box_option, add_masks_option, add_options, add_volume_option, from_arguments, masks_from
 from ffn.provenance import fingerprint, provenance
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> None:
     config, job = from_arguments(SweepConfig, arguments), job_of(arguments)
-    if job.finishes and not job.step and not arguments.graphs:
+    if job.writes and not arguments.graphs:
         raise ConfigError("GRAPH.csv: no file is given, expected those of ffn agglomerate")
     inputs = SweepInputs(
         segmentation=arguments.segmentation,
@@ -89,7 +89,7 @@ def sweep(inputs: SweepInputs, out: str, config: SweepConfig, box: Box | None = 
     box : Box, optional
         Part of the volumes to score.
     job : Job
-        Which blocks to compare, and whether to score; see `ffn.io.steps`.
+        Which blocks to compare, and whether to score; see `ffn.io.blocks`.
 
     Raises
     ------
@@ -98,25 +98,25 @@ def sweep(inputs: SweepInputs, out: str, config: SweepConfig, box: Box | None = 
     """
     volumes = {"segmentation": inputs.segmentation, "truth": inputs.truth}
     require_other_file(out, *volumes.values(), *inputs.given.values(), *inputs.graphs)
-    ends = job.finishes and not job.step  # errors of what people give come before the work
+    ends = job.writes  # errors of what people give come before the work
     scores = best_scores(read_scored(inputs.graphs, config.calibration) if ends else [])
     corrections = inputs.read_corrections() if ends else []
-    nuclei = learn_nuclei(inputs, out, job)
+    nuclei = count_nuclei(inputs, out, job)
     if nuclei is None:
         return
     with open_masked_truth(inputs.truth, inputs.masks) as truth, open_segmentation(inputs.segmentation) as segmentation:
         require_labels(segmentation)
         box = common_box(segmentation, truth, box)
 
-        def work(block: Box) -> Learnt:
+        def work(block: Box) -> Result:
             parts = block.blocks(config.block_size_zyx)
             return vars(merge_tables(count_pairs(truth.read(part), segmentation.read(part)) for part in parts))
 
-        made_of = fingerprint("sweep", None, box=box, **identities(volumes, inputs.masks))
-        learnt = learn_blocks(blocks_folder(out), blocks_in(box), work, made_of, job)
-    if not job.finishes:
+        key = fingerprint("sweep", None, box=box, **identities(volumes, inputs.masks))
+        results = reduce_blocks(out, blocks_in(box), work, key, job)
+    if results is None:
         return
-    table = merge_tables(ContingencyTable(**each) for each in learnt)
+    table = merge_tables(ContingencyTable(**each) for each in results)
     constraints = inputs.constraints(corrections)
     thresholds = [NO_MERGES, *sorted(config.thresholds, reverse=True)]
     segments = nuclei.read(SEGMENTS)
@@ -127,7 +127,7 @@ def sweep(inputs: SweepInputs, out: str, config: SweepConfig, box: Box | None = 
     )
     made = {"box": str(box), "segmentation": "agglomerated", "sweep": rows}
     write_json(out, {**made, "provenance": made_by})
-    forget_blocks(blocks_folder(out), job)
+    forget_blocks(out)
 
 
 def sweep_step(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
 from typing import Generic, Protocol, TypeVar
 
 from ffn.inference.grower import ObjectGrower
@@ -31,7 +32,7 @@ J = TypeVar("J", bound=CanvasJob)
 
 
 def run_jobs(
-    jobs: Sequence[J],
+    jobs: Iterable[J],
     lanes: Lanes,
     threads: int,
     after_step: Callable[[int, Collection[J]], None] = lambda num_fovs, active: None,
@@ -56,16 +57,15 @@ def run_jobs(
 class _Reader(Generic[J]):
     """Reads a few jobs ahead, in order."""
 
-    def __init__(self, jobs: Sequence[J], pool: ThreadPoolExecutor, ahead: int) -> None:
-        self._waiting = deque(jobs)
+    def __init__(self, jobs: Iterable[J], pool: ThreadPoolExecutor, ahead: int) -> None:
+        self._waiting = iter(jobs)
         self._reading: deque[tuple[J, Future[None]]] = deque()
         self._pool = pool
         self._ahead = ahead
 
     def next(self, wait: bool) -> J | None:
         """Return the next job; None if there is none, or, unless `wait`, if it is not read yet."""
-        while self._waiting and len(self._reading) < self._ahead:
-            job = self._waiting.popleft()
+        for job in islice(self._waiting, self._ahead - len(self._reading)):
             self._reading.append((job, self._pool.submit(job.read)))
         if not self._reading or not (wait or self._reading[0][1].done()):
             return None

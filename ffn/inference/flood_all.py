@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable
 
 from ffn.errors import SegmentError
 from ffn.geometry import Box
@@ -18,10 +18,11 @@ SHOW_SECONDS = 0.2
 
 
 def flood_all(
-    jobs: Sequence[SubvolumeFlood],
+    jobs: Iterable[SubvolumeFlood],
     lanes: Lanes,
     termination: Termination,
     threads: int,
+    num_jobs: int,
     finished: Callable[[Box], None] | None = None,
 ) -> None:
     """Flood all subvolumes and write each as soon as it is done.
@@ -29,20 +30,20 @@ def flood_all(
     Unless someone remembers what is `finished`, checkpoints are kept until all are done, so that a call that was killed
     does not flood again what it had finished.
     """
-    progress = _Progress(len(jobs))
+    progress, written = _Progress(num_jobs), list[SubvolumeFlood]()
 
     def save(num_fovs: int, active: Collection[SubvolumeFlood]) -> None:
         stops = termination.arrived  # it may arrive while states are being saved, and then counts after the next step
         for job in active:
             job.checkpoint.save_when_due(job.flood.state, stops)
-        if stops and progress.num_finished < len(jobs):
-            path = next(iter(active), jobs[0]).checkpoint.path
+        if stops and active:
+            path = next(iter(active)).checkpoint.path
             raise SegmentError(f"{path}: stopped by SIGTERM, the state is saved. Run the same command to resume")
         progress.show(num_fovs, active)
 
     with contextlib.closing(progress):  # so that the line of an error is the last one
         for job in run_jobs(jobs, lanes, threads, save):
-            if len(jobs) > 1 and job.checkpoint.is_used and not finished:
+            if num_jobs > 1 and job.checkpoint.is_used and not finished:
                 job.checkpoint.save(job.flood.state())
             job.write()
             if finished:
@@ -50,7 +51,8 @@ def flood_all(
                 job.checkpoint.remove()
             progress.finish(job)
             job.leave()
-    for job in jobs:
+            written += [] if finished else [job]
+    for job in written:
         job.checkpoint.remove()
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ffn.config import ImageConfig, SegmentConfig, SubvolumesConfig
@@ -15,11 +16,10 @@ from ffn.inference.checkpoint import Termination
 from ffn.inference.flood_all import flood_all
 from ffn.inference.frame import Frame, mirrored_radius
 from ffn.inference.inputs import SegmentInputs, add_flood_inputs, flood_inputs, weights_of
-from ffn.inference.lanes import open_lanes
+from ffn.inference.lanes import Lanes, open_lanes
 from ffn.inference.points import read_points
 from ffn.inference.subvolume import Common, SubvolumeFlood, fingerprint
-from ffn.io.blocks import WHOLE, Job, add_job_options, job_of
-from ffn.io.box_files import make_files
+from ffn.io.blocks import WHOLE, Job, add_job_options, job_of, make_files
 from ffn.io.create import require_replaceable, volume_name
 from ffn.io.masks import open_masks, require_labels_in
 from ffn.io.open import identity, open_volume
@@ -75,8 +75,6 @@ def segment(
     out_specs: Sequence[str],
     config: SegmentConfig,
     boxes: Sequence[Box] | None = None,
-    finished: Callable[[Box], None] | None = None,
-    of_boxes: Sequence[Box] | None = None,
 ) -> None:
     """Flood-fill boxes and write segmentation, probabilities, origins and overlaps of each.
 
@@ -96,11 +94,6 @@ def segment(
     boxes : sequence of Box, optional
         Subvolumes; default: the whole image. Each takes about 25 bytes of memory per voxel while seeds are found, then
         15 while it is on a canvas, also for what is mirrored.
-    finished : callable, optional
-        Told each box whose file is written; its checkpoint is gone then.
-    of_boxes : sequence of Box, optional
-        These and those that an earlier call has finished: its checkpoints are of as many canvases, which the largest of
-        all decides on a device. Default: `boxes`.
 
     Raises
     ------
@@ -121,25 +114,15 @@ def segment(
     files = [inputs.image, *(mask.path for mask in inputs.masks), inputs.init_segmentation]
     for spec in out_specs:
         require_other_file(spec, *filter(None, files))
-    points = None if config.seed_points is None else read_points(config.seed_points)
-    model = load_model(inputs.model)
-    near = inputs.staged()
-    with open_volume(near.image) as volume:
-        boxes, dtype, radius_zyx = boxes or [volume.box], volume.dtype, mirrored_radius(model, config)
-        frames = [Frame.of(box, volume.box, radius_zyx) for box in of_boxes or boxes]
-        _check_boxes(volume, boxes, len(targets))
-        _require_room(volume, frames, model)
-        check(volume.box, boxes, volume.voxel_size_zyx_nm, near, config)
-    network = near.network(config)
-    largest = zyx(map(max, zip(*(frame.canvas.shape for frame in frames), strict=True)))
-    lanes = open_lanes(network, config, len(frames), largest, dtype)
-    made_of = {"image": inputs.image, "weights": weights_of(network), "engine": lanes.name}
-    made_of["grey_levels"] = str(network.normalisation)
-    common = Common(near, network, config, points, made_of, lanes.size, inputs.known)
+    if boxes is None:
+        with open_volume(inputs.image) as volume:
+            boxes = [volume.box]
+    if len(boxes) != len(targets):
+        raise ConfigError(f"--out: found {len(targets)} files for {len(boxes)} boxes, expected one for each")
+    common, lanes = _prepared(inputs, config, boxes, len(boxes))
     jobs = [SubvolumeFlood(common, box, *target) for box, target in zip(boxes, targets, strict=True)]
-    termination = Termination()
-    with termination.noticed() if config.checkpoint_seconds else contextlib.nullcontext():
-        flood_all(jobs, lanes, termination, threads_here(), finished)
+    with _noticing(config) as termination:
+        flood_all(jobs, lanes, termination, threads_here(), len(jobs))
 
 
 def segment_subvolumes(
@@ -172,12 +155,12 @@ def segment_subvolumes(
     with open_volume(inputs.image) as volume:
         boxes = tile(box or volume.box, tiles.size_zyx, tiles.overlap_zyx)
         require_inside(volume, box or volume.box)
-        check(volume.box, job.part_of(boxes), volume.voxel_size_zyx_nm, inputs, config)
+        check(volume.box, _of_all_shapes(boxes), volume.voxel_size_zyx_nm, inputs, config)
     inputs = replace(inputs, machine=inputs.machine or f"{folder}{FOLDER}")
     network = inputs.network(config)
     _require_overlap(boxes, tiles.overlap_zyx, network.model.config.fov_size_zyx)
     files = [*(mask.path for mask in inputs.masks), inputs.init_segmentation, config.seed_points]
-    made_of = {
+    key = {
         "image": identity(inputs.image),
         "files": [identity(file) for file in files if file],
         "weights": weights_of(network),
@@ -186,13 +169,54 @@ def segment_subvolumes(
         "size": boxes[0].shape,
         **inputs.known,
     }
-    mine = job.part_of(boxes)
+    with make_files(folder, ".h5", boxes, fingerprint(config, network.model, key), job) as left:
+        taken = iter(left)
+        first = next(taken, None)
+        if first is None:
+            return
+        common, lanes = _prepared(inputs, config, _of_all_shapes(boxes), -(-len(boxes) // max(1, job.of)))
+        jobs = (
+            SubvolumeFlood(common, box, f"{folder}{box.stem}.h5", "segmentation")
+            for box in itertools.chain([first], taken)
+        )
+        with _noticing(config) as termination:
+            flood_all(jobs, lanes, termination, threads_here(), left.num_left, lambda box: left.finish(box, {}))
 
-    def work(left: list[Box], finished: Callable[[Box], None]) -> None:
-        outs = [f"{folder}{box.stem}.h5:segmentation" for box in left]
-        segment(inputs, outs, config, left, finished, mine)
 
-    make_files(folder, ".h5", boxes, work, fingerprint(config, network.model, made_of), job)
+def _prepared(
+    inputs: SegmentInputs, config: SegmentConfig, boxes: Sequence[Box], num_boxes: int
+) -> tuple[Common, Lanes]:
+    """Return what floods of `boxes`, or of others of these shapes, have in common, and canvases for so many."""
+    points = None if config.seed_points is None else read_points(config.seed_points)
+    model = load_model(inputs.model)
+    near = inputs.staged()
+    with open_volume(near.image) as volume:
+        dtype, radius_zyx = volume.dtype, mirrored_radius(model, config)
+        frames = [Frame.of(box, volume.box, radius_zyx) for box in boxes]
+        _check_boxes(volume, boxes)
+        _require_room(volume, frames, model)
+        check(volume.box, boxes, volume.voxel_size_zyx_nm, near, config)
+    network = near.network(config)
+    largest = zyx(map(max, zip(*(frame.canvas.shape for frame in frames), strict=True)))
+    lanes = open_lanes(network, config, num_boxes, largest, dtype)
+    about = {"image": inputs.image, "weights": weights_of(network), "engine": lanes.name}
+    about["grey_levels"] = str(network.normalisation)
+    return Common(near, network, config, points, about, lanes.size, inputs.known), lanes
+
+
+@contextlib.contextmanager
+def _noticing(config: SegmentConfig) -> Iterator[Termination]:
+    """Yield what notices SIGTERM, if states are saved."""
+    termination = Termination()
+    with termination.noticed() if config.checkpoint_seconds else contextlib.nullcontext():
+        yield termination
+
+
+def _of_all_shapes(boxes: Grid) -> list[Box]:
+    """Return boxes that have every range of each axis between them, so all shapes of boxes and canvases."""
+    number = max(map(len, boxes.ranges_zyx))
+    columns = [[ranges[min(k, len(ranges) - 1)] for k in range(number)] for ranges in boxes.ranges_zyx]
+    return [Box((z[0], y[0], x[0]), (z[1], y[1], x[1])) for z, y, x in zip(*columns, strict=True)]
 
 
 def check(
@@ -239,10 +263,8 @@ def _require_different(paths: Sequence[str]) -> None:
         raise VolumeError(f"--out: {path} is given {count} times, expected a file for each box")
 
 
-def _check_boxes(volume: Volume, boxes: Sequence[Box], num_outputs: int) -> None:
+def _check_boxes(volume: Volume, boxes: Sequence[Box]) -> None:
     require_image(volume)
-    if len(boxes) != num_outputs:
-        raise ConfigError(f"--out: found {num_outputs} files for {len(boxes)} boxes, expected one for each")
     for box in boxes:
         require_inside(volume, box)
 

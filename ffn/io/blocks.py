@@ -1,8 +1,9 @@
 """Work on a volume block by block: in one process or in many jobs; a killed one resumes where it was.
 
-A stage that writes voxels calls `write_blocks` once. A block is a whole shard of the output, so that jobs share no
-file. ``--job 3-of-1000`` walks the third of 1000 parts of the list of blocks, ``--job finish`` comes after all parts,
-and without the option one process does everything. All of them end with the same bytes.
+A stage that writes voxels calls `map_blocks`, whose blocks are whole shards of the output, so that jobs share no file.
+One that writes a table calls `reduce_blocks`, and one that needs a table before it writes voxels, `reduce_step`. With
+``--job 3-of-1000``, a command does its share of the blocks, and what other jobs have not come to; without it, it does
+all that is left, and writes the output. With ``--step NAME``, it does a step alone. The bytes are always the same.
 
 Examples
 --------
@@ -17,11 +18,11 @@ them:
 ...     for part in block.blocks((4, 6, 64)):
 ...         writers["0"].write(part, np.full(part.shape, 7, np.uint8))
 ...     return {"voxels": block.num_voxels, "starts": np.array([block.start])}  # values for JSON, and arrays
->>> def starts(learnt):  # a table beside the volume, from what all blocks returned, in the order of the blocks
-...     return np.concatenate([each["starts"] for each in learnt])
->>> spec, made_of = f"{folder}/copy.zarr", {"stage": "copy", "revision": 1}
->>> for job in (Job.parse("2-of-2"), Job.parse("1-of-2"), Job.parse("finish")):
-...     write_blocks(spec, {"0": np.uint8}, placement, work, made_of, job, {"starts": starts})
+>>> def starts(results):  # a table beside the volume, from the results of all blocks, in the order of the blocks
+...     return np.concatenate([each["starts"] for each in results])
+>>> spec, key = f"{folder}/copy.zarr", {"stage": "copy", "revision": 1}
+>>> for job in (Job.parse("2-of-2"), Job.parse("1-of-2"), WHOLE):
+...     map_blocks(spec, {"0": np.uint8}, placement, work, key, job, {"starts": starts})
 >>> with open_volume(spec) as volume:
 ...     int(volume.read().min())
 7
@@ -30,100 +31,98 @@ them:
 from __future__ import annotations
 
 import argparse
-import logging
+import contextlib
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ffn.errors import ConfigError, VolumeError
 from ffn.geometry import Box
 from ffn.io.atomic import write_json
+from ffn.io.block_log import BlockLogs, JobLog, Result, Work
 from ffn.io.create import Writer, create_volumes
+from ffn.io.scratch import Table
 from ffn.io.shards import Shards, shard_shape
-from ffn.io.store_names import blocks_folder, split_store
-from ffn.io.volume import Placement, Tables
-from ffn.progress import track
+from ffn.io.store_names import LAST, jobs_folder, split_store, tracked_file
+from ffn.io.tables import Tables, read_tables, write_tables
+from ffn.io.volume import Placement
 
-if TYPE_CHECKING:
-    from ffn.io.block_records import BlockRecords
-
-log = logging.getLogger(__name__)
-
-T = TypeVar("T")
-Learnt = dict[str, Any]  # from a block: values for JSON, and arrays
+Results = Sequence[Result]
 Writers = Mapping[str, Writer]
-BlockWork = Callable[[Box, Writers], Learnt | None]
+BlockWork = Callable[[Box, Writers], Result | None]
 
 
 @dataclass(frozen=True)
 class Job:
-    """A part of the work on a list of blocks.
+    """What a command does of a stage: everything, a step alone, or a share of the blocks of a step.
 
     Parameters
     ----------
     number, of : int
-        Which part, from 1, of how many; 0 for none.
-    finishes : bool
-        Whether it also does what comes after all blocks.
-    record_path : str, optional
-        File to write when its blocks are done, with a checksum of their records.
+        Which share, from 1, of how many; 0 of 0 for all that is left, and what comes after the blocks.
     step : str
-        Step of the stage, see `ffn.io.steps`; empty for the last one, which writes the voxels.
+        Name of a step, see `reduce_step`; empty for everything, or for a share of `LAST`.
+    record_path : str, optional
+        File to write when a share is done, which changes with what the results depend on.
     """
 
-    number: int = 1
-    of: int = 1
-    finishes: bool = True
-    record_path: str | None = None
+    number: int = 0
+    of: int = 0
     step: str = ""
+    record_path: str | None = None
 
     @classmethod
-    def parse(cls, text: str, steps: Sequence[str] = ()) -> Job:
-        """Read ``3-of-1000`` or ``finish``; of an earlier one of `steps`, ``STEP-3-of-1000`` or ``STEP-finish``.
+    def parse(cls, text: str) -> Job:
+        """Read ``3-of-1000``.
 
         Raises
         ------
         ConfigError
-            If it is none of these.
+            If it is something else.
         """
-        match = re.fullmatch(r"(?:([a-z]+\d*)-)?(?:(\d+)-of-(\d+)|finish)", text)
-        if not match or (match[1] or "") not in ("", *steps) or (match[2] and not 1 <= int(match[2]) <= int(match[3])):
-            also = "".join(f", or {step}-…" for step in steps)
-            raise ConfigError(f"--job: {text!r} is no job, expected NUMBER-of-NUMBER, as in 3-of-1000, or finish{also}")
-        return cls(int(match[2] or 0), int(match[3] or 0), finishes=match[2] is None, step=match[1] or "")
+        match = re.fullmatch(r"(\d+)-of-(\d+)", text)
+        if not match or not 1 <= int(match[1]) <= int(match[2]):
+            raise ConfigError(f"--job: {text!r} is not a share, expected NUMBER-of-NUMBER, such as 3-of-1000")
+        return cls(int(match[1]), int(match[2]))
+
+    @property
+    def finishes(self) -> bool:
+        """Whether it does what comes after the blocks."""
+        return not self.of
 
     @property
     def is_whole(self) -> bool:
-        """Whether the job does everything."""
-        return self.of == 1 and self.finishes
+        """Whether it does everything."""
+        return not self.of and not self.step
 
-    def moved(self, by: int) -> Job:
-        """Return the job that comes so many places later, after the last one the first."""
-        return replace(self, number=(self.number - 1 + by) % self.of + 1) if self.of else self
+    @property
+    def writes(self) -> bool:
+        """Whether it writes the output."""
+        return not self.of and self.step in ("", LAST)
 
-    def part_of(self, blocks: Sequence[T]) -> Sequence[T]:
-        """Return the blocks of the job: neighbours in the list, as many as in any other job or one more.
+    def run(self, logs: BlockLogs, work: Work, pool: Executor | None = None, workers: int = 1) -> None:
+        """Do the job's part of some blocks."""
+        logs.run(work, self.number or 1, self.of or 1, pool, workers)
+        self.write_record(logs)
 
-        Examples
-        --------
-        >>> [Job.parse(f"{number}-of-3").part_of(range(8)) for number in (1, 2, 3)]
-        [range(0, 2), range(2, 5), range(5, 8)]
-        """
-        if not self.of:
-            return blocks[:0]
-        return blocks[(self.number - 1) * len(blocks) // self.of : self.number * len(blocks) // self.of]
+    def write_record(self, logs: BlockLogs) -> None:
+        """Write what Snakemake sees of a share."""
+        if self.record_path:
+            write_json(self.record_path, {"key": logs.digest})
 
 
 WHOLE = Job()
 
 
 def jobs_of(num_blocks: int, max_jobs: int) -> list[str]:
-    """Return the jobs that walk a list of blocks, as ``--job`` takes them; after them comes ``finish``.
+    """Return the shares of a number of blocks, as ``--job`` takes them.
 
     Examples
     --------
@@ -135,36 +134,37 @@ def jobs_of(num_blocks: int, max_jobs: int) -> list[str]:
 
 
 def add_job_options(parser: argparse.ArgumentParser, steps: Sequence[str] = ()) -> None:
-    """Give `parser` the options ``--job`` and ``--job-record``; see `job_of`. A stage may have earlier `steps`."""
-    text = "part of the blocks to work on, as in 3-of-1000, or finish, after all parts (default: everything)"
-    text += f"; before that, {', '.join(f'{step}-…' for step in steps)}" * bool(steps)
-    parser.add_argument("--job", type=partial(Job.parse, steps=steps), default=WHOLE, metavar="N-of-M", help=text)
-    text = "with --job: file to write when the part is done"
-    parser.add_argument("--job-record", metavar="FILE.json", help=text)
+    """Give `parser` the options that `job_of` reads; a stage may have `steps` before it writes its output."""
+    text = "do a share of the blocks, such as 3-of-1000, and help other jobs (default: all blocks, and the output)"
+    parser.add_argument("--job", type=Job.parse, default=WHOLE, metavar="N-of-M", help=text)
+    if steps:
+        text = "do this step alone, or with --job a share of it (default: all steps, and the last one with --job)"
+        parser.add_argument("--step", choices=[*steps, LAST], default="", help=text)
+    parser.add_argument("--job-record", metavar="FILE.json", help="with --job: file to write when the share is done")
 
 
 def job_of(arguments: argparse.Namespace) -> Job:
     """Return the job that the options of `add_job_options` ask for."""
-    return replace(arguments.job, record_path=arguments.job_record)
+    return replace(arguments.job, step=getattr(arguments, "step", ""), record_path=arguments.job_record)
 
 
 def blocks_of(placement: Placement, dtypes: Mapping[str, np.dtype | type], layers: bool = False) -> list[Box]:
-    """Return the blocks of a volume, which are its shards or layers of them, in zyx order; see `write_blocks`."""
+    """Return the blocks of a volume, which are its shards or layers of them, in zyx order; see `map_blocks`."""
     itemsize = max(np.dtype(dtype).itemsize for dtype in dtypes.values())
     box = placement.box
     shards = Shards(box, placement.shard_zyx or shard_shape(box.shape, itemsize))
     return shards.layers() if layers else shards.boxes()
 
 
-def write_blocks(
+def map_blocks(
     path: str,
     dtypes: Mapping[str, np.dtype | type],
     placement: Placement,
     work: BlockWork,
-    made_of: Mapping[str, Any],
+    key: Mapping[str, Any],
     job: Job = WHOLE,
-    tables: Mapping[str, np.ndarray | Callable[[Sequence[Learnt]], np.ndarray]] | None = None,
-    at_end: Callable[[Sequence[Learnt]], None] = lambda learnt: None,
+    tables: Mapping[str, np.ndarray | Callable[[Results], np.ndarray]] | None = None,
+    at_end: Callable[[Results], None] = lambda results: None,
     layers: bool = False,
 ) -> None:
     """Write volumes block by block; finished blocks are skipped.
@@ -172,162 +172,196 @@ def write_blocks(
     Parameters
     ----------
     path : str
-        Store ``NAME.zarr``, or HDF5 file, which a single process writes, always from its beginning.
+        Store ``NAME.zarr``.
     dtypes : dict of str to dtype
         Type of each volume, see `ffn.io.create.create_volumes`.
     placement : Placement
         Box, voxel size, provenance, shards.
     work : callable
-        Takes a block and a writer for each volume, and writes all voxels of the block; what it leaves out is 0. It
-        returns what it learnt: values for JSON and arrays, by name. The result must not depend on other blocks.
-    made_of : dict
-        What the result depends on, ready for JSON: `ffn.provenance.fingerprint` with `ffn.io.open.identity` of each
-        input. Blocks made of anything else are made again.
+        Takes a block and a writer for each volume, and writes all voxels of the block; what it leaves out is 0. It may
+        return a result: values for JSON and arrays, by name. Nothing may depend on other blocks.
+    key : dict
+        All that voxels and results depend on, ready for JSON: `ffn.provenance.fingerprint` with `ffn.io.open.identity`
+        of each input. With another key, all blocks are done again.
     job : Job
         Which blocks, and whether to finish.
     tables : dict of str to ndarray or callable, optional
-        Small arrays beside the volumes; a callable makes one of what was learnt from the blocks, in their order. Of a
-        store, each is read from its record whenever it is asked for.
+        Small arrays in the store; a callable makes one of the results, in the order of the blocks.
     at_end : callable
-        Takes the same, before the volumes appear.
+        Takes the results before the volumes appear.
     layers : bool
         Whether a block is a layer of shards, all that have the same z, rather than one.
 
     Raises
     ------
     VolumeError
-        If a block is missing at the end, several jobs are to write an HDF5 file, or nothing can be written.
+        If nothing can be written.
     """
     blocks = blocks_of(placement, dtypes, layers)
-    learnt: Sequence[Learnt] = []
-
-    def take(found: Sequence[Learnt]) -> None:
-        nonlocal learnt
-        learnt = found
-        at_end(learnt)
-
-    def made(table: Callable[[Sequence[Learnt]], np.ndarray]) -> np.ndarray:
-        return table(learnt)
-
-    late = {name: partial(made, table) if callable(table) else table for name, table in (tables or {}).items()}
-
-    if split_store(path):
-        _write_store(path, dtypes, placement, blocks, work, made_of, job, late, take)
+    if not split_store(path):
+        _write_file(path, dtypes, placement, work, blocks, tables or {}, at_end, job)
         return
-    if not job.is_whole:
-        raise VolumeError(f"{path}: cannot be written by several jobs, expected NAME.zarr. Leave out --job")
-    with create_volumes(path, dtypes, placement, late) as writers:
-        take([work(block, writers) or {} for block in track(blocks, len(blocks), "blocks")])
+    from ffn.io.store import Store, require_replaceable
+    from ffn.io.store_folder import StoreFolder
+
+    require_replaceable(path, {*dtypes, *(tables or {})})
+    store = Store(StoreFolder(path), path, dtypes, placement)
+    volumes = {name: dtype.name for name, dtype in store.dtypes.items()}
+    logs = BlockLogs(
+        jobs_folder(path, LAST),
+        {**key, "box": str(placement.box), "shard": store.shards.shape_zyx, "volumes": volumes},
+        blocks,
+    )
+    if not store.has_arrays():  # it was removed, but its logs were not
+        logs.remove()
+    store.make_arrays()
+
+    def write(block: Box) -> Result:
+        writers = store.writers(block)
+        result = work(block, writers) or {}
+        for writer in writers.values():
+            writer.finish()
+        return {**result, "shards": store.checksums(block)}
+
+    job.run(logs, write)
+    if job.finishes:
+        logs.require_finished()
+        at_end(logs)
+        late = {name: partial(table, logs) if callable(table) else table for name, table in (tables or {}).items()}
+        store.finish(late, {name: checksum for each in logs for name, checksum in each["shards"].items()})
+        forget_blocks(path)
 
 
-def learn_blocks(
-    folder: str,
-    blocks: Sequence[Box],
-    work: Callable[[Box], Learnt],
-    made_of: Mapping[str, Any],
-    job: Job = WHOLE,
-) -> Sequence[Learnt]:
-    """Learn something from each block of a volume, for a stage that writes no voxels; finished blocks are skipped.
+def reduce_blocks(
+    path: str, blocks: Sequence[Box], work: Work, key: Mapping[str, Any], job: Job = WHOLE, step: str = LAST
+) -> Results | None:
+    """Do a job's part of the blocks of a stage that writes no voxels; finished blocks are skipped.
 
     Parameters
     ----------
-    folder : str
-        Folder or URL for the records, see `ffn.io.store_names.blocks_folder`; `forget_blocks` comes after it. A
-        single block that is all that there is to do leaves no record.
+    path : str
+        What the stage writes. Logs are beside it; `forget_blocks` comes after it.
     blocks : sequence of Box
-        Of a box, in zyx order.
-    work, made_of, job
-        See `write_blocks`.
+        In order.
+    work : callable
+        Takes a block and returns its result, see `map_blocks`.
+    key, job
+        See `map_blocks`.
+    step : str
+        Step of the stage that the blocks belong to.
 
     Returns
     -------
-    sequence of dict
-        What was learnt from each block, in their order, read from its record whenever it is asked for; empty if `job`
-        does not finish.
+    sequence of dict or None
+        The results, in the order of the blocks, each read when it is asked for; None if `job` does not finish.
+    """
+    if job.is_whole and len(blocks) == 1:  # there is nothing to resume
+        return [work(blocks[0])]
+    logs = BlockLogs(jobs_folder(path, step), key, blocks)
+    job.run(logs, work)
+    if not job.finishes:
+        return None
+    logs.require_finished()
+    return logs
+
+
+def reduce_step(
+    path: str,
+    step: str,
+    blocks: Sequence[Box],
+    work: Work,
+    combine: Callable[[Iterable[Result]], Mapping[str, Table]],
+    key: Mapping[str, Any],
+    job: Job = WHOLE,
+) -> Tables | None:
+    """Do a job's part of a step, which makes tables that the jobs of what comes next read.
+
+    Parameters
+    ----------
+    path, blocks, work, key, job
+        See `reduce_blocks`. There are no blocks if the step only combines.
+    step : str
+        Its name; the steps of a stage have different ones.
+    combine : callable
+        Makes the tables of the results: arrays of one or more dimensions, by name. It goes through the results once.
+
+    Returns
+    -------
+    Tables or None
+        None if `job` does nothing after this step.
 
     Raises
     ------
     VolumeError
-        If a block is missing or damaged at the end.
+        If `job` is of a later step, and the tables are missing, or are those of another key.
     """
-    from ffn.io.block_records import AllLearnt, BlockRecords
-    from ffn.io.store_folder import StoreFolder
-
-    if job.is_whole and len(blocks) == 1:
-        return [work(blocks[0])]
-    grid = [str(block) for block in (*blocks[:1], *blocks[-1:])]
-    records = BlockRecords(StoreFolder(folder), {**made_of, "blocks": [*grid, len(blocks)]})
-    for block in _to_do(records, blocks, job):
-        records.write(block, work(block))
-    write_job_record(job, records, blocks)
-    if not job.finishes:
-        return []
-    learnt = AllLearnt(records, blocks, folder)
-    records.remove_others(blocks)
-    return learnt
+    folder = jobs_folder(path, step)
+    if job.is_whole or job.step == step:
+        results = reduce_blocks(path, blocks, work, key, job, step)
+        if results is not None:
+            write_tables(folder, combine(results), key)
+    if job.step == step:
+        return None
+    made = read_tables(folder, key)
+    if made is None:
+        raise VolumeError(f"{folder}: has no tables of these inputs and options. Run --step {step} first")
+    return made
 
 
-def forget_blocks(folder: str, job: Job = WHOLE) -> None:
-    """Remove what `learn_blocks` left, once the stage has its output.
+@contextlib.contextmanager
+def make_files(
+    folder: str, suffix: str, boxes: Sequence[Box], key: Mapping[str, Any], job: Job = WHOLE
+) -> Iterator[JobLog]:
+    """Yield the boxes that a job makes files of, one after the other; each is given to `JobLog.finish` when it is made.
 
-    What several jobs left stays, so that the one that finishes can be repeated.
+    Parameters
+    ----------
+    folder : str
+        Where ``z…-y…-x….SUFFIX`` go.
+    suffix : str
+        Such as ``.csv``. A file that is gone is made again.
+    boxes : sequence of Box
+        Of all jobs, with different starts. A file must not depend on the other boxes.
+    key, job
+        See `map_blocks`.
     """
-    if job.is_whole:
+    logs = BlockLogs(jobs_folder(folder, LAST), key, boxes)
+
+    def is_there(box: Box) -> bool:
+        return Path(tracked_file(f"{folder}{box.stem}{suffix}")).exists()
+
+    with contextlib.closing(JobLog(logs, job.number or 1, job.of or 1, is_there)) as left:
+        yield left
+    job.write_record(logs)
+
+
+def no_result(block: Box) -> Result:
+    """Return nothing: the work of a step without blocks."""
+    return {}
+
+
+def forget_blocks(path: str) -> None:
+    """Remove the logs and tables of a finished output, unless the workflow made them in several jobs."""
+    folder = jobs_folder(path)
+    if not any(folder.rglob("*-of-*.json")):
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _write_store(
+def _write_file(
     path: str,
     dtypes: Mapping[str, np.dtype | type],
     placement: Placement,
-    blocks: Sequence[Box],
     work: BlockWork,
-    made_of: Mapping[str, Any],
+    blocks: Sequence[Box],
+    tables: Mapping[str, np.ndarray | Callable[[Results], np.ndarray]],
+    at_end: Callable[[Results], None],
     job: Job,
-    tables: Tables,
-    take: Callable[[Sequence[Learnt]], None],
 ) -> None:
-    """Write a store; when the job finishes, let `take` have what was learnt before the `tables` are made."""
-    from ffn.io.block_records import AllLearnt, BlockRecords
-    from ffn.io.store import Store, require_replaceable
-    from ffn.io.store_folder import StoreFolder
-
-    require_replaceable(path, {*dtypes, *tables})
-    store = Store(StoreFolder(path), path, dtypes, placement)
-    volumes = {name: dtype.name for name, dtype in store.dtypes.items()}
-    made_of = {**made_of, "box": str(placement.box), "shard": store.shards.shape_zyx, "volumes": volumes}
-    records = BlockRecords(StoreFolder(blocks_folder(path)), made_of, store.checksums)
-    store.make_arrays()
-    for block in _to_do(records, blocks, job):
-        writers = store.writers(block)
-        of_block = work(block, writers) or {}
-        for writer in writers.values():
-            writer.finish()
-        records.write(block, of_block)
-    write_job_record(job, records, blocks)
-    if job.finishes:
-        take(AllLearnt(records, blocks, path))
-        checksums = {key: checksum for block in blocks for key, checksum in records.shards(block).items()}
-        records.remove_others(blocks)
-        store.finish(tables, checksums)
-
-
-def _to_do(records: BlockRecords, blocks: Sequence[Box], job: Job) -> Iterator[Box]:
-    """Yield the blocks of the job that are not finished."""
-    mine = job.part_of(blocks)
-    num_done = 0
-    for block in track(mine, len(mine), "blocks"):
-        if records.is_done(block):
-            num_done += 1
-            continue
-        records.start(block)
-        yield block
-    if num_done:
-        log.info("%d of %d blocks were finished before", num_done, len(mine))
-
-
-def write_job_record(job: Job, records: BlockRecords, blocks: Sequence[Box]) -> None:
-    """Write what Snakemake sees of a finished part: it changes when a block changes."""
-    if job.record_path:
-        mine = job.part_of(blocks)
-        write_json(job.record_path, {"blocks": len(mine), "content": records.digest(mine)})
+    """Write an HDF5 file, always from its beginning."""
+    if not job.is_whole:
+        raise VolumeError(f"{path}: cannot be written by several jobs, expected NAME.zarr. Leave out --job")
+    results: list[Result] = []
+    late = {name: partial(table, results) if callable(table) else table for name, table in tables.items()}
+    with create_volumes(path, dtypes, placement, late) as writers:
+        results += [work(block, writers) or {} for block in blocks]
+        at_end(results)

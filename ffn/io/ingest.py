@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
@@ -14,7 +14,8 @@ from ffn.errors import ConfigError, VolumeError
 from ffn.geometry import ZYX, Box, VoxelSize, scale, subtract
 from ffn.io import hdf5
 from ffn.io.atomic import write_json
-from ffn.io.blocks import WHOLE, Job, Learnt, Writers, add_job_options, job_of, write_blocks
+from ffn.io.block_log import Result
+from ffn.io.blocks import WHOLE, Job, Results, Writers, add_job_options, job_of, map_blocks
 from ffn.io.coarser import Conversion, Downsample, Placed, coarser
 from ffn.io.create import volume_name
 from ffn.io.foreign import readable_formats
@@ -129,11 +130,11 @@ def ingest(source: str, out_spec: str, config: IngestConfig, box: Box | None = N
             if job.finishes:
                 write_reference(file_of(out_spec), volume, content, placement, shift)
             elif job.record_path:
-                write_json(job.record_path, {"blocks": 0, "content": content})
+                write_json(job.record_path, {"content": content})
             return
-        made_of = fingerprint("ingest", config, source=identity(source), box=box)
+        key = fingerprint("ingest", config, source=identity(source), box=box)
 
-        def work(layer: Box, out: Writers) -> Learnt:
+        def work(layer: Box, out: Writers) -> Result:
             (writer,) = out.values()
             lowest, highest = [], []
             for piece, read in _pieces(volume, layer, shard, shift):
@@ -143,12 +144,12 @@ def ingest(source: str, out_spec: str, config: IngestConfig, box: Box | None = N
                 highest.append(_highest(voxels))
             return {"lowest": min(lowest), "highest": max(highest)}
 
-        def at_end(learnt: Sequence[Learnt]) -> None:
-            lowest, highest = zip(*((each["lowest"], each["highest"]) for each in learnt), strict=True)
+        def at_end(results: Results) -> None:
+            lowest, highest = zip(*((each["lowest"], each["highest"]) for each in results), strict=True)
             _check_range(source, is_labels, min(lowest), max(highest))
 
         dtypes = {volume_name(out_spec): dtype}
-        write_blocks(file_of(out_spec), dtypes, placement, work, made_of, job, at_end=at_end, layers=True)
+        map_blocks(file_of(out_spec), dtypes, placement, work, key, job, at_end=at_end, layers=True)
 
 
 def neuroproof_bodies(labels: Volume) -> np.ndarray | None:

@@ -31,9 +31,10 @@ from ffn.io.scratch import rows_that
 from ffn.io.shard_writer import ShardWriter
 from ffn.io.shards import Shards, shard_shape
 from ffn.io.store_folder import StoreFolder
-from ffn.io.store_names import BLOCKS, JOBS, MAIN, METADATA, OURS, STEPS
+from ffn.io.store_names import MAIN, METADATA, OURS
 from ffn.io.volume import Placement, Tables
 
+OF_FORMER_VERSIONS = ("blocks", "jobs", "steps")
 METADATA_OF_ZARR = (METADATA, ".zgroup", ".zarray", f"{MAIN}/{METADATA}", f"{MAIN}/.zarray")
 
 
@@ -61,6 +62,10 @@ class Store:
         self.placement = placement
         largest = max(dtype.itemsize for dtype in self.dtypes.values())
         self.shards = Shards(placement.box, placement.shard_zyx or shard_shape(placement.box.shape, largest))
+
+    def has_arrays(self) -> bool:
+        """Whether the store has been begun."""
+        return all(self.folder.read(f"{array_of(volume)}/{METADATA}") is not None for volume in self.dtypes)
 
     def make_arrays(self) -> None:
         """Write the metadata of the arrays, unless they are there; what was finished is not any more."""
@@ -213,7 +218,7 @@ def require_replaceable(path: str | Path, names: set[str]) -> None:
         raise VolumeError(f"{path}: was written by another program, expected a store of this one. Choose another name")
     if folder is None:  # a list of a million shards takes long
         return
-    known = {METADATA, BLOCKS, JOBS, STEPS, *(name.strip("/") for name in names)}
+    known = {METADATA, *OF_FORMER_VERSIONS, *(name.strip("/") for name in names)}
     others = sorted(entry.name for entry in folder.iterdir() if entry.name not in known and entry.name[0] != ".")
     if others:
         raise VolumeError(f"{path}: holds {others}, expected nothing but {sorted(names)}. Choose another folder")

@@ -8,9 +8,9 @@ from pathlib import Path
 STORE = re.compile(r"(.*[^/]\.zarr)(?:/+(.*?))?/*")  # path of a store, and the volume in it
 MAIN = "0"  # the volume of a store that has one; its array at full resolution
 METADATA = "zarr.json"  # of a group or an array in a store
-BLOCKS = "blocks"  # folder in a store with the records of finished blocks, see `ffn.io.blocks`
-JOBS = "jobs"  # folder in a store, or beside files, with the records of the workflow's jobs
-STEPS = "steps"  # folder in a store, or among records, with the tables of earlier steps, see `ffn.io.steps`
+LAST = "write"  # step of a stage that writes its output
+JOBS = "jobs"  # end of the name of the folder with the logs of the jobs that write an output
+TABLES = "tables.json"  # of a step, written last
 OURS = "ffn"  # key of our attributes in the metadata of groups and arrays
 
 
@@ -39,33 +39,23 @@ def tracked_file(path: str) -> str:
     return f"{path}/{METADATA}" if split_store(path) else path
 
 
-def blocks_folder(path: str) -> str:
-    """Return the folder with the records of finished blocks: in a store, beside any other output.
+def jobs_folder(path: str, step: str = "") -> Path:
+    """Return the folder with the logs of jobs, beside the output; of a URL, in the current folder.
 
     Examples
     --------
-    >>> blocks_folder("run/raw.zarr"), blocks_folder("run/scores.json")
-    ('run/raw.zarr/blocks', 'run/scores.json.blocks')
+    >>> [str(jobs_folder(path)) for path in ("run/raw.zarr", "run/graphs/", "s3://bucket/raw.zarr")]
+    ['run/raw.zarr.jobs', 'run/graphs.jobs', 'raw.zarr.jobs']
+    >>> str(jobs_folder("run/raw.zarr", "match"))
+    'run/raw.zarr.jobs/match'
     """
-    return f"{path}/{BLOCKS}" if split_store(path) else f"{path}.{BLOCKS}"
-
-
-def steps_folder(path: str) -> str | None:
-    """Return the folder with the tables of steps: in a store, among the records of a JSON file; None for HDF5 files.
-
-    Examples
-    --------
-    >>> steps_folder("run/raw.zarr"), steps_folder("run/scores.json"), steps_folder("raw.h5")
-    ('run/raw.zarr/steps', 'run/scores.json.blocks/steps', None)
-    """
-    if split_store(path):
-        return f"{path}/{STEPS}"
-    return f"{blocks_folder(path)}/{STEPS}" if path.endswith(".json") else None
+    path = path.rstrip("/").removeprefix("file://")
+    return Path(f"{Path(path).name if '://' in path else path}.{JOBS}", step)
 
 
 def how_to_make(path: Path) -> str:
     """Say how a file comes back that is gone. Of jobs that make several, the workflow looks at the records alone."""
-    jobs = path.parent / JOBS
+    jobs = jobs_folder(str(path.parent), LAST)
     if any(jobs.glob("*-of-*.json")):
         return f"Remove {jobs} and start the workflow again: it makes what is gone and keeps the rest"
     return "Did the earlier stage finish?"

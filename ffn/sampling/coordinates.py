@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import json
 import logging
-import shutil
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -18,10 +17,11 @@ from ffn.config import CoordinatesConfig, Mask
 from ffn.errors import RecordError, VolumeError
 from ffn.geometry import Box, zyx
 from ffn.io import hdf5
-from ffn.io.blocks import WHOLE, Job, Learnt, add_job_options, job_of, learn_blocks
+from ffn.io.block_log import Result
+from ffn.io.blocks import WHOLE, Job, add_job_options, forget_blocks, job_of, reduce_blocks
 from ffn.io.masks import Masks, mask_inputs, open_masks
 from ffn.io.open import identity, open_volume
-from ffn.io.store_names import MAIN, blocks_folder, split_store
+from ffn.io.store_names import MAIN, split_store
 from ffn.io.training_records import COORDINATES_FORMAT, COORDINATES_GROUP, OUTSIDE_PARTITION
 from ffn.io.volume import Volume, require_inside, split_spec, volume_in
 from ffn.options import add_box_option, add_masks_option, add_options, add_volume_option, from_arguments, masks_from
@@ -70,8 +70,6 @@ def coordinates(
 ) -> None:
     """Write the coordinates of all eligible voxels, one table for each partition.
 
-    What is eligible in a row of blocks is kept in the folder ``<out_path>.blocks`` until the tables are written.
-
     Parameters
     ----------
     partitions_spec : str
@@ -89,7 +87,7 @@ def coordinates(
     masks : tuple of Mask
         Voxels that are never the centre of an example.
     job : Job
-        Which rows of blocks to look at, see `ffn.io.blocks`; what finishes writes the tables.
+        Which rows of blocks to look at, see `ffn.io.blocks`.
 
     Raises
     ------
@@ -113,23 +111,22 @@ def coordinates(
         _require(partitions, distance, box)
         inputs = {"partitions": partitions_spec, "membrane": membrane_spec, "box": box, **mask_inputs(masks)}
         volumes = [partitions_spec, membrane_spec, *(mask.path for mask in masks)]
-        made_of = fingerprint("coordinates", config, content=[identity(spec) for spec in volumes if spec], **inputs)
+        key = fingerprint("coordinates", config, content=[identity(spec) for spec in volumes if spec], **inputs)
         inner = box.grow(zyx(-margin for margin in config.margin_zyx))
         rows = [] if inner.is_empty else list(inner.blocks(zyx((*BLOCK_ZYX[:2], BLOCK_ZYX[2] * ROW_BLOCKS))))
         work = partial(_classes, partitions, distance, opened, config)
-        records = blocks_folder(str(out_path))
-        learnt = learn_blocks(records, rows, work, made_of, job)
-        if not job.finishes:
+        results = reduce_blocks(str(out_path), rows, work, key, job)
+        if results is None:
             return
         with hdf5.create_file(out_path) as file:
             found = Counter(margin=box.num_voxels - inner.num_voxels)
-            found.update(_write_tables(file, rows, learnt))
+            found.update(_write_tables(file, rows, results))
             counts = {fate: found[fate] for fate in (*REASONS, "eligible") if fate in found}
             _require_eligible(partitions, box, counts)
             file.attrs["format"] = COORDINATES_FORMAT
             file.attrs["counts"] = json.dumps(counts)
             file.attrs["provenance"] = json.dumps(provenance("coordinates", config, **inputs), sort_keys=True)
-    shutil.rmtree(records, ignore_errors=True)
+    forget_blocks(str(out_path))
     log.info("%s: %s", out_path, ", ".join(f"{count} {fate}" for fate, count in counts.items()))
 
 
@@ -150,7 +147,7 @@ def select(
     return eligible, removed
 
 
-def _classes(partitions: Volume, distance: Volume | None, masks: Masks, config: CoordinatesConfig, row: Box) -> Learnt:
+def _classes(partitions: Volume, distance: Volume | None, masks: Masks, config: CoordinatesConfig, row: Box) -> Result:
     """Return the partitions of eligible voxels, 255 elsewhere, and the numbers of those that were removed."""
     found = np.full(row.shape, OUTSIDE_PARTITION, np.uint8)
     removed: Counter[str] = Counter()
@@ -166,11 +163,11 @@ def _classes(partitions: Volume, distance: Volume | None, masks: Masks, config: 
     return {"classes": found, "removed": dict(removed)}
 
 
-def _write_tables(file: hdf5.Group, rows: Sequence[Box], learnt: Iterable[Learnt]) -> Counter[str]:
+def _write_tables(file: hdf5.Group, rows: Sequence[Box], results: Iterable[Result]) -> Counter[str]:
     """Append the coordinates of all blocks; return the number of eligible voxels and of those that were removed."""
     counts: Counter[str] = Counter()
     group = file.create_group(COORDINATES_GROUP)
-    for row, of_row in zip(track(rows, len(rows), "tables"), learnt, strict=True):
+    for row, of_row in zip(track(rows, len(rows), "tables"), results, strict=True):
         counts.update(of_row["removed"])
         for block in row.blocks(BLOCK_ZYX):
             classes = of_row["classes"][block.slices(row.start)]

@@ -11,7 +11,7 @@ import numpy as np
 from ffn import edges
 from ffn.config import MembraneConfig
 from ffn.geometry import Box, VoxelSize
-from ffn.io.blocks import WHOLE, Job, Writers, add_job_options, job_of, write_blocks
+from ffn.io.blocks import WHOLE, Job, Writers, add_job_options, job_of, map_blocks
 from ffn.io.open import identity, open_volume
 from ffn.io.volume import Placement, Volume, require_image, require_inside
 from ffn.options import add_box_option, add_options, add_volume_option, from_arguments
@@ -68,7 +68,7 @@ def membrane(
         require_inside(image, box)
         voxel_size = _voxel_size(image)
         placement = Placement(box, voxel_size, provenance("membrane", config, image=image_spec, box=box))
-        made_of = fingerprint("membrane", config, image=identity(image_spec), box=box)
+        key = fingerprint("membrane", config, image=identity(image_spec), box=box)
 
         def work(shard: Box, out: Writers) -> None:
             for block in shard.blocks(config.block_size_zyx):
@@ -77,7 +77,7 @@ def membrane(
                 out["distance"].write(block, block_distance)
 
         dtypes = {"edges": np.uint8, "distance": np.float32}
-        write_blocks(str(out_path), dtypes, placement, work, made_of, job)
+        map_blocks(str(out_path), dtypes, placement, work, key, job)
 
 
 def membrane_block(

@@ -11,10 +11,10 @@ import numpy as np
 from ffn.config import PartitionConfig
 from ffn.contingency import ContingencyTable, count_ids, merge_tables
 from ffn.geometry import ZYX, Box, zyx
-from ffn.io.blocks import WHOLE, Job, Learnt, Writers, add_job_options, blocks_of, job_of, write_blocks
+from ffn.io.block_log import Result
+from ffn.io.blocks import WHOLE, Job, Writers, add_job_options, blocks_of, job_of, map_blocks, reduce_step
 from ffn.io.create import require_replaceable, volume_name
 from ffn.io.open import identity, open_labels
-from ffn.io.steps import learn_tables
 from ffn.io.training_records import OUTSIDE_PARTITION
 from ffn.io.volume import (
     IGNORED,
@@ -64,7 +64,7 @@ def partition(
 ) -> None:
     """Write the partition of every voxel.
 
-    The step `SIZES` counts the voxels of each label, and ends with the labels that are large enough.
+    The step `SIZES` counts the voxels of each label, and makes a table of those that are large enough.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def partition(
     threads : int
         0 takes all cores of the job; the result does not depend on it.
     job : Job
-        Which blocks to work on, see `ffn.io.steps`.
+        What to do of it, see `ffn.io.blocks`.
 
     Raises
     ------
@@ -100,27 +100,27 @@ def partition(
         require_replaceable(path, set(dtypes))
         voxel_size = voxel_size_of(labels)
         placement = Placement(box, voxel_size, provenance("partition", config, labels=labels_spec, box=box))
-        made_of = fingerprint("partition", config, labels=identity(labels_spec), box=box)
+        key = fingerprint("partition", config, labels=identity(labels_spec), box=box)
 
-        sizes = learn_tables(
+        sizes = reduce_step(
             path,
             SIZES,
             blocks_of(placement, dtypes),
             lambda shard: label_sizes(labels, shard.blocks(config.block_size_zyx)),
-            lambda learnt: {"large": large_labels(learnt, config.min_size)},
-            made_of,
+            lambda results: {"large": large_labels(results, config.min_size)},
+            key,
             job,
         )
         if sizes is None:
             return
-        large, made_of = sizes.read("large"), {**made_of, "sizes": sizes.digest}
+        large, key = sizes.read("large"), {**key, "sizes": sizes.digest}
 
         def work(shard: Box, out: Writers) -> None:
             (writer,) = out.values()
             for block in shard.blocks(config.block_size_zyx):
                 writer.write(block, _partition_block(labels, box, block, large, config, threads))
 
-        write_blocks(path, dtypes, placement, work, made_of, job)
+        map_blocks(path, dtypes, placement, work, key, job)
 
 
 def classify(counts: np.ndarray, lom_radius_zyx: ZYX, thresholds: tuple[float, ...]) -> np.ndarray:
@@ -138,13 +138,13 @@ def classify(counts: np.ndarray, lom_radius_zyx: ZYX, thresholds: tuple[float, .
     return classes[counts]
 
 
-def label_sizes(labels: Volume, blocks: Iterable[Box]) -> Learnt:
+def label_sizes(labels: Volume, blocks: Iterable[Box]) -> Result:
     """Count the voxels of each label."""
     sizes = merge_tables(_table(*count_ids(_read_ids(labels, block))) for block in blocks)
     return {"ids": sizes.a, "voxels": sizes.voxels}
 
 
-def large_labels(sizes: Iterable[Learnt], min_size: int) -> np.ndarray:
+def large_labels(sizes: Iterable[Result], min_size: int) -> np.ndarray:
     """Find the labels with at least `min_size` voxels."""
     total = merge_tables(_table(each["ids"], each["voxels"]) for each in sizes)
     counts = (total.a != 0) & (total.a != IGNORED)

@@ -1,37 +1,36 @@
-"""Apply a function to many blocks, in several threads or processes."""
+"""Lists of blocks that the steps of an export work on, in several threads or processes."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from functools import partial
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
+from typing import NamedTuple
 
 from ffn.geometry import Box
-from ffn.io.block_lists import Spread, Work
-from ffn.io.blocks import Learnt
+from ffn.io.block_log import Work
 
 
-def in_threads(number: int) -> Spread:
-    """Return what applies a function in so many threads."""
-    return partial(_in_threads, number)
+class BlockList(NamedTuple):
+    """Blocks with different starts, what to do with each, and the name of the folder of their logs."""
+
+    name: str
+    blocks: Sequence[Box]
+    work: Work
 
 
-def in_processes(number: int) -> Spread:
-    """Return what applies a function, which can be pickled, in so many processes; in this one if one is enough."""
-    return partial(_in_processes, number)
+def threads(number: int) -> contextlib.AbstractContextManager[Executor]:
+    """Return so many threads."""
+    return ThreadPoolExecutor(number)
 
 
-def _in_threads(number: int, work: Work, blocks: Sequence[Box]) -> Iterator[Learnt]:
-    with ThreadPoolExecutor(number) as pool:
-        yield from pool.map(work, blocks)
-
-
-def _in_processes(number: int, work: Work, blocks: Sequence[Box]) -> Iterator[Learnt]:
-    number = min(number, len(blocks))
+@contextlib.contextmanager
+def processes(number: int) -> Iterator[Executor | None]:
+    """Yield so many processes; None for this one, if one is enough. What they do can be pickled."""
     if number <= 1:
-        yield from map(work, blocks)
+        yield None
         return
     # TensorStore has threads, and a forked process would inherit their locks.
     with ProcessPoolExecutor(number, get_context("spawn")) as pool:
-        yield from pool.map(work, blocks)
+        yield pool

@@ -10,7 +10,6 @@ import logging
 import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from ffn.io.atomic import write_json
 from ffn.io.blocks import WHOLE, Job, add_job_options, job_of
 from ffn.io.open import identity
 from ffn.io.provenance import PROVENANCE_FILE
-from ffn.io.store_names import JOBS
+from ffn.io.store_names import JOBS, LAST
 from ffn.io.volume import Volume, have_same_voxel_size, require_labels, voxel_size_of
 from ffn.machine.limits import threads_here
 from ffn.options import add_box_option, add_options, from_arguments
@@ -43,7 +42,6 @@ from ffn.viewing.layers import (
 )
 from ffn.viewing.links import write_links
 from ffn.viewing.points import POINTS_FOLDER, write_points
-from ffn.viewing.resume import FINISHED_FILE, PLAN_FILE, is_finished, resumable_folder, shared_folder
 from ffn.viewing.segment_table import require_writers
 from ffn.viewing.segments import Segments
 from ffn.viewing.state import LINKS_FOLDER, STATE_FILE, State, choose_segments, make_state
@@ -53,10 +51,11 @@ from ffn.viewing.work import PLACES, ExportWork, read_gathered
 
 log = logging.getLogger(__name__)
 
-# What `--job` takes: prepare the folder, write the first mips each by several jobs, the others by one, then make pieces
+# What `--step` takes: prepare the folder, write the first mips by several jobs, the others by one, then make pieces
 # of meshes and skeletons. What is left is to join these, and to finish.
 MIPS = tuple(f"mip{mip}" for mip in range(8))  # of 10¹⁵ voxels, 7 · 10⁷ are left to one job
 STEPS = ("plan", *MIPS, "coarse", "pieces")
+PLAN_FILE = ".plan.json"  # in an export: the key of what is in it
 OURS = (STATE_FILE, PROVENANCE_FILE, PLAN_FILE, f"{STATE_FILE}.{JOBS}")  # any of them tells that a folder is an export
 DEBUG_LAYERS = ("edges", "probability")  # optional: left out if they do not overlap the exported box
 
@@ -103,10 +102,9 @@ def export(
     box: Box | None = None,
     job: Job = WHOLE,
 ) -> None:
-    """Write an export folder. It appears complete or not at all.
+    """Write an export folder.
 
-    A killed export leaves its work in a hidden folder next to `out`, where the same call resumes. Several jobs work in
-    `out` itself, whose state is written last. All of them leave the same bytes.
+    The state is written last; before, an export is not finished, and the same call resumes it.
 
     Parameters
     ----------
@@ -125,13 +123,11 @@ def export(
     ------
     ExportError
         If no volume is given, a volume has an unusable type or does not overlap `box`, voxel sizes are missing or
-        differ, or a table cannot be read. Also if `out` cannot be written, is a folder
-        that is not an export, or is being filled by another process that does everything; or if an
-        earlier step is missing.
+        differ, or a table cannot be read. Also if `out` cannot be written, or is a folder that is not an export, or if
+        an earlier step is missing.
     VolumeError
         If a block is missing.
     """
-    _require_job(job)
     require_writers(config.formats)
     _require_replaceable(Path(out))
     with contextlib.ExitStack() as stack:
@@ -140,55 +136,68 @@ def export(
             name: stack.enter_context(open_parts(name, specs, places)) for name, specs in sources.volumes.items()
         }
         parts = _plan(volumes, config, box)
-        ends = job.finishes and not job.step
         whole = Box.hull(part.box for part in parts.values())
-        tables = read_tables(sources, whole, config) if ends else ExportTables()
-        with _folder(Path(out), parts, config, sources, job) as (folder, made_of):
-            work = ExportWork(folder, parts, config, made_of, config.threads or threads_here())
-            if job.step == STEPS[0]:
-                (folder / STATE_FILE).unlink(missing_ok=True)  # what was finished is not any more
-            record = provenance("export", config.model_copy(update={"threads": 0}), box=whole, **sources.given)
-            everything = {**record, "contents": _contents(sources.specs)} if job.is_whole else {}
-            if not (job.is_whole and is_finished(folder, everything)):
-                _do_steps(work, sources, job)
-                if ends:
-                    state = _write(folder, parts, tables, config, work)
-                    write_json(folder / PROVENANCE_FILE, record)
-                    write_json(folder / STATE_FILE, state)
-                if job.is_whole:
-                    write_json(folder / FINISHED_FILE, everything)
-            if ends:
+        tables = read_tables(sources, whole, config) if job.writes else ExportTables()
+        folder, key = Path(out), _key(parts, config, sources)
+        with _writable(folder):
+            _begin(folder, key, sources, job)
+            work = ExportWork(folder, parts, config, key, config.threads or threads_here())
+            _do_steps(work, sources, job)
+            if job.writes:
+                state = _write(folder, parts, tables, config, work)
+                record = provenance("export", config.model_copy(update={"threads": 0}), box=whole, **sources.given)
+                write_json(folder / PROVENANCE_FILE, record)
+                write_json(folder / STATE_FILE, state)
                 work.clear(job)
-        if job.finishes and job.record_path:
-            write_json(job.record_path, made_of)
+        if job.record_path:
+            write_json(job.record_path, key)
 
 
-@contextlib.contextmanager
-def _folder(
-    out: Path, parts: dict[str, Part], config: ExportConfig, sources: Sources, job: Job
-) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Yield the folder to fill, and what the export depends on."""
+def _key(parts: dict[str, Part], config: ExportConfig, sources: Sources) -> dict[str, Any]:
+    """Return all that the blocks of an export depend on, but for the many files of subvolumes."""
     whole = Box.hull(part.box for part in parts.values())
     blocks = replace(sources, agglomeration=None, coordinates=None, errors=None)  # no block depends on these
     plan = fingerprint("export", config.model_copy(update=dict.fromkeys(OF_TABLES, 0)), box=whole, **blocks.given)
     few = [spec for specs in blocks.volumes.values() if len(specs) == 1 for spec in specs]
-    plan |= {"sources": _digest(vars(blocks)), "contents": _contents(few)}
+    return {**plan, "sources": _digest(vars(blocks)), "contents": _contents(few)}
+
+
+@contextlib.contextmanager
+def _writable(out: Path) -> Iterator[None]:
     try:
-        # Only the first job looks at the many files of subvolumes.
-        files = {"files": _contents(blocks.specs)} if _begins(job) else {}
-        shared = partial(shared_folder, begins=_begins(job))
-        with (resumable_folder if job.is_whole else shared)(out, plan | files) as folder:
-            yield folder, plan
+        yield
     except OSError as reason:
         raise ExportError(f"{out}: cannot be written ({reason.strerror}). Choose another --out") from None
 
 
-def _require_job(job: Job) -> None:
-    """Refuse parts of a step that one job does, and the end of one whose parts need no joining."""
-    one, many = (STEPS[0], "coarse"), MIPS
-    if (job.step in one and not job.finishes) or (job.step in many and job.finishes):
-        expected = f"{job.step}-finish" if job.step in one else f"{job.step}-NUMBER-of-NUMBER"
-        raise ExportError(f"--job: {job.step} has no such job, expected {expected}")
+def _begin(folder: Path, key: dict[str, Any], sources: Sources, job: Job) -> None:
+    """Empty the folder unless an export with this key was begun there; only the first job may."""
+    if not _begins(job):
+        if not _is_of(folder, key):
+            raise ExportError(f"{folder}: has no begun export of these inputs and options. Run --step plan first")
+        return
+    blocks = replace(sources, agglomeration=None, coordinates=None, errors=None)
+    key = {**key, "files": _contents(blocks.specs)}
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / STATE_FILE).unlink(missing_ok=True)
+    if _is_of(folder, key):
+        log.info("%s: resuming an interrupted export", folder)
+        return
+    write_json(folder / PLAN_FILE, {})  # a killed wipe leaves an export of no plan
+    for entry in folder.iterdir():
+        if entry.is_dir() and entry.name != f"{STATE_FILE}.{JOBS}":
+            shutil.rmtree(entry)
+        elif entry.is_file() and entry.name != PLAN_FILE:
+            entry.unlink()
+    write_json(folder / PLAN_FILE, key)
+
+
+def _is_of(folder: Path, key: dict[str, Any]) -> bool:
+    """Whether an export with this key was begun in a folder."""
+    try:
+        return json.loads(json.dumps(key)).items() <= json.loads((folder / PLAN_FILE).read_text()).items()
+    except (OSError, ValueError):
+        return False
 
 
 def _begins(job: Job) -> bool:
@@ -209,25 +218,22 @@ def _contents(specs: Iterable[str]) -> str:
 def _do_steps(work: ExportWork, sources: Sources, job: Job) -> None:
     """Do what a job has to do on blocks."""
 
-    def is_in(step: str) -> bool:
-        return job.is_whole or (job.step == step and not job.finishes)
+    def does(step: str) -> bool:
+        return job.is_whole or job.step == step
 
-    def ends(step: str) -> bool:
-        return job.is_whole or (job.step == step and job.finishes)
-
-    if ends(STEPS[0]):
+    if does(STEPS[0]):
         work.create(read_origins(sources.origins).seeds_zyx if sources.origins else None)
     for mip, step in enumerate(MIPS):
-        if is_in(step):
+        if does(step):
             work.write_mip(mip, job)
-    if ends("coarse"):
+    if does("coarse"):
         work.complete_mips()
         work.count()
-    if is_in("pieces"):
+    if does("pieces"):
         work.make_pieces(job)
-    if ends("pieces"):
-        work.sort_pieces()
-    if is_in(""):
+        if job.finishes:
+            work.sort_pieces()
+    if does(LAST) or not job.step:
         work.join_pieces(job)
 
 

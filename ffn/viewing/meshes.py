@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ffn.geometry import ZYX, Box, Grid, add, cut, zyx
-from ffn.io.blocks import Learnt
+from ffn.io.block_log import Result
 from ffn.io.coarser import Scale
 from ffn.viewing import surfaces
 from ffn.viewing.multires import EMPTY_MESH, QUANTIZATION_BITS, encode_mesh
@@ -55,7 +55,7 @@ def surfaces_in(layer: Path, mip: int, scale: Scale, wanted: np.ndarray, cells: 
         yield Piece(segment_id, content, BYTES_PER_TRIANGLE * len(part.faces))
 
 
-def write_meshes(scale: Scale, sharding: dict[str, Any], path: Path, pieces: SegmentPieces) -> Learnt:
+def write_meshes(scale: Scale, sharding: dict[str, Any], path: Path, pieces: SegmentPieces) -> Result:
     """Write the meshes of one shard, see `ffn.viewing.pieces.Pieces.joined_by`.
 
     A segment without a piece gets an empty mesh: Neuroglancer reports an error for a missing one, and its screenshots

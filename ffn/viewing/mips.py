@@ -14,20 +14,18 @@ import numpy as np
 import tensorstore as ts
 
 from ffn.errors import VolumeError
-from ffn.geometry import ZYX, Box, VoxelSize, cut, zyx
-from ffn.io.block_lists import BlockList
-from ffn.io.blocks import Learnt
+from ffn.geometry import ZYX, Box, VoxelSize, cut
+from ffn.io.block_log import Result
 from ffn.io.coarser import Downsample, Scale, next_scale
-from ffn.io.shards import Shards
 from ffn.io.volume import Read
+from ffn.viewing.blockwise import BlockList
 
 CHUNK_ZYX: ZYX = (64, 64, 64)
 SHARD_BYTES = 2**26  # decoded; a shard is one transaction, which needs about four times this memory
 PIECE_ZYX: ZYX = (128, 128, 128)  # downsampled at a time, from up to 256³ voxels
 CACHE_BYTES = 2**26  # with an odd offset, neighbouring pieces of a mip share source chunks
 
-Learn = Callable[[Box, np.ndarray], Learnt]
-Require = Callable[[list[Box]], object]
+Count = Callable[[Box, np.ndarray], Result]
 
 
 def plan_scales(box: Box, voxel_size_zyx_nm: VoxelSize) -> list[Scale]:
@@ -95,7 +93,7 @@ class Pyramid:
     downsample: Downsample
     read: Read
 
-    def shards(self, mip: int, learn: Learn | None = None, require: Require | None = None) -> BlockList:
+    def shards(self, mip: int, count: Count | None = None) -> BlockList:
         """Return the shards of a mip, which are made of the volume or of the finer mip.
 
         Memory is about four times `SHARD_BYTES` for each shard in progress, whatever the size of the volume. The same
@@ -105,42 +103,33 @@ class Pyramid:
         ----------
         mip : int
             Which mip.
-        learn : callable, optional
-            Gets each shard of mip 0 and its voxels, and returns what is to be recorded; several threads call it.
-        require : callable, optional
-            Gets the shards of the finer mip that a shard is made of, and raises an error if one is not finished.
+        count : callable, optional
+            Gets each shard of mip 0 and its voxels, and returns the result of the block; several threads call it.
         """
         level, scale = self.open_level(mip), self.scales[mip]
         if mip:
-            work = partial(downsample_shard, level, self._finer(mip, require))
+            work = partial(downsample_shard, level, self._finer(mip))
         else:
-            work = partial(copy_shard, level, one_at_a_time(self.read), learn)
-        return BlockList(f"{self.name}/{mip}", cut(scale.box, level.shard_zyx), work, lambda shard: [level.file(shard)])
+            work = partial(copy_shard, level, one_at_a_time(self.read), count)
+        return BlockList(f"{self.name}/{mip}", cut(scale.box, level.shard_zyx), work)
 
-    def _finer(self, mip: int, require: Require | None) -> Read:
+    def _finer(self, mip: int) -> Read:
         """Return what reads the voxels of a mip from the finer one."""
-        level, scale, box = self.open_level(mip - 1), self.scales[mip], self.scales[mip - 1].box
-        downsampled = ts.downsample(level.voxels, scale.factors_zyx, self.downsample)
-
-        def read(piece: Box) -> np.ndarray:
-            if require:
-                start, stop = (np.multiply(corner, scale.factors_zyx) for corner in (piece.start, piece.stop))
-                require(list(Shards(box, level.shard_zyx).touched_by(Box(zyx(start), zyx(stop)).intersect(box))))
-            return downsampled[piece.slices()].read().result()
-
-        return read
+        finer = self.open_level(mip - 1).voxels
+        downsampled = ts.downsample(finer, self.scales[mip].factors_zyx, self.downsample)
+        return lambda piece: downsampled[piece.slices()].read().result()
 
 
-def copy_shard(level: Level, read: Read, learn: Learn | None, shard: Box) -> Learnt:
-    """Write one shard of mip 0; return what was learnt from its voxels."""
+def copy_shard(level: Level, read: Read, count: Count | None, shard: Box) -> Result:
+    """Write one shard of mip 0; return what was counted in it."""
     voxels = read(shard)
     with _new_file(level, shard) as target:
         target[shard.slices()] = voxels
     _require_file(level, shard, bool(voxels.any()))
-    return learn(shard, voxels) if learn else {}
+    return count(shard, voxels) if count else {}
 
 
-def downsample_shard(level: Level, read: Read, shard: Box) -> Learnt:
+def downsample_shard(level: Level, read: Read, shard: Box) -> Result:
     """Write one shard of a further mip, piece by piece from the finer one."""
     has_voxels = False
     with _new_file(level, shard) as target:

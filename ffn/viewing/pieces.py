@@ -20,12 +20,12 @@ import numpy as np
 from ffn.errors import ExportError
 from ffn.geometry import Box, cut
 from ffn.io.atomic import atomic_path
-from ffn.io.block_lists import BlockList
-from ffn.io.blocks import Learnt
+from ffn.io.block_log import Result
+from ffn.viewing.blockwise import BlockList
 from ffn.viewing.shards import order_in_shard, plan_shards, shard_path, shards_of
 
 SegmentPieces = Iterable[tuple[int, list[bytes]]]
-Join = Callable[[Path, SegmentPieces], Learnt]
+Join = Callable[[Path, SegmentPieces], Result]
 
 # A piece is `length` bytes from `place` on in the file of a block; `size` estimates its bytes in a shard.
 ROW = np.dtype([("id", "<u8"), ("block", "<i8"), ("place", "<i8"), ("length", "<i8"), ("size", "<f8")])
@@ -70,10 +70,10 @@ class Pieces:
 
     def made_by(self, name: str, make: Callable[[Box], Iterable[Piece]]) -> BlockList:
         """Return the blocks, of which each yields pieces; no two of a segment."""
-        return BlockList(name, self.blocks, partial(_write, self, make), lambda block: [self._file(block)])
+        return BlockList(name, self.blocks, partial(_write, self, make))
 
-    def sorted_by_shard(self, name: str, learnt: Sequence[Learnt], ids: np.ndarray) -> BlockList:
-        """Return what makes the index, once all pieces are made, as one block; it learns a layout of shards.
+    def sorted_by_shard(self, name: str, results: Sequence[Result], ids: np.ndarray) -> BlockList:
+        """Return what makes the index, once all pieces are made, as one block.
 
         Memory is that of a block and of a row for each segment, whatever the number of pieces.
 
@@ -81,14 +81,14 @@ class Pieces:
         ----------
         name : str
             Of the list.
-        learnt : sequence of dict
-            What the blocks left, in their order; read three times.
+        results : sequence of dict
+            Results of the blocks, in their order; read three times.
         ids : uint64 ndarray of shape (N,)
             All segments to store, also those without a piece.
         """
-        return BlockList(name, [ONLY], lambda _: self._sort(learnt, ids), lambda _: [self.folder / ROWS])
+        return BlockList(name, [ONLY], lambda _: self._sort(results, ids))
 
-    def joined_by(self, name: str, folder: Path, index: Learnt, join: Join) -> BlockList:
+    def joined_by(self, name: str, folder: Path, index: Result, join: Join) -> BlockList:
         """Return the shards of a folder as blocks in a row.
 
         Parameters
@@ -98,13 +98,13 @@ class Pieces:
         folder : Path
             Where the shards go.
         index : dict
-            What `sorted_by_shard` learnt.
+            The result of `sorted_by_shard`.
         join : callable
             Writes a file, of the pieces of each segment in it, in the order of their blocks.
         """
         shards = cut(Box.from_shape((len(index["ends"]), 1, 1)), (1, 1, 1))
         files = partial(_files, folder, index["sharding"])
-        return BlockList(name, shards, partial(_join, self, index, files, join), files)
+        return BlockList(name, shards, partial(_join, self, index, files, join))
 
     def of_shard(self, start: int, stop: int, sharding: dict[str, Any]) -> SegmentPieces:
         """Yield segments with their pieces, from the rows of a shard in the index, in the order in which it has them.
@@ -126,14 +126,14 @@ class Pieces:
         for segment_id, own in itertools.groupby(rows, lambda row: int(row["id"])):
             yield segment_id, [self._read(row) for row in own if row["block"] != NOWHERE]
 
-    def _sort(self, learnt: Sequence[Learnt], ids: np.ndarray) -> Learnt:
-        sharding = plan_shards(len(ids), int(sum(each["rows"]["size"].sum() for each in learnt)))
+    def _sort(self, results: Sequence[Result], ids: np.ndarray) -> Result:
+        sharding = plan_shards(len(ids), int(sum(each["rows"]["size"].sum() for each in results)))
         counts = np.zeros(2 ** sharding["shard_bits"], np.int64)
-        for rows in _all_rows(learnt, ids):
+        for rows in _all_rows(results, ids):
             np.add.at(counts, _shards(sharding, rows), 1)
         ends = np.cumsum(counts)
         with atomic_path(self.folder / ROWS) as temporary:
-            _sort_to(temporary, _all_rows(learnt, ids), sharding, ends)
+            _sort_to(temporary, _all_rows(results, ids), sharding, ends)
         return {"sharding": sharding, "ends": ends}
 
     def _read(self, row: np.void) -> bytes:
@@ -145,7 +145,7 @@ class Pieces:
         return self.folder / block.stem
 
 
-def _write(pieces: Pieces, make: Callable[[Box], Iterable[Piece]], block: Box) -> Learnt:
+def _write(pieces: Pieces, make: Callable[[Box], Iterable[Piece]], block: Box) -> Result:
     """Write the pieces of a block."""
     rows, place = [], 0
     with atomic_path(pieces._file(block)) as temporary, temporary.open("wb") as file:
@@ -155,12 +155,12 @@ def _write(pieces: Pieces, make: Callable[[Box], Iterable[Piece]], block: Box) -
     return {"rows": np.array(rows, ROW)}
 
 
-def _all_rows(learnt: Iterable[Learnt], ids: np.ndarray) -> Iterator[np.ndarray]:
+def _all_rows(results: Iterable[Result], ids: np.ndarray) -> Iterator[np.ndarray]:
     """Yield a row without a piece for each segment, and then the rows of each block."""
     empty = np.zeros(len(ids), ROW)
     empty["id"], empty["block"] = ids, NOWHERE
     yield empty
-    for block, each in enumerate(learnt):
+    for block, each in enumerate(results):
         rows = each["rows"]
         rows["block"] = block
         yield rows
@@ -201,7 +201,7 @@ def _files(folder: Path, sharding: dict[str, Any], shard: Box) -> list[Path]:
     return [shard_path(folder, sharding, shard.start[0])]
 
 
-def _join(pieces: Pieces, index: Learnt, files: Callable[[Box], list[Path]], join: Join, shard: Box) -> Learnt:
+def _join(pieces: Pieces, index: Result, files: Callable[[Box], list[Path]], join: Join, shard: Box) -> Result:
     """Join the pieces of one shard; without a segment, there is no file."""
     ends, number, (path,) = index["ends"], shard.start[0], files(shard)
     start, stop = int(ends[number - 1]) if number else 0, int(ends[number])

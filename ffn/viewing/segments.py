@@ -9,7 +9,7 @@ import numpy as np
 
 from ffn.contingency import ContingencyTable, count_pairs, find_runs, largest_parts, merge_tables
 from ffn.geometry import Box
-from ffn.io.blocks import Learnt
+from ffn.io.block_log import Result
 from ffn.io.volume import Read
 from ffn.viewing.mips import one_at_a_time
 
@@ -119,12 +119,12 @@ class Counts:
     points: PointIds
 
     @property
-    def arrays(self) -> Learnt:
+    def arrays(self) -> Result:
         """All columns, for a record."""
         return {f"{name}.{key}": column for name, rows in vars(self).items() for key, column in vars(rows).items()}
 
     @classmethod
-    def of(cls, learnt: Learnt) -> Counts:
+    def of(cls, learnt: Result) -> Counts:
         """Return the counts in a record."""
         columns: dict[str, dict[str, np.ndarray]] = {}
         for name, column in learnt.items():

@@ -15,7 +15,7 @@ from osteoid import Skeleton
 
 from ffn.evaluation.skeletons import RADIUS, skeleton_from_precomputed
 from ffn.geometry import ZYX, Box, Grid, cut
-from ffn.io.blocks import Learnt
+from ffn.io.block_log import Result
 from ffn.io.coarser import Scale
 from ffn.viewing.pieces import Piece, SegmentPieces
 from ffn.viewing.precomputed import open_scale
@@ -81,7 +81,7 @@ def skeletons_in(layer: Path, mip: int, scale: Scale, wanted: np.ndarray, block:
         yield Piece(int(wanted[number - 1]), content, len(content))
 
 
-def write_skeletons(swc: Path | None, sharding: dict[str, Any], path: Path, pieces: SegmentPieces) -> Learnt:
+def write_skeletons(swc: Path | None, sharding: dict[str, Any], path: Path, pieces: SegmentPieces) -> Result:
     """Write the skeletons of one shard, see `ffn.viewing.pieces.Pieces.joined_by`, and as SWC into the folder `swc`.
 
     A segment without a piece gets an empty skeleton. Returns the lengths, nm.

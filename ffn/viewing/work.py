@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,14 +18,14 @@ import numpy as np
 
 from ffn.geometry import Box
 from ffn.io.atomic import atomic_path, write_json
-from ffn.io.block_lists import BlockList, BlockLists, Work
-from ffn.io.blocks import WHOLE, Job, Learnt
+from ffn.io.block_log import BlockLogs, Result, Work
+from ffn.io.blocks import WHOLE, Job
 from ffn.io.coarser import Downsample, Scale
 from ffn.viewing import ome_zarr, precomputed
-from ffn.viewing.blockwise import in_processes, in_threads
+from ffn.viewing.blockwise import BlockList, processes, threads
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.inputs import Mosaic
-from ffn.viewing.mips import Learn, Pyramid
+from ffn.viewing.mips import Count, Pyramid
 from ffn.viewing.pieces import ONLY, Pieces
 from ffn.viewing.properties import FOLDER, Lengths
 from ffn.viewing.segments import Counts, SegmentCounter, merge_counts, sorted_points
@@ -35,6 +37,7 @@ PIECES = "pieces"  # in it
 PLACES = "places.npy"  # in it: of the files of probabilities
 SEEDS = "seeds.npy"  # in it: of all segments
 COARSE = "coarse"  # in it: that all mips are complete
+ALONE = nullcontext(None)  # in this thread
 MESHES, SKELETONS = "mesh", "skeletons"  # folders in that of a layer, and kinds of pieces
 
 
@@ -74,17 +77,17 @@ class ExportWork:
         By the name of the layer.
     config : ExportConfig
         Formats, mips of meshes and skeletons, smallest segment.
-    made_of : dict
+    key : dict
         What the export depends on.
     threads : int
         Number of blocks at once.
     """
 
     def __init__(
-        self, folder: Path, parts: Mapping[str, Part], config: ExportConfig, made_of: Mapping[str, Any], threads: int
+        self, folder: Path, parts: Mapping[str, Part], config: ExportConfig, key: Mapping[str, Any], threads: int
     ) -> None:
         self._folder, self._parts, self._config, self._threads = folder, parts, config, threads
-        self._blocks = BlockLists(folder / WORK, made_of)
+        self._key = key
         self._labels = [part for name, part in parts.items() if name in LABELS_LAYERS]
         self._pyramids = list(self._all_pyramids())
 
@@ -107,41 +110,44 @@ class ExportWork:
 
     def write_mip(self, mip: int, job: Job = WHOLE) -> None:
         """Write a mip of all volumes; with mip 0, count segments, and look up those at the seeds."""
-        self._blocks.work_on(self._shards(mip), job, in_threads(self._threads))
+        if mip:
+            for finer in self._shards(mip - 1):
+                self._logs(finer).require_finished()
+        self._run(self._shards(mip), job, threads(self._threads))
 
     def complete_mips(self) -> None:
         """Write what no job has written of further mips."""
         for mip in range(1, self.num_mips):
-            self._blocks.work_on(self._shards(mip), WHOLE, in_threads(self._threads), is_checked=False)
+            self._run(self._shards(mip), WHOLE, threads(self._threads))
 
     def count(self) -> None:
         """Add up what was counted in the shards, and choose the segments that get a mesh."""
         for pyramid in self._pyramids:
-            learnt = self._blocks.learnt(pyramid.shards(0))
+            counted = self._results(pyramid.shards(0))
             if pyramid.name in LABELS_LAYERS:
-                self._once(f"{pyramid.name}/counts", partial(_sum, learnt))
+                self._once(f"{pyramid.name}/counts", partial(_sum, counted))
                 self._once(f"{pyramid.name}/shown", partial(self._shown, pyramid.name))
         self._once(COARSE, _nothing)
 
     def make_pieces(self, job: Job = WHOLE) -> None:
         """Make surfaces and skeletons of the segments in blocks."""
         lists = [self._piece_list(kind) for kind in self._kinds()]
-        self._blocks.work_on(lists, job, in_processes(self._threads))
+        self._run(lists, job, processes(self._threads))
 
     def sort_pieces(self) -> None:
         """Sort the pieces by the shards that they belong to."""
         for kind in self._kinds():
-            learnt = self._blocks.learnt(self._piece_list(kind))
+            made = self._results(self._piece_list(kind))
             ids = self.counts(kind.part.name).segments.ids
-            self._blocks.work_on([kind.pieces.sorted_by_shard(_index(kind), learnt, ids)])
+            self._run([kind.pieces.sorted_by_shard(_index(kind), made, ids)])
 
     def join_pieces(self, job: Job = WHOLE) -> None:
         """Join the pieces of each segment."""
-        self._blocks.work_on([self._joined_list(kind) for kind in self._kinds()], job, in_processes(self._threads))
+        self._run([self._joined_list(kind) for kind in self._kinds()], job, processes(self._threads))
 
     def counts(self, name: str) -> Counts:
         """Return the facts about the segments of a layer."""
-        return Counts.of(self._learnt_once(f"{name}/counts"))
+        return Counts.of(self._once_result(f"{name}/counts"))
 
     def finish(self) -> Lengths:
         """Write the metadata of meshes, skeletons and OME-Zarr; return the lengths of the skeletons.
@@ -154,12 +160,12 @@ class ExportWork:
         from ffn.viewing.meshes import mesh_info
         from ffn.viewing.skeletons import skeleton_info
 
-        self._learnt_once(COARSE)  # without labels, nothing else needs it
+        self._once_result(COARSE)  # without labels, nothing else needs it
         lengths = [Lengths()]
         infos: dict[str, dict[str, str]] = {}
         for kind in self._kinds():
-            folder, sharding = self._folder / kind.part.name / kind.name, self._learnt_once(_index(kind))["sharding"]
-            for each in self._blocks.learnt(self._joined_list(kind)):
+            folder, sharding = self._folder / kind.part.name / kind.name, self._once_result(_index(kind))["sharding"]
+            for each in self._results(self._joined_list(kind)):
                 if "ids" in each:
                     lengths.append(Lengths(each["ids"], each["lengths_nm"]))
             write_json(folder / "info", mesh_info(sharding) if kind.name == MESHES else skeleton_info(sharding))
@@ -193,12 +199,26 @@ class ExportWork:
         """Return the shards of a mip of all volumes that have it."""
         pyramids = [pyramid for pyramid in self._pyramids if mip < len(pyramid.scales)]
         if mip:
-            finer = [pyramid.shards(mip - 1) for pyramid in pyramids]
-            requires = [partial(self._blocks.learnt, each) for each in finer]
-            return [each.shards(mip, require=require) for each, require in zip(pyramids, requires, strict=True)]
-        return [pyramid.shards(mip, self._learn(pyramid.name)) for pyramid in pyramids]
+            return [each.shards(mip) for each in pyramids]
+        return [pyramid.shards(mip, self._count(pyramid.name)) for pyramid in pyramids]
 
-    def _learn(self, name: str) -> Learn | None:
+    def _run(
+        self, lists: Sequence[BlockList], job: Job = WHOLE, pool: AbstractContextManager[Executor | None] = ALONE
+    ) -> None:
+        """Do a job's part of lists of blocks."""
+        with pool as workers:
+            for each in lists:
+                self._logs(each).run(each.work, job.number or 1, job.of or 1, workers, self._threads)
+
+    def _logs(self, each: BlockList) -> BlockLogs:
+        return BlockLogs(self._folder / WORK / each.name, self._key, each.blocks)
+
+    def _results(self, each: BlockList) -> Sequence[Result]:
+        logs = self._logs(each)
+        logs.require_finished()
+        return logs
+
+    def _count(self, name: str) -> Count | None:
         if name not in LABELS_LAYERS:
             return None
         if name != "segmentation":
@@ -208,7 +228,7 @@ class ExportWork:
             counter = SegmentCounter(truth, read_gathered(self._folder, SEEDS), pom)
         return lambda shard, labels: counter.count(shard, labels).arrays
 
-    def _shown(self, name: str, _: Box) -> Learnt:
+    def _shown(self, name: str, _: Box) -> Result:
         """Return the segments that get a mesh."""
         segments = self.counts(name).segments
         return {"ids": segments.ids[segments.voxels >= self._config.min_mesh_voxels]}
@@ -232,7 +252,7 @@ class ExportWork:
 
         name = kind.part.name
         make = surfaces_in if kind.name == MESHES else skeletons_in
-        shown = self._learnt_once(f"{name}/shown")["ids"]
+        shown = self._once_result(f"{name}/shown")["ids"]
         made = partial(make, self._folder / name, kind.mip, kind.scale, shown)
         return kind.pieces.made_by(f"{name}/{kind.name}-pieces", made)
 
@@ -240,18 +260,18 @@ class ExportWork:
         from ffn.viewing.meshes import write_meshes
         from ffn.viewing.skeletons import write_skeletons
 
-        folder, index = self._folder / kind.part.name, self._learnt_once(_index(kind))
+        folder, index = self._folder / kind.part.name, self._once_result(_index(kind))
         swc = folder / "swc" if "swc" in self._config.formats else None
         write = partial(write_meshes, kind.scale) if kind.name == MESHES else partial(write_skeletons, swc)
         join = partial(write, index["sharding"])
         return kind.pieces.joined_by(f"{kind.part.name}/{kind.name}", folder / kind.name, index, join)
 
     def _once(self, name: str, work: Work) -> None:
-        """Learn something that is not of a single block."""
-        self._blocks.work_on([BlockList(name, [ONLY], work)])
+        """Do something that is not of a single block."""
+        self._run([BlockList(name, [ONLY], work)])
 
-    def _learnt_once(self, name: str) -> Learnt:
-        return self._blocks.learnt(BlockList(name, [ONLY], _nothing))[0]
+    def _once_result(self, name: str) -> Result:
+        return self._results(BlockList(name, [ONLY], _nothing))[0]
 
     def _write_ome_zarr_groups(self) -> None:
         for name, part in self._parts.items():
@@ -269,9 +289,9 @@ def _index(kind: _Kind) -> str:
     return f"{kind.part.name}/{kind.name}-index"
 
 
-def _sum(learnt: Sequence[Learnt], _: Box) -> Learnt:
-    return merge_counts(map(Counts.of, learnt)).arrays
+def _sum(counted: Sequence[Result], _: Box) -> Result:
+    return merge_counts(map(Counts.of, counted)).arrays
 
 
-def _nothing(_: Box) -> Learnt:
+def _nothing(_: Box) -> Result:
     return {}

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ffn.config import IngestConfig, Section
+from ffn.io.store_names import JOBS, LAST
 from ffn.options import flags, quote
 from ffn.training.config import TrainConfig
 from ffn.workflow.file_lists import FileList, list_path
@@ -66,13 +67,14 @@ def files(pipeline: Pipeline, as_list: bool, stage: str, dataset: str = "", **wi
 
 
 def job(wildcards: Any, output: Any) -> str:
-    """Return the options of a job on a part of the blocks, as a parameter."""
-    return f"--job {wildcards.job} --job-record {output.record}"
+    """Return the options of a job on a share of the blocks, as a parameter."""
+    step = "" if wildcards.step_name == LAST else f"--step {wildcards.step_name} "
+    return f"{step}--job {wildcards.job} --job-record {output.record}"
 
 
 def list_of_boxes(wildcards: Any, record: str, cut: str) -> str:
     """Return the options of a job that walks a list of boxes: how they are cut, which are its own, where files go."""
-    folder = os.path.dirname(os.path.dirname(record))
+    folder = os.path.dirname(os.path.dirname(record)).removesuffix(f".{JOBS}")
     return f"{cut} --job {wildcards.job} --job-record {record} --out {folder}/".lstrip()
 
 

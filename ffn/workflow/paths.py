@@ -11,7 +11,7 @@ from pathlib import Path
 import yaml
 
 from ffn.errors import ConfigError
-from ffn.io.store_names import JOBS, split_store, tracked_file
+from ffn.io.store_names import TABLES, jobs_folder, tracked_file
 from ffn.model.choice import FOLDER
 from ffn.workflow.run import RunConfig, load_run
 from ffn.workflow.stages import STAGES, Output
@@ -91,15 +91,19 @@ class RunPaths:
         """Return the folder of a stage's first output, such as a model folder."""
         return os.path.dirname(self.of(stage))
 
-    def job(self, stage: str, job: str = "{job}", output: str | None = None, **wildcards: str) -> str:
-        """Return the record of a job that worked on a list of the blocks or boxes of a volume.
+    def job(
+        self, stage: str, job: str = "{job}", step: str = "{step_name}", output: str | None = None, **wildcards: str
+    ) -> str:
+        """Return the record of a job that did a share of the blocks of a volume; its log is in the same folder."""
+        return f"{self._jobs(stage, step, output, wildcards)}/{job}.json"
 
-        It is in the store or folder, so that deleting a damaged one repeats its jobs, or beside a file.
-        """
+    def tables(self, stage: str, step: str, **wildcards: str) -> str:
+        """Return the file that tells that a step of a stage is finished, and with which tables."""
+        return f"{self._jobs(stage, step, None, wildcards)}/{TABLES}"
+
+    def _jobs(self, stage: str, step: str, output: str | None, wildcards: dict[str, str]) -> str:
         path = self.of(stage, output, **wildcards)
-        if "{subvolume}" in path:
-            return f"{os.path.dirname(path)}/{JOBS}/{job}.json"
-        return f"{path}{'/' if split_store(path) else '.'}{JOBS}/{job}.json"
+        return str(jobs_folder(os.path.dirname(path) if "{subvolume}" in path else path, step))
 
     def checkpoint(self, step: str) -> str:
         """Return a checkpoint of training."""

@@ -18,10 +18,11 @@ from ffn.config import SegmentConfig
 from ffn.errors import ConfigError
 from ffn.geometry import Box
 from ffn.inference.frame import Frame
-from ffn.io.blocks import Job, jobs_of
+from ffn.io.block_log import share_of
+from ffn.io.blocks import jobs_of
 from ffn.io.reference import has_copy
 from ffn.io.shards import Shards, shard_shape
-from ffn.io.store_names import tracked_file
+from ffn.io.store_names import LAST, tracked_file
 from ffn.options import flags
 from ffn.training.checkpoint_files import MANIFEST, architecture_of, is_checkpoint
 from ffn.training.config import fine_tuning_defaults
@@ -394,7 +395,7 @@ class Pipeline:
 
         def number(wildcards: Any) -> int:
             grid = getattr(self, boxes)[wildcards.volume].grid
-            return len(Job.parse(wildcards.job).part_of(range(len(grid))))
+            return len(share_of(wildcards.job, len(grid)))
 
         return number
 
@@ -499,23 +500,26 @@ class Pipeline:
         return self.places[volume].image_stays and not has_copy(self.paths.of("ingest", "image", volume=volume))
 
     def job_records(
-        self, stage: str, volume: str, output: str | None = None, step: str = "", **wildcards: str
+        self, stage: str, volume: str, output: str | None = None, step: str = LAST, **wildcards: str
     ) -> list[str]:
-        """Return what `jobs` leave; of an earlier step of the stage, what its jobs leave."""
-        of = next(each for each in _steps(stage) if each.name == step) if step else None
-        jobs = (f"{step}-{job}" if step else job for job in self.jobs(stage, volume, output, of))
-        return [self.paths.job(stage, job, output, volume=volume, **wildcards) for job in jobs]
+        """Return what `jobs` leave, by default those of the last step."""
+        of = next((each for each in _steps(stage) if each.name == step), None) if step != LAST else None
+        jobs = self.jobs(stage, volume, output, of)
+        return [self.paths.job(stage, job, step, output, volume=volume, **wildcards) for job in jobs]
 
-    def earlier_records(self, stage: str) -> Callable[[Any], list[str]]:
-        """Return the function that lists what a job of ``<stage>_blocks`` waits for: what earlier jobs leave."""
+    def before(self, stage: str, step: str = "") -> Callable[[Any], list[str]]:
+        """Return the function that lists what a job waits for: what earlier jobs leave.
+
+        The rule ``<stage>_<step>``, which finishes a step, waits for its shares; a share, of ``<stage>_blocks``, for
+        the step before.
+        """
 
         def records(wildcards: Any) -> list[str]:
             steps, of = self._steps(stage, wildcards.volume), _without_job(wildcards)
-            names = [*(step.name for step in steps), ""]
-            job = Job.parse(wildcards.job, names)
-            place = names.index(job.step)
-            if job.finishes and steps[place].in_parts:
-                return self.job_records(stage, step=job.step, **of)
+            names = [*(each.name for each in steps), LAST]
+            place = names.index(step or wildcards.step_name)
+            if step and steps[place].in_parts:
+                return self.job_records(stage, step=step, **of)
             return self._left_by(stage, steps[:place], of)
 
         return records
@@ -529,28 +533,14 @@ class Pipeline:
         """Return what the last of the steps leaves that this volume has jobs for."""
         for step in reversed(steps):
             if step.finishes:
-                return [self.paths.job(stage, f"{step.name}-finish", **of)]
+                return [self.paths.tables(stage, step.name, **of)]
             if records := self.job_records(stage, step=step.name, **of):
                 return records
         return []
 
-    def first_inputs(self, stage: str, made_by: str, **given: str) -> Callable[[Any], list[str]]:
-        """Return the function that lists the files of another stage for a job of ``<stage>_blocks``.
-
-        Only the first step that all volumes have has any: what follows reads the tables that it made of them, so that
-        not every job lists every file.
-        """
-        first = next(step.name for step in _steps(stage) if not step.option)
-
-        def files(wildcards: Any) -> list[str]:
-            is_first = wildcards.job.startswith(f"{first}-")
-            return self.watched(made_by, **given, **_without_job(wildcards)) if is_first else []
-
-        return files
-
-    def job_option(self, stage: str, output: str | None = None) -> Callable[[Any], str]:
-        """Return the option for what comes after `jobs`, empty if there are none."""
-        return lambda wildcards: "--job finish" if self.jobs(stage, wildcards.volume, output) else ""
+    def last_step(self, stage: str) -> Callable[[Any], str]:
+        """Return the option for what comes after `jobs`, empty if there are none, so that one job does everything."""
+        return lambda wildcards: f"--step {LAST}" if self.jobs(stage, wildcards.volume) else ""
 
     def voxels_of_blocks(self, stage: str, output: str | None = None) -> Callable[[Any], int]:
         """Voxels that one of the `jobs` works on, also in steps; if there are none, all."""
@@ -622,7 +612,7 @@ class Pipeline:
 
 
 def _without_job(wildcards: Any) -> dict[str, str]:
-    return {name: value for name, value in wildcards.items() if name != "job"}
+    return {name: value for name, value in wildcards.items() if name not in ("job", "step_name")}
 
 
 def _blocks(stage: str, output: str | None) -> Blocks:

@@ -64,12 +64,12 @@ class Need:
 
 
 class Step(NamedTuple):
-    """What a stage learns before it writes the first block; see `ffn.io.steps`.
+    """A step of a stage before the one that writes its output; see `ffn.io.blocks.reduce_step`.
 
     Parameters
     ----------
     name : str
-        As in ``--job NAME-finish``.
+        As in ``--step NAME``.
     in_parts : bool
         Whether several jobs share it, rather than one doing all of it.
     blocks_per_job : int
@@ -221,7 +221,7 @@ STAGES = {
             outputs=(Output("partitions", "partitions/{volume}.zarr", of="trained"),),
             need=Need(base_mb=500, mb_per_thread=250, seconds_per_mvoxel=1),  # 134 MB for a shard
             section="partition",
-            rules=("partition_blocks", "partition"),
+            rules=("partition_blocks", "partition_sizes", "partition"),
             blocks=Blocks("train_box", itemsize=1, steps=(Step("sizes"),)),
         ),
         Stage(
@@ -311,7 +311,7 @@ STAGES = {
             outputs=(Output("segmentation", "segmentation/{volume}/segmentation{order}.zarr", of="segmented"),),
             need=Need(base_mb=1000, bytes_per_voxel=60, seconds_per_mvoxel=0.5),
             section="reconcile",
-            rules=("reconcile_blocks", "reconcile"),
+            rules=("reconcile_blocks", "reconcile_tiling", "reconcile_match", "reconcile_label", "reconcile"),
             blocks=Blocks("segment_box", 8, (Step("tiling", in_parts=False), Step("match"), Step("label"))),
         ),
         Stage(
@@ -322,7 +322,7 @@ STAGES = {
             outputs=(Output("segmentation", "segmentation/{volume}/consensus.zarr", of="segmented_twice"),),
             need=Need(base_mb=1000, bytes_per_voxel=60, seconds_per_mvoxel=1),
             section="consensus",
-            rules=("consensus_blocks", "consensus"),
+            rules=("consensus_blocks", "consensus_count", "consensus"),
             blocks=Blocks("segment_box", itemsize=8, steps=(Step("count"),)),
         ),
         Stage(
@@ -352,7 +352,7 @@ STAGES = {
             ),
             need=Need(base_mb=800, bytes_per_voxel=60, seconds_per_mvoxel=0.5),
             section="merge",
-            rules=("merge_blocks", "merge"),
+            rules=("merge_blocks", "merge_nuclei", "merge_mapping", "merge"),
             blocks=Blocks("segment_box", 8, (Step("nuclei", option="nuclei"), Step("mapping", in_parts=False))),
         ),
         Stage(
@@ -363,7 +363,7 @@ STAGES = {
             outputs=(Output("table", "agglomeration/{volume}/sweep.json", of="swept"),),
             need=Need(base_mb=500, bytes_per_voxel=60, seconds_per_mvoxel=1),
             section="sweep",
-            rules=("sweep_blocks", "sweep"),
+            rules=("sweep_blocks", "sweep_nuclei", "sweep"),
             blocks=LABELS._replace(steps=(Step("nuclei", option="nuclei", box="segment_box"),)),
             masked=True,
         ),
@@ -416,7 +416,7 @@ STAGES = {
             outputs=(Output("state", "precomputed/{volume}/neuroglancer.json", of="segmented"),),
             need=Need(base_mb=1000, mb_per_thread=300, seconds_per_mvoxel=2),
             section="export",
-            rules=("export_blocks", "export"),
+            rules=("export_blocks", "export_plan", "export_coarse", "export_pieces", "export"),
             blocks=Blocks("segment_box", itemsize=8, steps=EXPORT_STEPS),
         ),
         Stage(

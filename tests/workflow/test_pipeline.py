@@ -283,7 +283,7 @@ def test_more_subvolumes_than_jobs_are_lists(tmp_path):
     assert not {"segment", "agglomerate"} & planned(output)
     folder = r"results/small/segmentation/phantom/subvolumes"
     cut = "--size 64 35 48 --overlap 14 14 14 --job [12]-of-2"
-    out = rf"--job-record {folder}/jobs/[12]-of-2.json --out {folder}/"
+    out = rf"--job-record {folder}.jobs/write/[12]-of-2.json --out {folder}/"
     assert len(re.findall(rf"ffn segment .*--box 0:64,0:56,0:72 .*{cut} {out} ", output)) == 2
     assert len(re.findall(r"ffn agglomerate .* --job-size 64 56 30 --job [12]-of-2 .* --out \S+/graphs/ ", output)) == 2
 
@@ -303,23 +303,23 @@ def test_a_large_volume_is_worked_on_by_several_jobs_and_then_finished(tmp_path)
     config["agglomerate"] = {"enabled": True, "job_size_zyx": [600, 56, 600]}
     output = Workflow(tmp_path / "run", config).plan("-p", "coordinates_all", "sweep_all", "export_all")
     steps = {
-        "partition": ["sizes", ""],
-        "reconcile": ["tiling", "match", "label", ""],
-        "consensus": ["count", ""],
-        "merge": ["nuclei", "mapping", ""],
-        "sweep": ["nuclei", ""],
-        "export": ["plan", "mip0", "coarse", "pieces", ""],
+        "partition": ["sizes"],
+        "reconcile": ["tiling", "match", "label"],
+        "consensus": ["count"],
+        "merge": ["nuclei", "mapping"],
+        "sweep": ["nuclei"],
+        "export": ["plan", "mip0", "coarse", "pieces"],
     }
+    in_one = {"tiling", "mapping", "plan", "coarse"}
     before = ("ingest", "membrane", "partition", "coordinates")
     for stage in (*before, "reconcile", "consensus", "merge", "sweep", "fill", "skeletonize", "evaluate", "export"):
-        jobs = re.findall(rf"ffn {stage} .* --job (\S+)(?: --job-record (\S+jobs/)(\S+).json)? ", output)
-        assert all(job == record for job, folder, record in jobs if folder)
-        parts = [
-            f"{step}-{job}".lstrip("-") for step in steps.get(stage, [""]) for job in ("1-of-2", "2-of-2", "finish")
+        lines = [line for line in output.splitlines() if f"ffn {stage} " in line]
+        made = [
+            tuple("".join(re.findall(rf" --{option} (\S+) ", line)) for option in ("step", "job")) for line in lines
         ]
-        only = {f"{step}-{n}-of-2" for step in ("tiling", "mapping", "plan", "coarse") for n in (1, 2)}  # one job does
-        only.add("mip0-finish")  # nothing is left to do
+        own = steps.get(stage, [])
+        parts = [(step, share) for step in own if step not in in_one for share in ("1-of-2", "2-of-2")]
+        parts += [(step, "") for step in own if step != "mip0"]  # whose parts need no joining
+        parts += [("", "1-of-2"), ("", "2-of-2"), ("write" if own else "", "")]
         twice = stage in ("ingest", "reconcile")  # image and labels; both orders of seeds
-        assert sorted(job for job, *_ in jobs) == sorted([part for part in parts if part not in only] * (1 + twice)), (
-            stage
-        )
+        assert sorted(made) == sorted(parts * (1 + twice)), stage

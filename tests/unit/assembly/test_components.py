@@ -8,7 +8,7 @@ from ffn.assembly.components import component_blocks, with_seeds, write_componen
 from ffn.assembly.tables import OverlapIndex
 from ffn.geometry import Box
 from ffn.io.open import read_table
-from ffn.io.steps import StepTables
+from ffn.io.tables import Tables
 from ffn.io.volume import Placement
 
 from ..volumes import read
@@ -29,7 +29,7 @@ def components(folder, labels, min_voxels=1, block=(99, 99, 99), tables=NOTHING)
     """Return the labels that are written, and where."""
     spec = f"{folder}/out.h5:segmentation"
     placement = Placement(BOX, SIZE)
-    found = StepTables(with_seeds(tables, component_blocks(placement)))
+    found = Tables(with_seeds(tables, component_blocks(placement)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ffn.assembly.components.PART_ZYX", block)
         write_components(spec, placement, lambda b: labels[b.slices(BOX.start)], found, min_voxels, {})

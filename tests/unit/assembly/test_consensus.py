@@ -75,7 +75,7 @@ def test_jobs_and_kills_do_not_show(tmp_path, monkeypatch):
     require_same_files(
         run,
         tmp_path,
-        ["count-2-of-2", "count-1-of-2", "count-finish", "3-of-3", "1-of-3", "2-of-3", "finish"],
+        ["count 2-of-2", "count 1-of-2", "count", "3-of-3", "1-of-3", "2-of-3", "write"],
         blocks_between_kills=3,
     )
     assert np.array_equal(read(one), read(whole)) and np.array_equal(read(one), by_definition(a, b, 200))

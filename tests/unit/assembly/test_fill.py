@@ -132,7 +132,7 @@ def test_jobs_kills_and_shards_do_not_show(tile, tmp_path, monkeypatch):
     def run(folder, *job):
         assert main([*command, *job, "--out", f"{folder}/filled.zarr"]) == 0
 
-    require_same_files(run, tmp_path, ["2-of-3", "3-of-3", "1-of-3", "finish"])
+    require_same_files(run, tmp_path, ["2-of-3", "3-of-3", "1-of-3", ""])
     assert np.array_equal(read(f"{tmp_path}/one/filled.zarr"), read(f"{tmp_path}/whole.zarr"))
 
 

@@ -76,10 +76,10 @@ def test_jobs_and_kills_do_not_show(base, tmp_path, monkeypatch):
             (tmp_path / "b.csv").rename(tmp_path / "away.csv")  # only the mapping is made of the graphs
         out = ["--segmentation", base, "--threshold", "0.5", "--out", f"{folder}/out.zarr"]
         assert main(["merge", *graphs, *tables, *out, *job]) == 0
-        if job[1:] == ("finish",):
+        if job[1:] == ("write",):
             (tmp_path / "away.csv").rename(tmp_path / "b.csv")
 
-    require_same_files(run, tmp_path, ["mapping-finish", "2-of-2", "1-of-2", "finish"])
+    require_same_files(run, tmp_path, ["mapping", "2-of-2", "1-of-2", "write"])
     assert np.array_equal(read(f"{tmp_path}/one/out.zarr"), np.where(BASE == 9, 5, BASE))
 
 
@@ -112,11 +112,11 @@ EDGES = edge(5, 9, 0.9), edge(8, 9, 0.8), edge(5, 8, 0.6)  # join all three
 def test_no_score_joins_two_nuclei(base, tmp_path, out):
     graph, nuclei = write_graph(tmp_path / "g.csv", *EDGES), write_nuclei(tmp_path / "nuclei.h5")
     command = ["merge", graph, "--segmentation", base, "--threshold", "0.5", "--out", f"{tmp_path}/{out}"]
-    for options, expected in (
+    for more, expected in (
         ([], np.where(np.isin(BASE, (8, 9)), 5, BASE)),
         (["--nuclei", nuclei], np.where(BASE == 9, 8, BASE)),
     ):
-        assert main([*command, *options]) == 0
+        assert main([*command, *more]) == 0
         assert np.array_equal(read(f"{tmp_path}/{out}"), expected)
     with open_volume(f"{tmp_path}/{out}") as volume:
         assert volume.provenance["inputs"]["nuclei"] == nuclei

@@ -68,8 +68,8 @@ def test_objects_that_differ_between_subvolumes_do_not_depend_on_order_ids_or_bl
     assert len(found) < 5 * len(specs)  # some were joined
 
 
-JOBS = ["tiling-finish", "match-2-of-2", "match-1-of-2", "match-finish", "label-3-of-3", "label-1-of-3", "label-2-of-3"]
-JOBS += ["label-finish", "2-of-2", "1-of-2", "finish"]
+JOBS = ["tiling", "match 2-of-2", "match 1-of-2", "match", "label 3-of-3", "label 1-of-3", "label 2-of-3"]
+JOBS += ["label", "2-of-2", "1-of-2", "write"]
 
 
 def test_jobs_and_kills_do_not_show(tmp_path, monkeypatch):

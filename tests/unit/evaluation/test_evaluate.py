@@ -291,14 +291,14 @@ def test_jobs_and_killed_ones_give_the_bytes_of_one_process(tmp_path, command, m
     outs = {name: tmp_path / f"{name}/s.json" for name in ("one", "many", "killed")}
     assert main([*command, "--out", str(outs["one"])]) == 0
     for job in ("2-of-2", "1-of-2"):
-        record = ["--job-record", f"{outs['many']}.jobs/{job}.json"]
+        record = ["--job-record", f"{outs['many']}.jobs/write/{job}.json"]
         assert main([*command, "--job", job, *record, "--out", str(outs["many"])]) == 0
-    assert sorted(path.name for path in outs["many"].parent.iterdir()) == ["s.json.blocks", "s.json.jobs"]
+    assert sorted(path.name for path in outs["many"].parent.iterdir()) == ["s.json.jobs"]
     with monkeypatch.context() as patch:
         patch.setattr("ffn.evaluation.scoring.Comparison.look", looker(looked := [], 2))
         assert main([*command, "--out", str(outs["killed"])]) == 130
         patch.setattr("ffn.evaluation.scoring.Comparison.look", looker(looked, 999))
-        assert main([*command, "--job", "finish", "--out", str(outs["many"])]) == 0
+        assert main([*command, "--out", str(outs["many"])]) == 0
         baseline = len(looked) - 2
         assert main([*command, "--out", str(outs["killed"])]) == 0
     assert len(looked) == 2 + baseline + 4 + baseline, "of six blocks, two were finished"
@@ -306,7 +306,7 @@ def test_jobs_and_killed_ones_give_the_bytes_of_one_process(tmp_path, command, m
     assert len(results) == 1 and {"erl", "errors", "baseline"} <= json.loads(results.pop()).keys()
     for table in ("bodies", "errors"):
         assert len({out.with_name(f"s-{table}.csv").read_bytes() for out in outs.values()}) == 1
-    assert not outs["killed"].with_name("s.json.blocks").exists()
+    assert not outs["killed"].with_name("s.json.jobs").exists()
 
 
 LOOK = Comparison.look
@@ -324,17 +324,19 @@ def looker(looked, calls):
     return look
 
 
-def test_another_segmentation_or_border_is_compared_anew(tmp_path, command, capsys):
-    out = ["--out", str(tmp_path / "s.json")]
-    assert main([*command, "--job", "1-of-1", *out]) == 0
-    assert main([*command, "--job", "finish", "--num-errors", "0", *out]) == 0
-    for change in (["--border", "10"], ["--box", "0:9,0:18,0:28"], ["--masks", "#box=0:1,0:18,0:28"]):
-        assert main([*command, "--job", "finish", *change, *out]) == 2
-        assert "6 of 6 blocks" in capsys.readouterr().err
-
-
-def test_earlier_segmentations_in_another_order_are_compared_anew(tmp_path, command, specs, capsys):
-    truth, out = ["--earlier", f"truth={specs[1]}"], ["--out", str(tmp_path / "s.json")]
-    assert main([*command, *truth, "--job", "1-of-1", *out]) == 0
-    assert main([command[0], *truth, *command[1:], "--job", "finish", *out]) == 2
-    assert "6 of 6 blocks" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("change", "is_anew"),
+    [
+        (["--num-errors", "0"], False),
+        (["--border", "10"], True),
+        (["--box", "0:9,0:18,0:28"], True),
+        (["--masks", "#box=0:1,0:18,0:28"], True),
+        (["--earlier", "first=x.h5"], True),
+    ],
+)
+def test_another_segmentation_or_border_is_compared_anew(tmp_path, command, specs, change, is_anew, caplog):
+    change = [word.replace("x.h5", specs[1]) for word in change]
+    with caplog.at_level("INFO"):
+        for options in ([], change):
+            assert main([*command, *options, "--job", "1-of-1", "--out", f"{tmp_path}/s.json"]) == 0
+    assert ("6 of 6 blocks were finished before" in caplog.text) == (not is_anew)

@@ -12,6 +12,7 @@ from ffn.geometry import Box
 from ffn.io import hdf5
 from ffn.io.open import open_volume
 
+from ...jobs import options
 from .conftest import TUBE_SIZE_NM
 
 
@@ -39,8 +40,8 @@ def test_jobs_and_killed_ones_give_the_bytes_of_one_process(tmp_path, tubes, mon
     command = ["skeletonize", "--labels", tubes[0], "--min-voxels", "500", "--masks", "#box=10:22,20:60,30:33"]
     outs = {name: tmp_path / f"{name}/skeletons.h5" for name in ("one", "many", "killed")}
     assert main([*command, "--out", str(outs["one"])]) == 0
-    for job in ("2-of-2", "1-of-2", "finish"):
-        assert main([*command, "--job", job, "--out", str(outs["many"])]) == 0
+    for job in ("2-of-2", "1-of-2", ""):
+        assert main([*command, *options(job), "--out", str(outs["many"])]) == 0
     read = []
 
     def interrupted(*arguments):

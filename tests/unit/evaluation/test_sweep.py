@@ -13,6 +13,7 @@ from ffn.contingency import ContingencyTable, count_pairs
 from ffn.evaluation.scores import score
 from ffn.evaluation.sweep import NO_MERGES, SWEPT_CONVENTIONS, sweep_step
 
+from ...jobs import options as job_options
 from ..volumes import read, write
 
 TABLE = ContingencyTable(
@@ -80,11 +81,11 @@ def test_jobs_and_killed_ones_give_the_bytes_of_one_process(tmp_path, command, m
     outs = {name: tmp_path / f"{name}/sweep.json" for name in ("one", "many", "killed")}
     assert main([*command, "--out", str(outs["one"])]) == 0
     for job in ("2-of-2", "1-of-2"):
-        record = ["--job-record", f"{outs['many']}.jobs/{job}.json"]
+        record = ["--job-record", f"{outs['many']}.jobs/write/{job}.json"]
         assert main([command[0], *command[2:], "--job", job, *record, "--out", str(outs["many"])]) == 0
     with monkeypatch.context() as patch:
         patch.setattr("ffn.evaluation.sweep.count_pairs", None)  # no block is compared again
-        assert main([*command, "--job", "finish", "--out", str(outs["many"])]) == 0
+        assert main([*command, "--out", str(outs["many"])]) == 0
     with monkeypatch.context() as patch:
         patch.setattr("ffn.evaluation.sweep.count_pairs", interrupted_after(2))
         assert main([*command, "--out", str(outs["killed"])]) == 130
@@ -95,7 +96,7 @@ def test_jobs_and_killed_ones_give_the_bytes_of_one_process(tmp_path, command, m
     assert len(counted) == 2, "of four blocks, two were finished"
     assert len({out.read_bytes() for out in outs.values()}) == 1
     assert [path.name for path in outs["killed"].parent.iterdir()] == ["sweep.json"]
-    assert (tmp_path / "many/sweep.json.jobs/1-of-2.json").exists()
+    assert (tmp_path / "many/sweep.json.jobs/write/1-of-2.json").exists()
 
 
 def interrupted_after(calls):
@@ -110,12 +111,10 @@ def interrupted_after(calls):
     return count
 
 
-def test_a_finishing_job_needs_graphs_and_all_blocks(tmp_path, command, capsys):
+def test_a_finishing_job_needs_graphs(tmp_path, command, capsys):
     out = ["--out", str(tmp_path / "s.json")]
     assert main([command[0], *command[2:], *out]) == 2
     assert "GRAPH.csv" in capsys.readouterr().err
-    assert main([*command, "--job", "finish", *out]) == 2
-    assert "4 of 4 blocks" in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -165,20 +164,20 @@ def test_jobs_that_look_for_nuclei_do_not_show(tmp_path, given, monkeypatch):
     outs = {name: tmp_path / f"{name}/sweep.json" for name in ("one", "many", "none")}
     assert main(["sweep", *words, *options, "--out", str(outs["one"])]) == 0
     assert [path.name for path in outs["one"].parent.iterdir()] == ["sweep.json"]
-    assert main(["sweep", *words, *options, "--job", "finish", "--out", str(outs["none"])]) == 2
-    for job in ("nuclei-3-of-3", "nuclei-1-of-3", "nuclei-2-of-3", "nuclei-finish", "2-of-2", "1-of-2"):
-        record = ["--job-record", f"{outs['many']}.jobs/{job}.json"]
-        assert main(["sweep", *words[1:], *options, "--job", job, *record, "--out", str(outs["many"])]) == 0
+    assert main(["sweep", *words, *options, "--step", "write", "--out", str(outs["none"])]) == 2
+    for job in ("nuclei 3-of-3", "nuclei 1-of-3", "nuclei 2-of-3", "nuclei", "2-of-2", "1-of-2"):
+        assert main(["sweep", *words[1:], *options, *job_options(job), "--out", str(outs["many"])]) == 0
     with monkeypatch.context() as patch:
         patch.setattr("ffn.assembly.given.count_pairs", None)  # no block is looked at again
-        assert main(["sweep", *words, *options, "--job", "finish", "--out", str(outs["many"])]) == 0
+        assert main(["sweep", *words, *options, "--step", "write", "--out", str(outs["many"])]) == 0
     assert outs["many"].read_bytes() == outs["one"].read_bytes()
 
 
-def test_other_thresholds_need_no_new_comparison_but_other_volumes_do(tmp_path, command, random_volumes, capsys):
-    out = ["--out", str(tmp_path / "s.json")]
-    assert main([*command, "--job", "1-of-1", *out]) == 0
-    assert main([*command, "--job", "finish", "--thresholds", "0.2", *out]) == 0
+def test_other_thresholds_need_no_new_comparison_but_other_volumes_do(tmp_path, command, random_volumes, caplog):
+    part = [*command, "--job", "1-of-1", "--out", str(tmp_path / "s.json")]
+    caplog.set_level("INFO")
+    assert [main(part), main([*part, "--thresholds", "0.2"])] == [0, 0]
+    assert caplog.text.count("4 of 4 blocks were finished before") == 1
     write(tmp_path / "b.zarr", random_volumes[1] + 1)
-    assert main([*command, "--job", "finish", *out]) == 2
-    assert "4 of 4 blocks" in capsys.readouterr().err
+    assert main(part) == 0
+    assert caplog.text.count("blocks were finished before") == 1

@@ -12,14 +12,14 @@ from ffn.config import IngestConfig
 from ffn.errors import ConfigError, VolumeError
 from ffn.geometry import Box
 from ffn.io import ingest as stage
-from ffn.io.blocks import WHOLE, Job
+from ffn.io.blocks import WHOLE
 from ffn.io.create import create_volume
 from ffn.io.foreign import stacks
 from ffn.io.ingest import ingest
 from ffn.io.open import open_volume
 from ffn.io.volume import IGNORED, Placement
 
-from ...jobs import require_same_files
+from ...jobs import job_of, require_same_files
 
 SHAPE = (5, 12, 20)
 NM = IngestConfig(voxel_size_zyx_nm=(40, 4, 4.5))
@@ -216,7 +216,7 @@ def test_jobs_that_share_the_layers_and_killed_ones_make_what_one_job_makes(tmp_
     def job(folder, *options):
         assert main([*words, "--out", f"{folder}/v.zarr", *options]) == 0
 
-    require_same_files(job, tmp_path, ["2-of-2", "1-of-2", "finish"])
+    require_same_files(job, tmp_path, ["2-of-2", "1-of-2", ""])
     np.testing.assert_array_equal(read(f"{tmp_path}/several/v.zarr"), volume)
 
 
@@ -224,8 +224,8 @@ def test_labels_that_only_one_job_has_are_enough(tmp_path, small_shards):
     labels = np.zeros((40, 35, 50), np.uint8)
     labels[-1, -1, -1] = 7
     source, config = write_stack(tmp_path / "stack", labels), NM.model_copy(update={"kind": "labels"})
-    for name in ("1-of-3", "2-of-3", "3-of-3", "finish"):
-        ingest(source, f"{tmp_path}/l.zarr", config, job=Job.parse(name))
+    for name in ("1-of-3", "2-of-3", "3-of-3", ""):
+        ingest(source, f"{tmp_path}/l.zarr", config, job=job_of(name))
     assert read(f"{tmp_path}/l.zarr")[-1, -1, -1] == 7
     with pytest.raises(VolumeError, match="every voxel is 0 or ignored"):
         ingest(source, f"{tmp_path}/m.zarr", config, Box((0, 0, 0), (39, 35, 50)))

@@ -94,7 +94,7 @@ def test_jobs_by_hand_leave_one_reference(folder):
     for job in ("1-of-2", "2-of-2"):
         ingest("raw.zarr", "--job", job, "--job-record", f"{job}.json")
         assert (folder / f"{job}.json").exists() and not (folder / "raw.zarr").exists()
-    ingest("raw.zarr", "--job", "finish")
+    ingest("raw.zarr")
     assert content("raw.zarr")[-1] == IMAGE.tolist()
 
 

@@ -14,7 +14,7 @@ from ffn.io.open import open_volume
 from ffn.io.volume import Placement
 from ffn.sampling import membrane
 
-from ...jobs import Killed
+from ...jobs import Killed, options
 
 BOX = Box((3, 0, 0), (35, 64, 200))
 
@@ -48,13 +48,14 @@ def test_membrane_writes_to_s3_and_a_killed_job_goes_on_there(tissue, image, tmp
         return block(*arguments)
 
     monkeypatch.setattr(membrane, "membrane_block", counted)
-    job = [*command, "--out", "s3://tissue/m.zarr", "--job"]
+    job = [*command, "--out", "s3://tissue/m.zarr"]
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(Killed):
-        main([*job, "1-of-2"])
+        main([*job, *options("1-of-2")])
     with pytest.raises(VolumeError, match="m.zarr/edges"), open_volume("s3://tissue/m.zarr/edges"):
         pytest.fail("it is not finished")
-    for part in ("2-of-2", "1-of-2", "finish"):
-        assert main([*job, part]) == 0
+    for part in ("2-of-2", "1-of-2", ""):
+        assert main([*job, *options(part)]) == 0
     assert len(calls) == 4 + 1, "only the block in flight is made again"
     assert in_bucket(tissue, "m.zarr") == {name: path.read_bytes() for name, path in here.items() if path.is_file()}
 

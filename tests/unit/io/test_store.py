@@ -10,7 +10,7 @@ import zarr
 from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io import shard_writer
-from ffn.io.blocks import write_blocks
+from ffn.io.blocks import map_blocks
 from ffn.io.create import create_volume, create_volumes, require_replaceable
 from ffn.io.open import identity, open_volume, read_table
 from ffn.io.store_folder import StoreFolder
@@ -271,15 +271,15 @@ def test_a_place_that_cannot_be_written_to_is_one_error(tmp_path, monkeypatch, a
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
     with pytest.raises(VolumeError, match=f"{address}: cannot be written"):
-        write_blocks(address, {MAIN: np.uint8}, Placement(Box((0, 0, 0), (2, 3, 4))), lambda *_: None, {})
+        map_blocks(address, {MAIN: np.uint8}, Placement(Box((0, 0, 0), (2, 3, 4))), lambda *_: None, {})
 
 
 def test_a_file_is_deleted_without_a_look_at_all_others(tmp_path, monkeypatch):
     folder = StoreFolder(str(tmp_path / "a.zarr"))
-    folder.write("blocks/a.json", b"{}")
-    folder.write("blocks/b.json", b"{}")
+    folder.write("c/a.json", b"{}")
+    folder.write("c/b.json", b"{}")
     monkeypatch.setattr(folder, "_files", None)  # TensorStore lists the folder
-    folder.delete("blocks/a.json")
-    folder.delete("blocks/never.json")
+    folder.delete("c/a.json")
+    folder.delete("c/never.json")
     folder.delete("no/folder.json")
-    assert [path.name for path in (tmp_path / "a.zarr/blocks").iterdir()] == ["b.json"]
+    assert [path.name for path in (tmp_path / "a.zarr/c").iterdir()] == ["b.json"]

@@ -111,14 +111,14 @@ def test_jobs_that_share_the_rows_and_killed_ones_make_what_one_job_makes(tmp_pa
         folder.mkdir(exist_ok=True)
         assert main([*words, "--out", f"{folder}/c.h5", *options]) == 0
 
-    made = require_same_files(job, tmp_path, ["2-of-3", "1-of-3", "3-of-3", "finish"])
+    made = require_same_files(job, tmp_path, ["2-of-3", "1-of-3", "3-of-3", ""])
     assert list(made) == ["c.h5"]
     assert as_set(read(tmp_path / "one/c.h5")[0][13]) == expected(13)
 
 
 def test_a_job_that_fails_at_the_tables_leaves_the_work_of_all_jobs_for_the_next_attempt(tmp_path, inputs, monkeypatch):
     def finish():
-        coordinates(*inputs, tmp_path / "c.h5", CONFIG, job=Job.parse("finish"))
+        coordinates(*inputs, tmp_path / "c.h5", CONFIG)
 
     coordinates(*inputs, tmp_path / "c.h5", CONFIG, job=Job.parse("1-of-1"))
     with monkeypatch.context() as patch, pytest.raises(RecordError, match="disk full"):
@@ -126,7 +126,7 @@ def test_a_job_that_fails_at_the_tables_leaves_the_work_of_all_jobs_for_the_next
         finish()
     finish()
     assert as_set(read(tmp_path / "c.h5")[0][13]) == expected(13)
-    assert not (tmp_path / "c.h5.blocks").exists()
+    assert not (tmp_path / "c.h5.jobs").exists()
 
 
 def test_the_order_of_the_coordinates_is_that_of_the_blocks(tmp_path, inputs):

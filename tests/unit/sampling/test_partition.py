@@ -128,8 +128,8 @@ def job(tmp_path, monkeypatch):
 
 def test_jobs_that_share_the_blocks_and_killed_ones_make_what_one_job_makes(tmp_path, job):
     """An object is large, or not, by its voxels in all of them."""
-    parts = ["2-of-3", "1-of-3", "3-of-3", "finish"]
-    made = require_same_files(job, tmp_path, [*(f"sizes-{part}" for part in parts), *parts])
+    parts = ["2-of-3", "1-of-3", "3-of-3", ""]
+    made = require_same_files(job, tmp_path, [*(f"sizes {part}".strip() for part in parts), *parts[:-1], "write"])
     assert len([name for name in made if name.startswith("p.zarr/0/c/")]) > 3
     config = CONFIG.model_copy(update={"block_size_zyx": (24, 33, 50)})
     with open_volume(tmp_path / "one/p.zarr") as volume:
@@ -137,13 +137,9 @@ def test_jobs_that_share_the_blocks_and_killed_ones_make_what_one_job_makes(tmp_
 
 
 def test_a_part_waits_for_the_sizes_of_all_labels(tmp_path, job, capsys):
-    assert job(tmp_path, "--job", "sizes-1-of-2") == 0
-    for part, message in {
-        "1-of-2": "Run --job sizes-finish",
-        "sizes-finish": "6 of 12 blocks are not finished",
-    }.items():
-        assert job(tmp_path, "--job", part) == 2
-        assert message in capsys.readouterr().err
+    assert job(tmp_path, "--step", "sizes", "--job", "1-of-2") == 0
+    assert job(tmp_path, "--job", "1-of-2") == 2
+    assert "--step sizes" in capsys.readouterr().err
 
 
 @pytest.mark.fib25

@@ -181,7 +181,7 @@ def test_every_input_is_passed_on(monkeypatch):
     monkeypatch.setattr("ffn.viewing.export.export", lambda *given: calls.append(given))
     names = ("image", "segmentation", "truth", "supervoxels", "agglomeration", "errors", "edges", "coordinates")
     options = [word for name in names for word in (f"--{name}", f"{name}.h5")]
-    several = ["--origins", "a.h5", "b.h5", "--probability", "c.h5:p", "--job", "mip1-2-of-3"]
+    several = ["--origins", "a.h5", "b.h5", "--probability", "c.h5:p", "--step", "mip1", "--job", "2-of-3"]
     assert main(["export", *options, *several, "--out", "out", "--threads", "3"]) == 0
     ((sources, out, config, box, job),) = calls
     given = {name: f"{name}.h5" for name in names} | {"origins": ("a.h5", "b.h5"), "probability": ("c.h5:p",)}

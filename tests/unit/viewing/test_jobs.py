@@ -3,18 +3,17 @@
 import contextlib
 import errno
 import itertools
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from ffn.errors import ExportError, VolumeError
-from ffn.io.blocks import Job
 from ffn.viewing import meshes, mips, ome_zarr, precomputed, shards, skeletons
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.export import MIPS, STEPS, export
 from ffn.viewing.inputs import Sources
 
+from ...jobs import job_of
 from ..volumes import write
 from .conftest import BOX, SIZE_NM, read_json, segments
 
@@ -39,16 +38,15 @@ def small_blocks(monkeypatch):
 def jobs(*steps):
     """Return the jobs of the steps, those that share a step in reverse order."""
     for step in steps:
-        name = f"{step}-" if step else ""
         if step in (*SHARED, "pieces", ""):
-            yield from (f"{name}{number}-of-{NUM}" for number in range(NUM, 0, -1))
+            yield from (f"{step} {number}-of-{NUM}".lstrip() for number in range(NUM, 0, -1))
         if step not in MIPS:
-            yield f"{name}finish"
+            yield step or "write"
 
 
 def run(sources, out, names):
     for name in names:
-        export(sources, out, CONFIG, job=replace(Job.parse(name, STEPS), record_path=f"{out}/jobs/{name}.json"))
+        export(sources, out, CONFIG, job=job_of(name, f"{out}/jobs/{name}.json"))
 
 
 def content(folder):
@@ -114,72 +112,46 @@ def test_killed_jobs_lose_the_block_in_flight(tmp_path, all_sources, at_once, mo
     assert content(out) == at_once
 
 
-def test_a_block_that_is_finished_stays_and_a_damaged_one_is_made_again(tmp_path, all_sources):
-    out = tmp_path / "out"
-    run(all_sources, out, ["plan-finish", "mip0-1-of-1"])
-    files = {path: path.stat().st_mtime_ns for path in out.rglob("*.shard")}
-    damaged = min(files)
-    whole = damaged.read_bytes()
-    damaged.write_bytes(whole[:-1])
-    run(all_sources, out, ["mip0-1-of-1"])
-    assert damaged.read_bytes() == whole
-    assert {path: path.stat().st_mtime_ns for path in files if path != damaged}.items() < files.items()
-
-
 def test_jobs_of_other_inputs_are_refused_until_the_folder_is_prepared_again(tmp_path, all_sources):
     out = tmp_path / "out"
-    run(all_sources, out, ["plan-finish", "mip0-1-of-1"])
+    run(all_sources, out, ["plan", "mip0 1-of-1"])
     write(tmp_path / "seg.h5", (segments() > 0).astype(np.uint16), BOX.start, SIZE_NM)
-    with pytest.raises(ExportError, match="out: has no begun export of these inputs.*Run --job plan-finish"):
-        run(all_sources, out, ["mip0-1-of-1"])
-    run(all_sources, out, ["plan-finish"])
+    with pytest.raises(ExportError, match="out: has no begun export of these inputs.*Run --step plan"):
+        run(all_sources, out, ["mip0 1-of-1"])
+    run(all_sources, out, ["plan"])
     assert not list(out.rglob("*.shard"))
 
 
 def test_other_tables_keep_the_blocks(tmp_path, all_sources, at_once):
-    run(all_sources, tmp_path / "several", [name for name in jobs(*STEPS, "") if name != "finish"])
+    run(all_sources, tmp_path / "several", list(jobs(*STEPS, ""))[:-1])
     few = CONFIG.model_copy(update={"num_links": 0})
-    export(all_sources, tmp_path / "several", few, job=Job.parse("finish"))
+    export(all_sources, tmp_path / "several", few, job=job_of("write"))
     shown = content(tmp_path / "several")
     voxels = [name for name in at_once if name.startswith(("segmentation/", "image/"))]
     assert voxels and all(shown[name] == at_once[name] for name in voxels)
     assert [name for name in shown if name.startswith("links/")] == ["links/whole.json"]
 
 
-@pytest.mark.parametrize("job", ["coarse-finish", "pieces-1-of-1", "1-of-1", "finish"])
+@pytest.mark.parametrize("job", ["coarse", "pieces 1-of-1", "1-of-1", "write"])
 def test_a_job_without_those_before_it_says_so(tmp_path, all_sources, job):
-    run(all_sources, tmp_path / "out", ["plan-finish"])
+    run(all_sources, tmp_path / "out", ["plan"])
     with pytest.raises(VolumeError, match=r"blocks are not finished.*Run the missing jobs"):
         run(all_sources, tmp_path / "out", [job])
 
 
 def test_only_the_first_job_creates_volumes(tmp_path, all_sources):
     out = tmp_path / "out"
-    run(all_sources, out, ["plan-finish"])
+    run(all_sources, out, ["plan"])
     created = {path: path.stat().st_mtime_ns for name in ("info", "zarr.json") for path in out.rglob(name)}
     assert out / "ome.zarr/labels/segmentation/1/zarr.json" in created
-    run(all_sources, out, ["mip0-1-of-1"])
+    run(all_sources, out, ["mip0 1-of-1"])
     assert {path: path.stat().st_mtime_ns for name in ("info", "zarr.json") for path in out.rglob(name)} == created
     assert not list(out.rglob("*.__lock"))
 
 
-def test_a_block_whose_remaking_is_killed_is_not_finished(tmp_path, all_sources, monkeypatch):
-    """The next mip must not be made of it."""
-    out = tmp_path / "out"
-    run(all_sources, out, ["plan-finish", "mip0-1-of-1"])
-    damaged = min(out.rglob("*.shard"))
-    damaged.write_bytes(damaged.read_bytes()[:-1])
-    with monkeypatch.context() as patch:
-        patch.setattr(mips, "copy_shard", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            run(all_sources, out, ["mip0-1-of-1"])
-    with pytest.raises(VolumeError, match="1 of .* blocks are not finished"):
-        run(all_sources, out, ["mip1-1-of-1"])
-
-
 def test_a_shard_that_another_job_removed_is_not_finished(tmp_path, all_sources, monkeypatch):
     out = tmp_path / "out"
-    run(all_sources, out, ["plan-finish"])
+    run(all_sources, out, ["plan"])
     new_file = mips._new_file
 
     @contextlib.contextmanager
@@ -190,39 +162,25 @@ def test_a_shard_that_another_job_removed_is_not_finished(tmp_path, all_sources,
 
     monkeypatch.setattr(mips, "_new_file", removed)
     with pytest.raises(VolumeError, match="is missing after it was written"):
-        run(all_sources, out, ["mip0-1-of-1"])
-
-
-@pytest.mark.parametrize(
-    "job, expected",
-    [
-        ("plan-1-of-2", "plan-finish"),
-        ("coarse-1-of-1", "coarse-finish"),
-        ("mip0-finish", "mip0-NUMBER-of-NUMBER"),
-    ],
-)
-def test_a_job_that_no_step_has_is_refused(tmp_path, all_sources, job, expected):
-    with pytest.raises(ExportError, match=f"--job: .* has no such job, expected {expected}"):
-        run(all_sources, tmp_path / "out", [job])
-    assert not (tmp_path / "out").exists()
+        run(all_sources, out, ["mip0 1-of-1"])
 
 
 def test_an_export_without_labels_needs_its_mips(tmp_path, all_sources):
     sources, out = Sources(image=all_sources.image), tmp_path / "out"
-    run(sources, out, ["plan-finish"])
+    run(sources, out, ["plan"])
     with pytest.raises(VolumeError, match="coarse: 1 of 1 blocks are not finished"):
-        run(sources, out, ["finish"])
-    run(sources, out, [f"{mip}-1-of-1" for mip in MIPS] + ["coarse-finish", "finish"])
+        run(sources, out, ["write"])
+    run(sources, out, [f"{mip} 1-of-1" for mip in MIPS] + ["coarse", "write"])
     assert (out / "neuroglancer.json").exists()
 
 
 def test_a_full_disk_is_one_clear_line(tmp_path, all_sources, monkeypatch):
     out = tmp_path / "out"
-    run(all_sources, out, ["plan-finish", *(f"{mip}-1-of-1" for mip in MIPS), "coarse-finish", "pieces-1-of-1"])
+    run(all_sources, out, ["plan", *(f"{mip} 1-of-1" for mip in MIPS), "coarse", "pieces 1-of-1"])
 
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("os.posix_fallocate", full)
     with pytest.raises(ExportError, match="out: cannot be written .No space left on device"):
-        run(all_sources, out, ["pieces-finish"])
+        run(all_sources, out, ["pieces"])

@@ -3,9 +3,10 @@
 import numpy as np
 
 from ffn.geometry import Box, cut
-from ffn.io.block_lists import BlockLists
 from ffn.viewing import shards
 from ffn.viewing.pieces import Piece, Pieces
+
+from .written import done
 
 
 def test_a_segment_is_joined_before_the_pieces_of_the_next_one_are_read(tmp_path, monkeypatch):
@@ -22,11 +23,9 @@ def test_a_segment_is_joined_before_the_pieces_of_the_next_one_are_read(tmp_path
         seen.extend(found)
         return {}
 
-    pieces, blocks = Pieces(tmp_path / "pieces", cut(Box.from_shape((1, 1, 8)), (1, 1, 4))), BlockLists(tmp_path, {})
-    made = pieces.made_by("made", make)
-    blocks.work_on([made])
-    indexed = pieces.sorted_by_shard("index", blocks.learnt(made), np.array([2, 3, 4, 5], np.uint64))
-    blocks.work_on([indexed])
-    blocks.work_on([pieces.joined_by("joined", tmp_path / "out", blocks.learnt(indexed)[0], join)])
+    pieces = Pieces(tmp_path / "pieces", cut(Box.from_shape((1, 1, 8)), (1, 1, 4)))
+    made = done(tmp_path, pieces.made_by("made", make))
+    index = done(tmp_path, pieces.sorted_by_shard("index", made, np.array([2, 3, 4, 5], np.uint64)))[0]
+    done(tmp_path, pieces.joined_by("joined", tmp_path / "out", index, join))
     two, three, five = ([f"{i}@{start}".encode() for start in (0, 4)] for i in (2, 3, 5))
     assert seen == ["read", "read", (2, two), (4, []), "read", (3, three[:1]), "read", "read", (5, five)]

@@ -1,14 +1,14 @@
 """Volumes, meshes and skeletons without an export around them."""
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
 
 from ffn.io.atomic import write_json
-from ffn.io.block_lists import BlockLists
-from ffn.viewing import meshes, ome_zarr, precomputed, skeletons
-from ffn.viewing.blockwise import in_processes, in_threads
+from ffn.io.block_log import BlockLogs
+from ffn.viewing import blockwise, meshes, ome_zarr, precomputed, skeletons
 from ffn.viewing.pieces import Pieces
 
 
@@ -28,7 +28,8 @@ def write_image(group, dtype, downsample, scales, read, threads=1):
 def write_mips(pyramid, threads):
     for mip in range(len(pyramid.scales)):
         shards = pyramid.shards(mip)
-        list(in_threads(threads)(shards.work, list(shards.blocks)))
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(shards.work, shards.blocks))
 
 
 def write_meshes(layer, mip, scale, segment_ids, empty_ids=(), processes=1):
@@ -47,17 +48,20 @@ def write_skeletons(layer, mip, scale, segment_ids, empty_ids=(), processes=1):
 
 
 def write_pieces(layer, name, module, make, join, scale, ids, processes):
-    work, spread = layer / "work", in_processes(processes)
-    blocks, pieces = BlockLists(work, {}), Pieces(work / "pieces", module.blocks_of(scale.box))
-    made = pieces.made_by("pieces", make)
-    blocks.work_on([made], spread=spread)
-    indexed = pieces.sorted_by_shard("index", blocks.learnt(made), sorted_ids(ids))
-    blocks.work_on([indexed])
-    index = blocks.learnt(indexed)[0]
-    joined = pieces.joined_by("joined", layer / name, index, partial(join, index["sharding"]))
-    blocks.work_on([joined], spread=spread)
+    work, pieces = layer / "work", Pieces(layer / "work/pieces", module.blocks_of(scale.box))
+    made = done(work, pieces.made_by("pieces", make), processes)
+    index = done(work, pieces.sorted_by_shard("index", made, sorted_ids(ids)))[0]
+    done(work, pieces.joined_by("joined", layer / name, index, partial(join, index["sharding"])), processes)
     shutil.rmtree(work)
     return index["sharding"]
+
+
+def done(folder, blocks, processes=1):
+    """Do the work on a list of blocks, and return the results."""
+    logs = BlockLogs(folder / blocks.name, {}, blocks.blocks)
+    with blockwise.processes(processes) as pool:
+        logs.run(blocks.work, pool=pool, workers=processes)
+    return logs
 
 
 def sorted_ids(ids):

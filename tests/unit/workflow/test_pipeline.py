@@ -262,7 +262,7 @@ def test_more_boxes_than_jobs_go_to_lists():
     sections = {"agglomerate": {"enabled": True, "job_size_zyx": [64, 56, 9]}, "consensus": {"enabled": True}}
     made = pipeline(**sections, workflow={"max_jobs_per_stage": 3})
     folder = "results/small/agglomeration/second/graphs"
-    assert made.watched("agglomerate", volume="second") == [f"{folder}/jobs/{n}-of-3.json" for n in (1, 2, 3)]
+    assert made.watched("agglomerate", volume="second") == [f"{folder}.jobs/write/{n}-of-3.json" for n in (1, 2, 3)]
     assert len(made.files("agglomerate", volume="second")) == 8, "what the jobs make"
     assert made.watched("segment") == made.files("segment"), "two subvolumes, each a job"
     assert len(made.targets("agglomerate")) == 2 * 3
@@ -271,7 +271,7 @@ def test_more_boxes_than_jobs_go_to_lists():
     assert [found // (64 * 56 * 9) for found in listed] == [2, 3, 3]
     made = pipeline(**sections, workflow={"max_jobs_per_stage": 1})
     (record,) = made.watched("segment", volume="second", order="-reversed")
-    assert record == "results/small/segmentation/second/subvolumes-reversed/jobs/1-of-1.json"
+    assert record == "results/small/segmentation/second/subvolumes-reversed.jobs/write/1-of-1.json"
 
 
 def test_lists_have_a_subvolume_for_each_canvas():
@@ -352,14 +352,14 @@ def test_the_blocks_of_a_large_volume_are_shared_among_jobs():
     made = pipeline(volumes=volumes, workflow={"max_jobs_per_stage": 7})
     assert made.jobs("membrane", "large") == [f"{number}-of-7" for number in range(1, 8)]
     (record, *_) = made.job_records("membrane", "large")
-    assert record == "results/small/membrane/large.zarr/jobs/1-of-7.json", "who deletes the store deletes them, too"
+    assert record == "results/small/membrane/large.zarr.jobs/write/1-of-7.json"
     assert made.jobs("evaluate", "large") == [f"{number}-of-7" for number in range(1, 8)]
-    assert made.job_records("evaluate", "large")[0] == "results/small/evaluation/large.json.jobs/1-of-7.json"
+    assert made.job_records("evaluate", "large")[0] == "results/small/evaluation/large.json.jobs/write/1-of-7.json"
     assert made.jobs("membrane", "small") == made.jobs("evaluate", "small") == []
     assert len(pipeline(volumes=volumes).jobs("membrane", "large")) == 18
     assert len(pipeline(volumes=volumes).jobs("partition", "large")) == 8
     (record, *_) = made.job_records("partition", "large", step="sizes")
-    assert record == "results/small/partitions/large.zarr/jobs/sizes-1-of-7.json"
+    assert record == "results/small/partitions/large.zarr.jobs/sizes/1-of-7.json"
 
 
 def test_an_image_that_stays_where_it_is_needs_no_jobs(tmp_path, monkeypatch):
@@ -371,9 +371,6 @@ def test_an_image_that_stays_where_it_is_needs_no_jobs(tmp_path, monkeypatch):
     for copy_image in ("auto", "always"):
         made = pipeline(volumes={"large": {**volume, "copy_image": copy_image}}, workflow={"max_jobs_per_stage": 2})
         jobs[copy_image] = [len(made.jobs("ingest", "large", kind)) for kind in ("image", "labels")]
-        assert made.job_option("ingest", "image")(SimpleNamespace(volume="large")) == (
-            "" if copy_image == "auto" else "--job finish"
-        )
     assert jobs == {"auto": [0, 2], "always": [2, 2]}
     (tmp_path / "results/small/volumes/large/raw.zarr/0").mkdir(parents=True)
     assert len(pipeline(volumes={"large": volume}, workflow={"max_jobs_per_stage": 2}).jobs("ingest", "large", "image"))
@@ -384,36 +381,40 @@ def test_jobs_wait_for_the_step_before_theirs(tmp_path):
     made = pipeline(volumes=volumes, workflow={"max_jobs_per_stage": 2}, agglomerate={"enabled": True})
 
     def before(stage, job, **wildcards):
-        found = made.earlier_records(stage)(Wildcards(volume="large", job=job, **wildcards))
+        found = earlier(made, stage, job, volume="large", **wildcards)
         return [path.removeprefix("results/small/segmentation/large/") for path in found]
 
-    both = ["{}1-of-2.json", "{}2-of-2.json"]
-    for job, earlier in {
-        "tiling-finish": [],
-        "match-2-of-2": ["tiling-finish.json"],
-        "match-finish": [name.format("match-") for name in both],
-        "label-1-of-2": ["match-finish.json"],
-        "label-finish": [name.format("label-") for name in both],
-        "2-of-2": ["label-finish.json"],
+    both = ["{}/1-of-2.json", "{}/2-of-2.json"]
+    for job, names in {
+        "tiling": [],
+        "match 2-of-2": ["tiling/tables.json"],
+        "match": [name.format("match") for name in both],
+        "label 1-of-2": ["match/tables.json"],
+        "label": [name.format("label") for name in both],
+        "write 2-of-2": ["label/tables.json"],
     }.items():
-        folder = "segmentation-reversed.zarr/jobs"
-        assert before("reconcile", job, order="-reversed") == [f"{folder}/{name}" for name in earlier]
-    assert before("merge", "1-of-2") == ["agglomerated.zarr/jobs/mapping-finish.json"]
-    assert before("merge", "mapping-finish") == []
+        folder = "segmentation-reversed.zarr.jobs"
+        assert before("reconcile", job, order="-reversed") == [f"{folder}/{name}" for name in names]
+    assert before("merge", "write 1-of-2") == ["agglomerated.zarr.jobs/mapping/tables.json"]
+    assert before("merge", "mapping") == []
     volumes["large"]["nuclei"] = f"{tmp_path}/nuclei.npy"
     np.save(volumes["large"]["nuclei"], np.zeros((300, 300, 600), np.uint64))
     made = pipeline(volumes=volumes, workflow={"max_jobs_per_stage": 2}, agglomerate={"enabled": True})
-    for job, earlier in {
-        "nuclei-2-of-2": [],
-        "nuclei-finish": [name.format("nuclei-") for name in both],
-        "mapping-finish": ["nuclei-finish.json"],
-        "1-of-2": ["mapping-finish.json"],
+    for job, names in {
+        "nuclei 2-of-2": [],
+        "nuclei": [name.format("nuclei") for name in both],
+        "mapping": ["nuclei/tables.json"],
+        "write 1-of-2": ["mapping/tables.json"],
     }.items():
-        assert before("merge", job) == [f"agglomerated.zarr/jobs/{name}" for name in earlier]
-    graphs = made.first_inputs("merge", "agglomerate")
-    for job in ("nuclei-1-of-2", "nuclei-finish", "1-of-2"):
-        assert graphs(Wildcards(volume="large", job=job)) == []
-    assert graphs(Wildcards(volume="large", job="mapping-finish")) == made.files("agglomerate")
+        assert before("merge", job) == [f"agglomerated.zarr.jobs/{name}" for name in names]
+
+
+def earlier(made, stage, job, **wildcards):
+    """Return what a job waits for: a share such as ``match 1-of-2``, or what finishes a step, such as ``match``."""
+    step, _, share = job.partition(" ")
+    if share:
+        return made.before(stage)(Wildcards(step_name=step, job=share, **wildcards))
+    return made.before(stage, step)(Wildcards(**wildcards))
 
 
 def test_jobs_of_a_sweep_of_a_small_box_look_for_nuclei_in_the_whole_volume(tmp_path):
@@ -426,36 +427,35 @@ def test_jobs_of_a_sweep_of_a_small_box_look_for_nuclei_in_the_whole_volume(tmp_
         large = Wildcards(volume="large")
         numbers[bool(nuclei)] = made.voxels_of_blocks("sweep")(large)
         assert made.is_shared("sweep") == bool(nuclei)
-        assert made.job_option("sweep")(large) == ("--job finish" if nuclei else "")
+        assert made.last_step("sweep")(large) == ("--step write" if nuclei else "")
     assert numbers == {False: 40 * 48 * 80, True: 300 * 300 * 600 // 2}
 
     def names(paths):
         return [path.removeprefix("results/small/agglomeration/large/sweep.json.jobs/") for path in paths]
 
-    assert names(made.job_records("sweep", "large")) == ["1-of-1.json"]
-    for job, earlier in {
-        "nuclei-2-of-2": [],
-        "nuclei-finish": ["nuclei-1-of-2.json", "nuclei-2-of-2.json"],
-        "1-of-1": ["nuclei-finish.json"],
+    assert names(made.job_records("sweep", "large")) == ["write/1-of-1.json"]
+    for job, found in {
+        "nuclei 2-of-2": [],
+        "nuclei": ["nuclei/1-of-2.json", "nuclei/2-of-2.json"],
+        "write 1-of-1": ["nuclei/tables.json"],
     }.items():
-        assert names(made.earlier_records("sweep")(Wildcards(volume="large", job=job))) == earlier
+        assert names(earlier(made, "sweep", job, volume="large")) == found
 
 
 def test_a_mip_of_an_export_waits_for_the_finer_one_and_small_ones_have_no_jobs():
     volumes = {"large": {"synthetic": {"shape_zyx": [300, 700, 600]}}}  # 2 x 3 x 3 shards of labels
     made = pipeline(volumes=volumes, workflow={"max_jobs_per_stage": 3})
     folder = "results/small/precomputed/large/neuroglancer.json.jobs"
-    for job, earlier in {
-        "plan-finish": [],
-        "mip0-3-of-3": ["plan-finish"],
-        "mip1-2-of-2": [f"mip0-{number}-of-3" for number in (1, 2, 3)],
-        "coarse-finish": ["mip1-1-of-2", "mip1-2-of-2"],
-        "pieces-1-of-3": ["coarse-finish"],
-        "pieces-finish": [f"pieces-{number}-of-3" for number in (1, 2, 3)],
-        "3-of-3": ["pieces-finish"],
+    for job, names in {
+        "plan": [],
+        "mip0 3-of-3": ["plan/tables"],
+        "mip1 2-of-2": [f"mip0/{number}-of-3" for number in (1, 2, 3)],
+        "coarse": ["mip1/1-of-2", "mip1/2-of-2"],
+        "pieces 1-of-3": ["coarse/tables"],
+        "pieces": [f"pieces/{number}-of-3" for number in (1, 2, 3)],
+        "write 3-of-3": ["pieces/tables"],
     }.items():
-        found = made.earlier_records("export")(Wildcards(volume="large", job=job))
-        assert found == [f"{folder}/{name}.json" for name in earlier]
+        assert earlier(made, "export", job, volume="large") == [f"{folder}/{name}.json" for name in names]
     assert made.job_records("export", "large", step="mip2") == []
 
 

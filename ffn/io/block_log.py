@@ -1,0 +1,308 @@
+"""Logs of finished blocks: each job appends to its own, reads those of the others, and takes the next unfinished block.
+
+The first line of a log is the key: all that the results depend on. With another key, a log starts over. Each further
+line is a claim, or a finished block, which is durable before the next one begins; a torn last line does not count.
+Arrays are in a second file, so that reading the lines of a thousand jobs takes a moment.
+
+Examples
+--------
+Two jobs square numbers; any process reads the results, in the order of the blocks:
+
+>>> import tempfile
+>>> blocks = list(Box.from_shape((1, 1, 4)).blocks((1, 1, 1)))
+>>> logs = BlockLogs(tempfile.mkdtemp(), {"power": 2}, blocks)
+>>> for number in (1, 2):
+...     logs.run(lambda block: {"square": block.start[2] ** 2}, number, of=2)
+>>> [result["square"] for result in logs]
+[0, 1, 4, 9]
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from ffn.errors import VolumeError
+from ffn.geometry import Box
+from ffn.io.atomic import write_text
+from ffn.progress import track
+
+log = logging.getLogger(__name__)
+
+Result = dict[str, Any]  # of a block: values for JSON, and arrays
+Work = Callable[[Box], Result]
+
+LOG, ARRAYS = ".jsonl", ".arrays"
+SECONDS_PER_LOG = 0.1  # between two looks at all logs, so that a thousand jobs ask for 10⁴ files a second
+NOWHERE = -1
+
+
+class BlockLogs(Sequence[Result]):
+    """The logs of all jobs that share a list of blocks, and the results in them, read one block at a time.
+
+    Parameters
+    ----------
+    folder : path
+        For the logs, in a file system; it may hold other files, too.
+    key : dict
+        All that the results depend on, ready for JSON.
+    blocks : sequence of Box
+        All blocks, in order.
+    """
+
+    def __init__(self, folder: str | Path, key: Mapping[str, Any], blocks: Sequence[Box]) -> None:
+        self.folder, self.blocks = Path(folder), blocks
+        ends = [str(block) for block in (*blocks[:1], *blocks[-1:])]
+        self.header = (json.dumps({**key, "blocks": [*ends, len(blocks)]}, sort_keys=True) + "\n").encode()
+        self._logs: list[_Log] = []
+        self._log_of = np.full(len(blocks), NOWHERE)  # which log has the result of a block
+        self._place_of = np.zeros(len(blocks), np.int64)  # of its line there
+        self._claimed_by = np.full(len(blocks), NOWHERE)  # which log
+        self._due = 0.0
+
+    def __len__(self) -> int:
+        """Return how many blocks there are."""
+        return len(self.blocks)
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return the result of a block."""
+        number = range(len(self))[index]
+        if self._log_of[number] == NOWHERE:
+            self.require_finished()
+        return self._logs[self._log_of[number]].result(int(self._place_of[number]))
+
+    @property
+    def digest(self) -> str:
+        """Checksum of the key."""
+        return hashlib.sha256(self.header).hexdigest()
+
+    def run(self, work: Work, number: int = 1, of: int = 1, pool: Executor | None = None, workers: int = 1) -> None:
+        """Do the unfinished blocks of a share, and then those of other jobs; see `JobLog`.
+
+        Parameters
+        ----------
+        work : callable
+            Takes a block and returns its result, which must not depend on other blocks: two jobs may do the same one.
+        number, of : int
+            Which share, from 1, of how many.
+        pool : Executor, optional
+            Does the work on several blocks at once, as many as it has `workers`.
+        """
+        with contextlib.closing(JobLog(self, number, of)) as job:
+            blocks = track(job, job.num_left, "blocks")
+            for block, result in _in_pool(pool, workers, work, blocks) if pool else ((b, work(b)) for b in blocks):
+                job.finish(block, result)
+        self.look()
+
+    def look(self) -> None:
+        """Read what the jobs have appended since the last look."""
+        known = {each.path for each in self._logs}
+        self._logs += [_Log(path, self.header) for path in self.folder.glob(f"*-of-*{LOG}") if path not in known]
+        for number, each in enumerate(self._logs):
+            for place, record in each.new_records():
+                if "claim" in record:
+                    self._claimed_by[record["claim"]] = number
+                else:
+                    self._log_of[record["block"]], self._place_of[record["block"]] = number, place
+        self._due = time.monotonic() + SECONDS_PER_LOG * len(self._logs)
+
+    def look_if_due(self) -> None:
+        """Look again, unless that was a moment ago."""
+        if time.monotonic() > self._due:
+            self.look()
+
+    def is_finished(self, number: int) -> bool:
+        """Whether a block has a result."""
+        return bool(self._log_of[number] != NOWHERE)
+
+    def free(self, own: Path) -> np.ndarray:
+        """Whether each block is unfinished, in the share of a job that has begun, and not claimed by another job."""
+        is_begun = np.zeros(len(self), bool)
+        for each in self._logs:
+            is_begun[share_of(each.path.stem, len(self))] = True
+        claimers = [NOWHERE, *(number for number, each in enumerate(self._logs) if each.path == own)]
+        return is_begun & (self._log_of == NOWHERE) & np.isin(self._claimed_by, claimers)
+
+    def require_finished(self) -> None:
+        """Raise an error unless all blocks are finished."""
+        self.look()
+        missing = np.flatnonzero(self._log_of == NOWHERE)
+        if len(missing):
+            raise VolumeError(
+                f"{self.folder}: {len(missing)} of {len(self)} blocks are not finished, such as "
+                f"{self.blocks[missing[0]]}. Run the missing jobs"
+            )
+
+    def remove(self) -> None:
+        """Remove the logs; other files in the folder stay."""
+        for path in self.folder.glob(f"*-of-*{LOG}"):
+            path.with_suffix(ARRAYS).unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
+
+
+class JobLog:
+    """A job on a list of blocks: iterate over it, and give each block to `finish`.
+
+    It begins with its own share. Then it takes blocks of other jobs that have begun, the last ones first: so all jobs
+    end together, and the rest of a killed one is done. The block that a killed job was at waits until this job comes
+    back, or for a job whose share is everything.
+
+    Parameters
+    ----------
+    logs : BlockLogs
+        Of all jobs.
+    number, of : int
+        Which share, from 1, of how many.
+    is_there : callable, optional
+        Whether the file of a finished block still exists; a block of the share without it is done again.
+    """
+
+    def __init__(self, logs: BlockLogs, number: int, of: int, is_there: Callable[[Box], bool] = lambda _: True) -> None:
+        self._logs, self._number, self._helps = logs, number, of > 1
+        self._path = logs.folder / f"{number}-of-{of}{LOG}"
+        _start(self._path, logs.header)
+        self._lines, self._arrays = self._path.open("ab"), self._path.with_suffix(ARRAYS).open("ab")
+        logs.look()
+        share = share_of(self._path.stem, len(logs))
+        self._lost = {number for number in share if logs.is_finished(number) and not is_there(logs.blocks[number])}
+        self._share = [number for number in share if number in self._lost or not logs.is_finished(number)]
+        self._taken: dict[Box, int] = {}
+        self.num_left = len(self._share)
+        if self.num_left < len(share):
+            log.info("%d of %d blocks were finished before", len(share) - self.num_left, len(share))
+
+    def __iter__(self) -> Iterator[Box]:
+        """Take one block after the other, until none is left."""
+        for number in self._share:
+            if self._helps:  # so others help, too
+                self._logs.look_if_due()
+            if not self._helps or number in self._lost or self._logs.free(self._path)[number]:
+                yield self._take(number)
+        while self._helps:
+            self._logs.look()
+            free = [number for number in np.flatnonzero(self._logs.free(self._path)).tolist() if not self._has(number)]
+            if not free:
+                break
+            yield self._take(free[-1 - self._number % (len(free) // 2 + 1)])  # each job another one
+
+    def finish(self, block: Box, result: Result) -> None:
+        """Record the result of a block, once all its files are durable."""
+        arrays = {name: value for name, value in result.items() if isinstance(value, np.ndarray)}
+        values = {name: value for name, value in result.items() if name not in arrays}
+        record: dict[str, Any] = {"block": self._taken[block], "result": values}
+        if arrays:
+            content = io.BytesIO()
+            np.savez_compressed(content, **arrays)  # type: ignore[arg-type]
+            record["arrays"] = [_append(self._arrays, content.getvalue()), content.tell()]
+        _append(self._lines, json.dumps(record).encode() + b"\n")
+
+    def close(self) -> None:
+        """Close the files."""
+        self._lines.close()
+        self._arrays.close()
+
+    def _take(self, number: int) -> Box:
+        block = self._logs.blocks[number]
+        self._taken[block] = number
+        self._lines.write(json.dumps({"claim": number}).encode() + b"\n")
+        self._lines.flush()
+        return block
+
+    def _has(self, number: int) -> bool:
+        return self._logs.blocks[number] in self._taken
+
+
+class _Log:
+    """Reads a log as it grows."""
+
+    def __init__(self, path: Path, header: bytes) -> None:
+        self.path, self._header, self._read_to = path, header, 0
+
+    def new_records(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield the places of further lines, and what they say."""
+        with contextlib.suppress(FileNotFoundError), self.path.open("rb") as lines:
+            if not self._read_to and lines.readline() == self._header:
+                self._read_to = lines.tell()
+            if self._read_to:
+                lines.seek(self._read_to)
+                for record, length in _whole_lines(lines):
+                    yield self._read_to, record
+                    self._read_to += length
+
+    def result(self, place: int) -> Result:
+        """Return the result in a line."""
+        with self.path.open("rb") as lines:
+            lines.seek(place)
+            record = json.loads(lines.readline())
+        if "arrays" not in record:
+            return record["result"]
+        start, length = record["arrays"]
+        with self.path.with_suffix(ARRAYS).open("rb") as arrays:
+            arrays.seek(start)
+            return {**record["result"], **np.load(io.BytesIO(arrays.read(length)))}
+
+
+def share_of(job: str, num_blocks: int) -> range:
+    """Return the blocks of a job: neighbours, as many as in any other job or one more.
+
+    Examples
+    --------
+    >>> [share_of(job, 8) for job in ("1-of-3", "2-of-3", "3-of-3")]
+    [range(0, 2), range(2, 5), range(5, 8)]
+    """
+    number, of = map(int, job.split("-of-"))
+    return range((number - 1) * num_blocks // of, number * num_blocks // of)
+
+
+def _start(path: Path, header: bytes) -> None:
+    """Begin a log, or go on with one that has the same key; a line that a kill has torn is cut off."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileNotFoundError), path.open("rb+") as lines:
+        if lines.readline() == header:
+            lines.truncate(len(header) + sum(length for _, length in _whole_lines(lines)))
+            return
+    path.with_suffix(ARRAYS).write_bytes(b"")
+    write_text(path, header.decode())
+
+
+def _whole_lines(lines: Iterable[bytes]) -> Iterator[tuple[dict[str, Any], int]]:
+    """Yield what each line says, and its length, up to the first that is not whole."""
+    for line in lines:
+        try:
+            record = json.loads(line) if line.endswith(b"\n") else None
+        except ValueError:
+            record = None
+        if not isinstance(record, dict):
+            return
+        yield record, len(line)
+
+
+def _append(file: BinaryIO, content: bytes) -> int:
+    """Append to a file, and return where; the content is durable then."""
+    file.write(content)
+    file.flush()
+    os.fsync(file.fileno())
+    return file.tell() - len(content)
+
+
+def _in_pool(pool: Executor, workers: int, work: Work, blocks: Iterable[Box]) -> Iterator[tuple[Box, Result]]:
+    """Yield each block and its result; a block is taken when a worker is free."""
+    left, running = iter(blocks), dict[Future[Result], Box]()
+    while True:
+        running |= {pool.submit(work, block): block for block in islice(left, workers - len(running))}
+        if not running:
+            return
+        for future in wait(running, return_when=FIRST_COMPLETED).done:
+            yield running.pop(future), future.result()
