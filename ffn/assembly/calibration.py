@@ -95,7 +95,7 @@ def read_calibration(path: str | Path) -> Calibration:
 
 
 def read_scored(paths: Sequence[str | Path], calibration: str | None) -> Iterator[MergeEdge]:
-    """Read a merge graph as `read_graphs` does; the probabilities of a calibration, if given, replace the scores."""
+    """Read a graph as `read_graphs` does; the probabilities of a calibration, if given, replace the scores."""
     known = None if calibration is None else read_calibration(calibration)
     for edges in read_graphs(paths):
         if known is None:

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     --calibration' take the file.
     """
     parser.add_argument("graphs", nargs="+", metavar="GRAPH.csv", help="files of ffn agglomerate")
-    add_volume_option(parser, "--segmentation", "base segmentation")
+    add_volume_option(parser, "--segmentation", "supervoxels")
     add_volume_option(parser, "--truth", "labels of the ground truth")
     parser.add_argument("--out", required=True, metavar="FILE.yaml", help="coefficients and figures to write")
     parser.add_argument(
@@ -76,7 +76,7 @@ def calibrate(
     names: Sequence[str],
     masks: tuple[Mask, ...] = (),
 ) -> None:
-    """Write the calibration of a merge graph as YAML."""
+    """Write the calibration of an agglomeration graph as YAML."""
     require_other_file(out, segmentation_spec, truth_spec, *graph_paths)
     edges = [edge for part in read_graphs(graph_paths) for edge in part]
     with (

@@ -68,7 +68,7 @@ class SelectConfig(Section):
 
 
 class SweepConfig(Section):
-    """Scores of a merge graph at several thresholds."""
+    """Scores of an agglomeration graph at several thresholds."""
 
     calibration: PathText | None = Field(
         None,

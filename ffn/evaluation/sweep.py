@@ -1,4 +1,4 @@
-"""Stage `sweep`: score a merge graph at several thresholds, without writing a segmentation for each."""
+"""Stage `sweep`: score an agglomeration graph at several thresholds, without writing a segmentation for each."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NO_MERGES = 1.01  # no score reaches this threshold
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Score the merge graph against the ground truth at several thresholds."""
+    """Score the agglomeration graph against the ground truth at several thresholds."""
     text = "files of ffn agglomerate; a part of the blocks (--job) needs none"
     parser.add_argument("graphs", nargs="*", metavar="GRAPH.csv", help=text)
     add_volume_option(parser, "--segmentation", "supervoxels")
@@ -72,7 +72,7 @@ class SweepInputs(GraphInputs):
 
 
 def sweep(inputs: SweepInputs, out: str, config: SweepConfig, box: Box | None = None, job: Job = WHOLE) -> None:
-    """Write the scores of what `merge` would write at every threshold of the merge graph.
+    """Write the scores of what `merge` would write at every threshold of the agglomeration graph.
 
     Blocks are compared once, whatever the thresholds; their counts are added up.
 

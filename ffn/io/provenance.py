@@ -25,7 +25,7 @@ def read_provenance(path: str | Path) -> Provenance:
     Parameters
     ----------
     path : path
-        Store, HDF5 file, JSON file, ``model.yaml``, merge graph (CSV) or ``neuroglancer.json`` of an export.
+        Store, HDF5 file, JSON file, ``model.yaml``, agglomeration graph (CSV) or ``neuroglancer.json`` of an export.
 
     Returns
     -------

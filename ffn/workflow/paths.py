@@ -172,7 +172,7 @@ class RunPaths:
         return self.of(stage, **{"order": "", **wildcards})
 
     def merged(self, run: RunConfig, **wildcards: str) -> str:
-        """Return the segmentation after agglomeration, or the base segmentation if agglomeration is off."""
+        """Return the segmentation after agglomeration, or the supervoxels if agglomeration is off."""
         return self.of("merge", **wildcards) if run.agglomerate.enabled else self.base(run, **wildcards)
 
     def segmentations(self, run: RunConfig, **wildcards: str) -> dict[str, str]:

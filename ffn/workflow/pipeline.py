@@ -218,7 +218,7 @@ class Pipeline:
 
     @cached_property
     def swept(self) -> list[str]:
-        """Volumes whose merge graph is scored at every threshold."""
+        """Volumes whose agglomeration graph is scored at every threshold."""
         return [name for name in self.agglomerated if name in self.evaluated]
 
     @cached_property

@@ -343,8 +343,8 @@ STAGES = {
         Stage(
             name="merge",
             module="ffn.assembly.merge",
-            title="join the segments that a merge graph joins",
-            example="ffn merge graph.csv --segmentation seg.zarr --out agglomerated.zarr",
+            title="join the segments that an agglomeration graph joins",
+            example="ffn agglomeration graph.csv --segmentation seg.zarr --out agglomerated.zarr",
             outputs=(
                 Output("segmentation", "segmentation/{volume}/agglomerated.zarr", of="agglomerated"),
                 Output("mapping", "agglomeration/{volume}/mapping.csv", of="agglomerated"),
@@ -358,7 +358,7 @@ STAGES = {
         Stage(
             name="sweep",
             module="ffn.evaluation.sweep",
-            title="score a merge graph at every threshold",
+            title="score an agglomeration graph at every threshold",
             example="ffn sweep graph.csv --segmentation seg.zarr --truth labels.zarr --out sweep.json",
             outputs=(Output("table", "agglomeration/{volume}/sweep.json", of="swept"),),
             need=Need(base_mb=500, bytes_per_voxel=60, seconds_per_mvoxel=1),
