@@ -23,7 +23,7 @@ from pathlib import Path
 from ffn.cluster.job_script import STATE, make_state, read_job, write_private, write_script
 from ffn.errors import ClusterError
 from ffn.io import atomic
-from ffn.machine.schedulers import Scheduler, find_scheduler, scheduler_names, slurm
+from ffn.machine.schedulers import SCHEDULERS, Scheduler, slurm
 
 MODULE = ("-m", "ffn.cluster.batch")
 QUEUE_SECONDS = 10.0  # how long one answer of the scheduler is used
@@ -34,20 +34,7 @@ NO_ANSWER = 127
 
 
 def submit(scheduler: Scheduler, arguments: Sequence[str]) -> int:
-    """Submit a job script of Snakemake and print the job's id.
-
-    Parameters
-    ----------
-    scheduler : Scheduler
-        Whose commands to use.
-    arguments : sequence of str
-        The job script.
-
-    Returns
-    -------
-    int
-        Exit code: 1 if the scheduler refused the job; its reason is on standard error.
-    """
+    """Submit a job script of Snakemake and print the job's id; return 1 if the scheduler refused it."""
     make_state()
     _write_cancel(scheduler)
     job = read_job(Path(arguments[0]))
@@ -72,7 +59,7 @@ def status(scheduler: Scheduler, arguments: Sequence[str]) -> int:
     """
     try:
         word = _status(scheduler, arguments[0])
-    except Exception as reason:  # whatever it is, the next query may succeed
+    except Exception as reason:  # the next query may succeed
         sys.stderr.write(f"status of {arguments}: {reason!r}\n")
         word = "running"
     sys.stdout.write(f"{word}\n")
@@ -94,25 +81,20 @@ COMMANDS = {"submit": submit, "status": status, "cancel": cancel}
 def scheduler_of(submit_command: str) -> Scheduler:
     """Return the scheduler that a profile's submit command names.
 
-    Raises
-    ------
-    ClusterError
-        If the command is not the one of this module.
-
     Examples
     --------
     >>> scheduler_of("python -m ffn.cluster.batch submit pbs").JOB_ID
     'PBS_JOBID'
     """
     match shlex.split(submit_command):
-        case [_, *module, "submit", name] if tuple(module) == MODULE:
-            return find_scheduler(name)
-    expected = f"'python {shlex.join(MODULE)} submit SCHEDULER'"
+        case [_, *module, "submit", name] if tuple(module) == MODULE and name in SCHEDULERS:
+            return SCHEDULERS[name]
+    expected = f"'python {shlex.join(MODULE)} submit' with one of {', '.join(SCHEDULERS)}"
     raise ClusterError(f"cluster-generic-submit-cmd: found {submit_command!r}, expected {expected}")
 
 
 def makers_of(folder: str) -> list[str]:
-    """Return the submitted jobs that make files in a folder and whose end nobody has noticed yet."""
+    """Return the submitted jobs that make files in a folder and are not known to have ended."""
     makers = {p.stem: p.read_text().splitlines() for p in STATE.glob("*.submitted") if _exit_code(p.stem) is None}
     return sorted(job_id for job_id, paths in makers.items() if any(path.startswith(f"{folder}/") for path in paths))
 
@@ -148,8 +130,8 @@ def _write_cancel(scheduler: Scheduler) -> None:
     Python may need to start on a busy node, so it returns at once.
     """
     path = STATE / "cancel"
-    name = scheduler.__name__.rpartition(".")[2]
-    text = f'#!/bin/sh\n{shlex.join([sys.executable, *MODULE, "cancel", name])} "$@" </dev/null >/dev/null 2>&1 &\n'
+    command = shlex.join([sys.executable, *MODULE, "cancel", scheduler.name])
+    text = f'#!/bin/sh\n{command} "$@" </dev/null >/dev/null 2>&1 &\n'
     if not path.exists() or path.read_text() != text:
         with atomic.atomic_path(path) as temporary:
             write_private(temporary, text)
@@ -172,7 +154,7 @@ def _status(scheduler: Scheduler, job_id: str) -> str:
         return "running"
     if code is None:
         code = _exit_code(job_id)  # the job may have written it between the two checks
-    for kind in ("submitted", "gone"):  # nobody needs to ask the scheduler about it any more
+    for kind in ("submitted", "gone"):  # the scheduler need not be asked about it any more
         _record(job_id, kind).unlink(missing_ok=True)
     return "success" if code == 0 else "failed"
 
@@ -240,11 +222,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command that a profile calls."""
     parser = argparse.ArgumentParser(prog=f"python {shlex.join(MODULE)}", description="Snakemake's jobs on a scheduler")
     parser.add_argument("command", choices=COMMANDS)
-    parser.add_argument("scheduler", choices=scheduler_names())
+    parser.add_argument("scheduler", choices=SCHEDULERS)
     parser.add_argument("arguments", nargs="+", metavar="JOB", help="the script to submit, or the ids of jobs")
     given = parser.parse_args(arguments)
     try:
-        return COMMANDS[given.command](find_scheduler(given.scheduler), given.arguments)
+        return COMMANDS[given.command](SCHEDULERS[given.scheduler], given.arguments)
     except ClusterError as error:
         sys.stderr.write(f"{error}\n")
         return 2

@@ -27,56 +27,26 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Launch:
-    """What to start.
-
-    Parameters
-    ----------
-    num_ranks : int
-        Number of ranks.
-    ranks_per_node : int or None
-        At most this many on each node; None leaves it to the launcher.
-    launcher : str
-        One of `LAUNCHERS`, ``local``, or ``auto``.
-    launcher_options : sequence of str
-        Passed to the launcher.
-    interface : str or None
-        Network interface of the first node that the other nodes reach; None finds one.
-    timeout : float
-        Seconds within which all ranks must have started.
-    grace_seconds : float
-        Time that the other ranks get to end by themselves after one has failed. Without the launcher ``local``, the
-        launcher decides this.
-    """
+    """How to start a job."""
 
     num_ranks: int
-    ranks_per_node: int | None = None
-    launcher: str = "auto"
+    ranks_per_node: int | None = None  # at most; None leaves it to the launcher
+    launcher: str = "auto"  # one of `LAUNCHERS`, or local
     launcher_options: Sequence[str] = ()
-    interface: str | None = None
-    timeout: float = 300.0
+    interface: str | None = None  # of the first node, which the other nodes reach; None finds one
+    timeout: float = 300.0  # seconds within which all ranks must have started
+    # Between the failure of a rank and the end of the others; without the launcher local, the launcher decides this.
     grace_seconds: float = GRACE_SECONDS
 
 
 class Slot(NamedTuple):
-    """The place of a rank in Horovod's terms.
-
-    Parameters
-    ----------
-    rank, size : int
-        Number of the rank; number of ranks.
-    local_rank, local_size : int
-        The same on its host.
-    cross_rank, cross_size : int
-        Index of its host among the hosts with that local rank, and their number.
-    host : str
-        Where it runs.
-    """
+    """The place of a rank in Horovod's terms: among all, on its host, and among those of the same local rank."""
 
     rank: int
     size: int
     local_rank: int
     local_size: int
-    cross_rank: int
+    cross_rank: int  # index of its host among the hosts with that local rank
     cross_size: int
     host: str
 
@@ -88,22 +58,7 @@ def launch(job: Launch, command: Sequence[str]) -> int:
     interface, or the loopback for ``local``. Every request must begin with a secret of the job, which the ranks get by
     their environment, because command lines are visible to everybody. The traffic is not encrypted.
 
-    Parameters
-    ----------
-    job : Launch
-        How many ranks to start, and how.
-    command : sequence of str
-        What each rank runs.
-
-    Returns
-    -------
-    int
-        0 if all ranks ended with 0, else the exit code of a rank that failed, as the launcher passes it on.
-
-    Raises
-    ------
-    ClusterError
-        If no launcher or no network is found.
+    Returns 0 if all ranks ended with 0, else the exit code of a rank that failed, as the launcher passes it on.
     """
     name = choose_launcher(os.environ) if job.launcher == "auto" else job.launcher
     if name != "local" and shutil.which(name) is None:
@@ -158,12 +113,7 @@ def launcher_words(launcher: Launcher, name: str, job: Launch) -> list[str]:
 
 
 def slots(hosts: Sequence[str]) -> list[Slot]:
-    """Return the place of every rank, in order of rank.
-
-    Parameters
-    ----------
-    hosts : sequence of str
-        Host of each rank.
+    """Return the place of every rank, in order of rank, from the host of each.
 
     Examples
     --------
@@ -187,16 +137,8 @@ def slots(hosts: Sequence[str]) -> list[Slot]:
 def own_address(interface: str | None) -> str:
     """Return the address at which other nodes reach this one.
 
-    Parameters
-    ----------
-    interface : str or None
-        Network interface. None takes ``HOROVOD_GLOO_IFACE``, else the address of the host's name, else the first
-        interface that is not the loopback.
-
-    Raises
-    ------
-    ClusterError
-        If there is no such address.
+    Without an interface, take ``HOROVOD_GLOO_IFACE``, else the address of the host's name, else the first interface
+    that is not the loopback.
     """
     interface = interface or os.environ.get("HOROVOD_GLOO_IFACE")
     names = [name for _, name in socket.if_nameindex()]

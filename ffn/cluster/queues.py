@@ -13,7 +13,7 @@ ROW = re.compile(r"(\S+) +(\d+)-(\d+) +(\d+)-(\d+)")
 
 
 class Queue(NamedTuple):
-    """What a queue takes: jobs of so many nodes for so many minutes, each from least to most."""
+    """A queue takes jobs of so many nodes for so many minutes, each from least to most."""
 
     name: str
     least_nodes: int
@@ -23,17 +23,7 @@ class Queue(NamedTuple):
 
 
 def read_queues(text: str) -> list[Queue]:
-    """Return the queues of a profile, in order of preference.
-
-    Parameters
-    ----------
-    text : str
-        Rows of name, nodes and minutes, separated by commas.
-
-    Raises
-    ------
-    ClusterError
-        If a row is something else.
+    """Return the queues of a profile, rows of name, nodes and minutes, in order of preference.
 
     Examples
     --------
@@ -52,11 +42,6 @@ def in_queue(job: BatchJob) -> BatchJob:
 
     Of the queues that take so many nodes, that is the first one that takes the whole walltime, else the one with the
     longest. If the profile or FFN_QUEUE names a queue (resource `queue`) that takes so many nodes, it is that one.
-
-    Raises
-    ------
-    ClusterError
-        If no queue takes so many nodes.
     """
     queues = read_queues(str(job.site.get("queues") or ""))
     wanted = job.site.get("queue")

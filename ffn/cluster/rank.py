@@ -45,20 +45,8 @@ def main(arguments: Sequence[str]) -> None:
 def rendezvous(server: Server, rank: int, timeout: float) -> tuple[str, str]:
     """Tell the server where this rank runs, and wait until all ranks have done so.
 
-    Parameters
-    ----------
-    server : Server
-        The one of `ffn launch`.
-    rank : int
-        Number of this rank.
-    timeout : float
-        Seconds to wait for the server and then for the other ranks.
-
-    Returns
-    -------
-    (str, str)
-        This machine's address on the server's network, and the rank's place: ``rank,size,local rank,local size,
-        cross rank,cross size,host``.
+    Returns this machine's address on the server's network, and the rank's place: ``rank,size,local rank,local size,
+    cross rank,cross size,host``.
     """
     deadline = time.monotonic() + timeout
     registered, own_address, pause = None, "", FIRST_POLL_SECONDS

@@ -34,24 +34,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Site:
-    """The parts of a profile that `ffn doctor` needs.
+    """The parts of a profile that `ffn doctor` needs."""
 
-    Parameters
-    ----------
-    name : str
-        Folder of the profile.
-    layout : Layout
-        Ranks of the check job, and what starts them.
-    scheduler : Scheduler or None
-        None for a workstation.
-    resources : mapping
-        What the profile requests for training.
-    """
-
-    name: str
-    layout: Layout
-    scheduler: Scheduler | None = None
-    resources: Mapping[str, Any] | None = None
+    name: str  # folder of the profile
+    layout: Layout  # ranks of the check job, and their launcher
+    scheduler: Scheduler | None = None  # None for a workstation
+    resources: Mapping[str, Any] | None = None  # that the profile requests for training
 
     @property
     def is_inside_job(self) -> bool:
@@ -90,23 +78,9 @@ def commands_of(scheduler: Scheduler) -> list[str]:
 
 
 def check_commands(executor: str, submit: str | None, launcher: Sequence[str]) -> None:
-    """Make sure that this machine has what a profile submits jobs with, and starts ranks with if they run here.
+    """Raise ClusterError if this machine lacks a command that the profile submits jobs with or starts ranks with.
 
     Compute nodes may have launchers that this machine lacks, or load them, so of submitted jobs this only warns.
-
-    Parameters
-    ----------
-    executor : str
-        Snakemake's plugin.
-    submit : str or None
-        Snakemake's submit command, None if the plugin has none.
-    launcher : sequence of str
-        Words of the launcher; empty if nothing needs one.
-
-    Raises
-    ------
-    ClusterError
-        If a command is missing: every job would fail, as often as `retries` says.
     """
     scheduler = scheduler_of(submit) if submit else slurm if executor == SLURM else None
     needed = commands_of(scheduler) if scheduler else []
@@ -126,20 +100,7 @@ def check_commands(executor: str, submit: str | None, launcher: Sequence[str]) -
 
 
 def read_site(profile: str, num_nodes: int) -> Site:
-    """Read a profile.
-
-    Parameters
-    ----------
-    profile : str
-        Folder with ``config.yaml``, or the name of one of this software's profiles.
-    num_nodes : int
-        Nodes of the check job.
-
-    Raises
-    ------
-    ClusterError
-        If there is no such profile, or it lacks a launcher or a scheduler.
-    """
+    """Read a profile: a folder with ``config.yaml``, or the name of one of this software's; for a check job."""
     if num_nodes < 1:
         raise ClusterError(f"--nodes: {num_nodes}, expected at least 1")
     folders = (Path(profile), ROOT / "profiles" / profile)
@@ -163,20 +124,7 @@ def read_site(profile: str, num_nodes: int) -> Site:
 
 
 def check_none_left(submit: str, folder: str) -> None:
-    """Make sure that no job of an earlier, killed Snakemake is still working on a run.
-
-    Parameters
-    ----------
-    submit : str
-        Snakemake's submit command.
-    folder : str
-        Folder of the run.
-
-    Raises
-    ------
-    ClusterError
-        If there is one: two jobs would write the same files.
-    """
+    """Raise ClusterError if a job of an earlier, killed Snakemake still works on a run: two would write one file."""
     ids = makers_of(folder)
     if not ids:
         return
@@ -190,12 +138,10 @@ def check_none_left(submit: str, folder: str) -> None:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        values = yaml.safe_load(path.read_text())
-    except yaml.YAMLError as reason:
-        raise ClusterError(f"{path}: is not YAML ({' '.join(str(reason).split())}). Correct it") from None
-    if not isinstance(values, dict):
-        raise ClusterError(f"{path}: is not a mapping, expected options of Snakemake and their values")
-    return values
+        return dict(yaml.safe_load(path.read_text()))
+    except (yaml.YAMLError, TypeError, ValueError) as reason:
+        found = " ".join(str(reason).split())
+        raise ClusterError(f"{path}: is not a mapping in YAML ({found}), expected options of Snakemake") from None
 
 
 def _defaults(values: Mapping[str, Any]) -> dict[str, Any]:

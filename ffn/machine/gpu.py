@@ -50,20 +50,8 @@ def why_no_gpu() -> str:
 
 @functools.cache
 def take_gpu(num_gpus: int) -> int:
-    """Reserve a GPU that no other process of this user has reserved, until this process ends.
+    """Reserve one of the GPUs that this process sees, until it ends, and return its index; 0, shared, if all are taken.
 
-    Parameters
-    ----------
-    num_gpus : int
-        Number of GPUs that this process sees, at least one.
-
-    Returns
-    -------
-    int
-        Index among the visible GPUs; 0, shared, if all are taken.
-
-    Notes
-    -----
     A scheduler shows each job its own GPUs, often numbered from 0, so the locks are per job. A lock is the name of a
     socket in the abstract namespace of Linux, which leaves no file behind.
     """

@@ -31,30 +31,17 @@ RANK_VARIABLES = (HOROVODRUN, OPEN_MPI, PMI, ALPS, PALS, PMIX, SRUN)
 
 @dataclass(frozen=True)
 class Launcher:
-    """How to start the ranks of a job.
+    """How to start the ranks of a job."""
 
-    Parameters
-    ----------
-    count, per_node, nodes : str
-        Options for the number of ranks, of ranks on each node, and of nodes; an empty one is left out.
-    always : tuple of str
-        Further options.
-    variables : tuple of RankVariables
-        Where a rank finds its number; the first that is set counts. Those of other launchers do not belong here: a
-        batch script under Slurm has SLURM_PROCID=0, and all processes of its mpiexec inherit that.
-    job_id : str
-        Variable that is set inside a job of the scheduler this launcher belongs to; empty if it belongs to none.
-    pass_on : str
-        Option that passes on a variable of the environment; empty if the launcher passes on all of them.
-    """
-
-    count: str
-    per_node: str
-    nodes: str
-    always: tuple[str, ...]
+    count: str  # option for the number of ranks
+    per_node: str  # of ranks on each node
+    nodes: str  # of nodes; empty if there is none
+    always: tuple[str, ...]  # further options
+    # A rank finds its number in the first that is set. Those of other launchers do not belong here: a batch script
+    # under Slurm has SLURM_PROCID=0, and all processes of its mpiexec inherit that.
     variables: tuple[RankVariables, ...]
-    job_id: str = ""
-    pass_on: str = ""
+    job_id: str = ""  # variable that is set inside a job of the scheduler that it belongs to
+    pass_on: str = ""  # option that passes on a variable; empty if the launcher passes on all
 
 
 LAUNCHERS = {
@@ -68,15 +55,7 @@ LAUNCHERS = {
 
 
 class LaunchedRank(NamedTuple):
-    """What the launcher tells this process.
-
-    Parameters
-    ----------
-    rank : int
-        Number of this process.
-    size : int or None
-        Number of processes; None if the launcher does not tell.
-    """
+    """Number of this process, and of all; None if the launcher does not tell."""
 
     rank: int
     size: int | None

@@ -13,21 +13,10 @@ MIN_ROUNDS = 3
 def calls_per_second(
     alternatives: Mapping[str, Callable[[], object]], seconds: float = SECONDS, min_rounds: int = MIN_ROUNDS
 ) -> dict[str, float]:
-    """Call the alternatives in turn, so that a machine that slows down slows down all of them.
+    """Return one divided by the median time of a call of each alternative, called in turn.
 
-    Parameters
-    ----------
-    alternatives : mapping of str to callable
-        What to compare, by name. The first call of each is not timed.
-    seconds : float
-        No further round starts after this time.
-    min_rounds : int
-        Fewest timed calls of each.
-
-    Returns
-    -------
-    dict of str to float
-        One divided by the median time of a call.
+    A machine that slows down slows down all of them. The first call of each is not timed; no round starts after
+    `seconds`, but at least `min_rounds` are timed.
     """
     for call in alternatives.values():
         call()

@@ -24,31 +24,11 @@ def run_together(
     grace: float = GRACE_SECONDS,
     own_groups: bool = False,
 ) -> int:
-    """Run a command once in each environment; the first process that fails ends all others.
+    """Run a command once in each environment; the first process that fails ends all others, after `grace` seconds.
 
-    SIGTERM, SIGINT and SIGUSR1 are forwarded to all of them.
-
-    Parameters
-    ----------
-    command : sequence of str
-        Command to run.
-    environments : sequence of mapping
-        Environment of each process.
-    grace : float
-        Seconds that the others get between SIGTERM and SIGKILL.
-    own_groups : bool, default False
-        Whether each process gets its own process group, so that a Ctrl-C in a terminal reaches it once. A process that
-        reads from the terminal would be stopped.
-
-    Returns
-    -------
-    int
-        0 if all ended with 0, else the exit code of the first that failed; 128 + signal if a signal ended it.
-
-    Raises
-    ------
-    FileNotFoundError
-        If the command does not exist.
+    SIGTERM, SIGINT and SIGUSR1 are forwarded to all of them. With `own_groups`, each gets its own process group, so
+    that a Ctrl-C in a terminal reaches it once; a process that reads from the terminal would be stopped. Returns 0 if
+    all ended with 0, else the exit code of the first that failed; 128 + signal if a signal ended it.
     """
     group = 0 if own_groups else None
     processes = [subprocess.Popen(command, env=dict(e), process_group=group) for e in environments]
@@ -65,17 +45,9 @@ def run_together(
 
 @functools.cache
 def dying_with_parent(name: str = "TERM") -> tuple[str, ...]:
-    """Return the words to put before a command so that it gets a signal when its parent dies.
+    """Return the words to put before a command so that it gets this signal when its parent dies.
 
-    Parameters
-    ----------
-    name : str
-        Name of the signal.
-
-    Returns
-    -------
-    tuple of str
-        Empty if `setpriv` cannot do it, as before util-linux 2.33 (Enterprise Linux 8).
+    They are empty if `setpriv` cannot do it, as before util-linux 2.33 (Enterprise Linux 8).
     """
     words = ("setpriv", "--pdeathsig", name)
     try:

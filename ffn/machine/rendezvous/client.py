@@ -12,36 +12,18 @@ TIMEOUT_SECONDS = 10.0
 
 
 class Answer(NamedTuple):
-    """What the server answered.
+    """What the server answered."""
 
-    Parameters
-    ----------
-    content : bytes or None
-        None if it does not have what was asked for yet.
-    own_address : str
-        This machine's address on the server's network.
-    """
-
-    content: bytes | None
-    own_address: str
+    content: bytes | None  # None if it does not have it yet
+    own_address: str  # of this machine on the server's network
 
 
 class Server(NamedTuple):
-    """Where the ranks meet.
+    """Where the ranks meet."""
 
-    Parameters
-    ----------
-    address : str
-        IPv4 address of the first node.
-    port : int
-        Port.
-    secret : str
-        First part of every path.
-    """
-
-    address: str
+    address: str  # IPv4 address of the first node
     port: int
-    secret: str
+    secret: str  # first part of every path
 
     @classmethod
     def parse(cls, text: str, secret: str) -> Server:
@@ -67,13 +49,7 @@ class Server(NamedTuple):
     def ask(
         self, method: str, scope: str, key: str, body: bytes | None = None, timeout: float = TIMEOUT_SECONDS
     ) -> Answer:
-        """Send a request.
-
-        Raises
-        ------
-        OSError, http.client.HTTPException
-            If the server cannot be reached, or is busy with thousands of other ranks.
-        """
+        """Send a request; raise OSError or HTTPException if the server cannot be reached, or is busy."""
         connection = http.client.HTTPConnection(self.address, self.port, timeout=timeout)
         try:
             connection.request(method, f"/{self.secret}/{scope}/{key}", body)

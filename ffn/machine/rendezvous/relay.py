@@ -61,15 +61,7 @@ def places(environment: Mapping[str, str]) -> dict[str, tuple[int, int]]:
 
 
 class Relay(RendezvousServer):
-    """Answers Horovod in this process.
-
-    Parameters
-    ----------
-    server : Server
-        Where the ranks meet.
-    places : mapping of str to (int, int)
-        Rank and number of ranks, by scope. What is asked of other scopes is passed on.
-    """
+    """Answers Horovod in this process; `places` are rank and number of ranks by scope, other scopes are passed on."""
 
     def __init__(self, server: Server, places: Mapping[str, tuple[int, int]]) -> None:
         super().__init__(LOOPBACK, server.secret)

@@ -32,16 +32,7 @@ Name = tuple[str, str]  # scope and key
 
 
 def address_slice(rank: int, owner: int, num_bytes: int, size: int) -> slice:
-    """Return where the address for a rank is in what another rank stored.
-
-    Parameters
-    ----------
-    rank, owner : int
-        The two ranks.
-    num_bytes : int
-        Length of what the owner stored: one address for each rank but itself.
-    size : int
-        Number of ranks.
+    """Return where the address for `rank` is in the `num_bytes` that `owner` stored: one address for each other rank.
 
     Examples
     --------
@@ -76,20 +67,7 @@ def rendezvous_server(address: str, secret: str) -> Iterator[RendezvousServer]:
 
 
 class RendezvousServer(ThreadingHTTPServer):
-    """Answers requests that begin with the secret, and refuses all others before it reads their body.
-
-    Parameters
-    ----------
-    address : str
-        Where it listens.
-    secret : str
-        Of letters, digits, ``-`` and ``_``.
-
-    Attributes
-    ----------
-    values : dict of (str, str) to bytes
-        What is stored, by scope and key.
-    """
+    """Answers requests that begin with the secret, and refuses all others before it reads their body."""
 
     daemon_threads = True
     request_queue_size = WAITING_CONNECTIONS
@@ -97,7 +75,7 @@ class RendezvousServer(ThreadingHTTPServer):
     def __init__(self, address: str, secret: str) -> None:
         super().__init__((address, 0), _Handler)
         self.secret = secret
-        self.values: dict[Name, bytes] = {}
+        self.values: dict[Name, bytes] = {}  # by scope and key
         self._awaited: dict[str, tuple[int, threading.Event]] = {}  # scopes that columns are asked of
 
     @property

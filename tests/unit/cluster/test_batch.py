@@ -153,14 +153,7 @@ def test_jobs_that_left_the_queue_are_forgotten(record, monkeypatch):
     assert batch.still_queued(cobalt, ["7", "8"]) == ["7", "8"], "no answer, so both may be in the queue"
 
 
-@pytest.mark.parametrize(
-    ("command", "message"),
-    [
-        ("", "cluster-generic-submit-cmd: found '', expected 'python -m ffn.cluster.batch submit SCHEDULER'"),
-        ("qsub -q prod", "cluster-generic-submit-cmd: found 'qsub -q prod', expected"),
-        ("python -m ffn.cluster.batch submit lfs", "scheduler: found 'lfs', expected one of cobalt, .*slurm"),
-    ],
-)
-def test_a_submit_command_names_a_known_scheduler(command, message):
-    with pytest.raises(ClusterError, match=message):
+@pytest.mark.parametrize("command", ["", "qsub -q prod", "python -m ffn.cluster.batch submit lfs"])
+def test_a_submit_command_names_a_known_scheduler(command):
+    with pytest.raises(ClusterError, match="cluster-generic-submit-cmd: .*cobalt, pbs, slurm"):
         batch.scheduler_of(command)
