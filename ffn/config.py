@@ -29,8 +29,10 @@ EngineName = Literal["tensorflow", "openvino", "kernels", "jax"]
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 MAX_VOXEL_SIZE_RATIO = 1.25  # our choice: beyond it, exchanging axes in training makes tissue that does not exist
 
-PART_ZYX = (128, 128, 128)  # voxels that assembly reads and compares at a time; our choice, which bounds memory
+PART_ZYX = (128, 128, 128)  # voxels that stages read and compare at a time; our choice, which bounds memory
 PART_VOXELS = 128**3
+MEMBRANE_BLOCK_ZYX = (256, 256, 256)  # of membranes, which need a margin on all sides; our choice
+MEMBRANE_BLOCK_VOXELS = 256**3
 
 LOOKS_LIKE_OPTION = re.compile(r"@|-(?!\.?\d)")  # negative numbers are values
 # The type of an option that decides how a stage works, not what it makes: `threads: SameResult[int] = Field(…)`.
@@ -176,10 +178,6 @@ class MembraneConfig(Section):
     """Detection of membranes: voxels whose Sobel gradient exceeds its own Gaussian blur."""
 
     sigma: PositiveFloat = Field(49 / 6, description="standard deviation of the adaptive threshold's blur, voxels")
-    max_distance: PositiveFloat = Field(
-        16.0, description="distances are clipped here, in units of the smallest voxel side"
-    )
-    block_size_zyx: SameResult[PositiveZYX] = Field((256, 256, 256), description="voxels computed at a time")
 
 
 class PartitionConfig(Section):
@@ -193,7 +191,6 @@ class PartitionConfig(Section):
         description="active fractions that separate partitions 1, 2, …; a fraction equal to one is above it",
     )
     min_size: NonNegativeInt = Field(10_000, description="labels with fewer voxels are background")
-    block_size_zyx: SameResult[PositiveZYX] = Field((128, 128, 128), description="voxels computed at a time")
 
     @model_validator(mode="after")
     def _ascending(self) -> PartitionConfig:

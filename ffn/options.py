@@ -177,10 +177,10 @@ def flags(
 
     Examples
     --------
-    >>> from ffn.config import PartitionConfig
-    >>> section = PartitionConfig(min_size=50, block_size_zyx=(8, 8, 8))
+    >>> from ffn.config import SegmentConfig
+    >>> section = SegmentConfig(min_segment_size=50, checkpoint_seconds=9)
     >>> flags(section), flags(section, result=False)
-    ('--min-size 50', '--block-size 8 8 8')
+    ('--min-segment-size 50', '--checkpoint-seconds 9.0')
     """
     names = [name for name in type(section).model_fields if (name in section.same_result()) != result]
     names = [name for name in names if name not in {*skip, *section.for_workflow}]

@@ -11,7 +11,7 @@ from snakemake.exceptions import WorkflowError
 
 from ffn.cluster.job_script import make_state, warn_of_secrets
 from ffn.cluster.site import ROOT, check_commands, check_none_left
-from ffn.config import PART_VOXELS
+from ffn.config import MEMBRANE_BLOCK_VOXELS, PART_VOXELS
 from ffn.errors import FfnError
 from ffn.geometry import Box
 from ffn.io import atomic
@@ -31,7 +31,6 @@ from ffn.workflow.rank_layout import layout_of
 from ffn.workflow.repeated_keys import check_keys
 from ffn.workflow.resources import (
     agglomeration_memory,
-    block_voxels,
     by_attempt,
     duration,
     flooding,

@@ -69,7 +69,7 @@ use rule evaluate as evaluate_blocks with:
     benchmark:
         PATHS.benchmark("evaluate_blocks", "{volume}", "{step_name}-{job}")
     resources:
-        mem_mb=memory("evaluate", block_voxels(RUN.evaluate)),
+        mem_mb=memory("evaluate", PART_VOXELS),
         runtime=duration("evaluate", PIPELINE.voxels_of_blocks("evaluate")),
     params:
         baseline="",

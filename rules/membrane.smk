@@ -13,7 +13,7 @@ rule membrane:
         PATHS.benchmark("membrane", "{volume}")
     threads: 1
     resources:
-        mem_mb=memory("membrane", block_voxels(RUN.membrane)),
+        mem_mb=memory("membrane", MEMBRANE_BLOCK_VOXELS),
         runtime=duration("membrane", PIPELINE.voxels_of_blocks("membrane")),
     params:
         box=PIPELINE.box("train_box"),

@@ -79,7 +79,7 @@ rule checkpoint_evaluate:
         PATHS.benchmark("checkpoint_evaluate", "{step}")
     threads: 1
     resources:
-        mem_mb=memory("evaluate", block_voxels(RUN.evaluate)),
+        mem_mb=memory("evaluate", PART_VOXELS),
         runtime=duration("evaluate", VALIDATION_VOXELS),
     params:
         masks=SELECT_MASKED,

@@ -19,7 +19,7 @@ rule sweep:
         PATHS.benchmark("sweep", "{volume}")
     threads: 1
     resources:
-        mem_mb=memory("sweep", block_voxels(RUN.sweep)),
+        mem_mb=memory("sweep", PART_VOXELS),
         runtime=duration("sweep", PIPELINE.voxels_of_blocks("sweep")),
     params:
         masks=MASKED,

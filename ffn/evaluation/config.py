@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
-from ffn.config import BoxText, NonNegativeInt, PathText, PositiveZYX, Probability, SameResult, Section
+from ffn.config import BoxText, NonNegativeInt, PathText, Probability, Section
 from ffn.evaluation.metrics import RankingName
 
 
@@ -17,25 +17,16 @@ class SkeletonizeConfig(Section):
         40.0, description="spacing of the voxels that skeletons are computed from, nm; 0 makes no skeletons"
     )
     min_voxels: PositiveInt = Field(1000, description="connected pieces with fewer voxels get no skeleton")
-    invalidation_scale: PositiveFloat = Field(
-        1.5, description="a branch is longer than this times the local radius plus invalidation_const_nm"
-    )
-    invalidation_const_nm: Annotated[float, Field(ge=0)] = Field(300.0, description="see invalidation_scale, nm")
 
 
 class EvaluateConfig(Section):
     """Scores against the ground truth, and those of a watershed baseline."""
 
-    block_size_zyx: SameResult[PositiveZYX] = Field((128, 128, 128), description="voxels compared at a time")
     border_nm: Annotated[float, Field(ge=0)] = Field(
         25.0,
         description="convention cremi ignores voxels this close to another body in their section, as the challenge "
         "does, nm",
     )
-    erl_tolerance_nm: Annotated[float, Field(ge=0)] = Field(
-        200.0, description="tolerant run length: a merger holds this much of a second skeleton, nm"
-    )
-    num_errors: NonNegativeInt = Field(20, description="number of splits, and of mergers, to list with their places")
     watershed: bool = Field(True, description="also score a baseline: the best of several watersheds of the image")
     watershed_max_voxels: PositiveInt = Field(
         20_000_000, description="in a larger box, the watersheds cover only the middle; 90 bytes per voxel"
@@ -77,4 +68,3 @@ class SweepConfig(Section):
     thresholds: tuple[Probability, ...] = Field(
         (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95), description="thresholds to score, besides no merging"
     )
-    block_size_zyx: SameResult[PositiveZYX] = Field((128, 128, 128), description="voxels compared at a time")

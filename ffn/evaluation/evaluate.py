@@ -47,6 +47,8 @@ from ffn.options import (
 )
 from ffn.provenance import fingerprint, provenance
 
+NUM_ERRORS = 20  # splits, and mergers, that are listed with their places; our choice
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Score a segmentation and a baseline against the ground truth: ARE, VOI, coverage, run length, worst errors."""
@@ -184,7 +186,7 @@ def evaluate(
         JSON file to write. Its keys are in docs/outputs.md. Two CSV files are written to the same folder:
         ``<name>-bodies.csv``, the cost of every body and segment, and ``<name>-errors.csv``.
     config : EvaluateConfig
-        Block size, border band, number of errors, limits of the baseline.
+        Border band, limits of the baseline.
     box : Box, optional
         Part of the volumes to score.
     rng_seed : int
@@ -250,7 +252,7 @@ def _scores(
     compared = dict(zip(names, comparison.add_up(results), strict=True))
     scores = {key: scorer.scores(one) for key, one in compared.items()}
     table = compared[names[0]].tables.all
-    errors = worst_errors(table, scorer.config.num_errors)
+    errors = worst_errors(table, NUM_ERRORS)
     result: dict[str, Any] = {
         "border_nm": scorer.config.border_nm,
         "conventions": {name: rule.text for name, rule in CONVENTIONS.items()},

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.ndimage import distance_transform_edt
 
+from ffn.config import PART_ZYX
 from ffn.contingency import ContingencyTable, TableSum, count_pairs, merge_tables
 from ffn.errors import EvaluationError
 from ffn.evaluation.config import EvaluateConfig
@@ -27,6 +28,8 @@ from ffn.io.masks import MaskedTruth
 from ffn.io.store_names import MAIN
 from ffn.io.volume import Placement, Read
 from ffn.progress import track
+
+ERL_TOLERANCE_NM = 200.0  # tolerant run length: a merger holds this much of a second skeleton; our choice
 
 
 def blocks_in(box: Box) -> list[Box]:
@@ -90,10 +93,9 @@ class Scorer:
         limits = {name: intervals(tables.of(name), name, self.rng_seed) for name in CONVENTIONS}
         result = {**summarize(*tables), "intervals": limits}
         if compared.skeletons is not None:
-            tolerance = self.config.erl_tolerance_nm
-            tolerant = expected_run_length(compared.skeletons, compared.segments, tolerance)
+            tolerant = expected_run_length(compared.skeletons, compared.segments, ERL_TOLERANCE_NM)
             result["erl"] = expected_run_length(compared.skeletons, compared.segments)
-            result["erl_tolerant"] = {"tolerance_nm": tolerance, **tolerant}
+            result["erl_tolerant"] = {"tolerance_nm": ERL_TOLERANCE_NM, **tolerant}
         return result
 
     def scores_where(self, read: Read, others: Mapping[str, Read], box: Box) -> dict[str, Any]:
@@ -140,7 +142,7 @@ class Comparison:
         sums: dict[str, TableSum] = defaultdict(TableSum)
         near = self._nodes_in(block)
         nodes, segments = [np.zeros(0, np.int64)], [np.zeros((len(self._reads), 0), np.uint64)]
-        for part in block.blocks(scorer.config.block_size_zyx):
+        for part in block.blocks(PART_ZYX):
             bodies = {"all": truth.read(part)}
             if scorer.config.border_nm:
                 bodies["inner"] = read_without_border(truth, part, scorer.config.border_nm, scorer.voxel_size_zyx_nm)
@@ -192,8 +194,8 @@ class Comparison:
         """Return where to look at errors of the first segmentation; see `find_places`."""
         scorer, read = self._scorer, self._reads[0]
         tables = zip(self.blocks, (_unpacked(each["all0"]) for each in results), strict=True)
-        size = scorer.config.block_size_zyx
-        return find_places(parts, tables, Search(scorer.truth.read, read, self._box, size, scorer.voxel_size_zyx_nm))
+        search = Search(scorer.truth.read, read, self._box, PART_ZYX, scorer.voxel_size_zyx_nm)
+        return find_places(parts, tables, search)
 
 
 def _packed(table: ContingencyTable) -> np.ndarray:

@@ -24,6 +24,7 @@ from ffn.options import add_box_option, add_masks_option, add_options, add_volum
 from ffn.progress import track
 from ffn.provenance import fingerprint, provenance
 
+TEASAR = {"scale": 1.5, "const": 300.0}  # a branch is longer than 1.5 times the local radius plus 300 nm
 READ_AT_ONCE = 256  # voxels along each axis, rounded down to whole steps
 
 log = logging.getLogger(__name__)
@@ -62,7 +63,7 @@ def skeletonize(
     out : path
         HDF5 file to write, for ``ffn evaluate --skeletons``.
     config : SkeletonizeConfig
-        Spacing, smallest body, TEASAR parameters.
+        Spacing, smallest body.
     box : Box, optional
         Part of the volume to skeletonize.
     masks : tuple of Mask
@@ -127,7 +128,7 @@ def _trace(
     spacing = np.array(step_zyx) * np.array(voxel_size_zyx_nm)
     found = kimimaro.skeletonize(
         np.asfortranarray(labels.astype(np.uint64)),
-        teasar_params={"scale": config.invalidation_scale, "const": config.invalidation_const_nm},
+        teasar_params=TEASAR,
         anisotropy=tuple(spacing.tolist()),
         dust_threshold=math.ceil(config.min_voxels / math.prod(step_zyx)),
         fill_holes=False,

@@ -12,7 +12,7 @@ from ffn.assembly.calibration import read_scored
 from ffn.assembly.corrections import NOTHING_GIVEN, Constraints
 from ffn.assembly.given import NUCLEI, SEGMENTS, GraphInputs, add_given_options, count_nuclei
 from ffn.assembly.merge_graph import NO_NUCLEI, apply_groups, best_scores, merge_groups
-from ffn.config import Mask
+from ffn.config import PART_ZYX, Mask
 from ffn.contingency import ContingencyTable, count_pairs, merge_tables
 from ffn.errors import ConfigError
 from ffn.evaluation.config import SweepConfig
@@ -85,7 +85,7 @@ def sweep(inputs: SweepInputs, out: str, config: SweepConfig, box: Box | None = 
         list of rows for each of `SWEPT_CONVENTIONS`, by falling threshold. The first row is without any merge but
         those of corrections.
     config : SweepConfig
-        Thresholds, block size.
+        Thresholds.
     box : Box, optional
         Part of the volumes to score.
     job : Job
@@ -109,7 +109,7 @@ def sweep(inputs: SweepInputs, out: str, config: SweepConfig, box: Box | None = 
         box = common_box(segmentation, truth, box)
 
         def work(block: Box) -> Result:
-            parts = block.blocks(config.block_size_zyx)
+            parts = block.blocks(PART_ZYX)
             return vars(merge_tables(count_pairs(truth.read(part), segmentation.read(part)) for part in parts))
 
         key = fingerprint("sweep", None, box=box, **identities(volumes, inputs.masks))

@@ -9,13 +9,15 @@ from pathlib import Path
 import numpy as np
 
 from ffn import edges
-from ffn.config import MembraneConfig
+from ffn.config import MEMBRANE_BLOCK_ZYX, MembraneConfig
 from ffn.geometry import Box, VoxelSize
 from ffn.io.blocks import WHOLE, Job, Writers, add_job_options, job_of, map_blocks
 from ffn.io.open import identity, open_volume
 from ffn.io.volume import Placement, Volume, require_image, require_inside
 from ffn.options import add_box_option, add_options, add_volume_option, from_arguments
 from ffn.provenance import fingerprint, provenance
+
+MAX_DISTANCE = 16.0  # in units of the smallest voxel side; distances are clipped here, our choice
 
 log = logging.getLogger(__name__)
 
@@ -49,9 +51,9 @@ def membrane(
         uint8, uint16 or floating-point image.
     out_path : path
         ``NAME.zarr`` or HDF5 file to write, with `edges` (uint8, 1 on an edge) and `distance` (float32, in
-        units of the smallest voxel side, at most ``config.max_distance``).
+        units of the smallest voxel side, at most `MAX_DISTANCE`).
     config : MembraneConfig
-        Blur, largest distance, block size.
+        Blur.
     box : Box, optional
         Part to write; default: the whole image.
     job : Job
@@ -71,7 +73,7 @@ def membrane(
         key = fingerprint("membrane", config, image=identity(image_spec), box=box)
 
         def work(shard: Box, out: Writers) -> None:
-            for block in shard.blocks(config.block_size_zyx):
+            for block in shard.blocks(MEMBRANE_BLOCK_ZYX):
                 block_edges, block_distance = membrane_block(image, block, voxel_size, config)
                 out["edges"].write(block, block_edges)
                 out["distance"].write(block, block_distance)
@@ -85,13 +87,13 @@ def membrane_block(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Compute one block of the result for the whole image."""
     # Filters mirror the image at the border of what is read. Inside the volume, the margin that this spoils is cut off.
-    near = block.grow(edges.steps_within(config.max_distance, voxel_size_zyx)).intersect(image.box)
+    near = block.grow(edges.steps_within(MAX_DISTANCE, voxel_size_zyx)).intersect(image.box)
     margin = edges.reach(config.sigma)
     seen = near.grow((margin, margin, margin)).intersect(image.box)
     near_edges = edges.edges(image.read(seen), config.sigma)[near.slices(seen.start)]
     inside = block.slices(near.start)
     distance = edges.distance(near_edges, voxel_size_zyx)[inside]
-    return near_edges[inside], np.minimum(distance, np.float32(config.max_distance))
+    return near_edges[inside], np.minimum(distance, np.float32(MAX_DISTANCE))
 
 
 def _voxel_size(image: Volume) -> VoxelSize:

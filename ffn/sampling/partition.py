@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from ffn.config import PartitionConfig
+from ffn.config import PART_ZYX, PartitionConfig
 from ffn.contingency import ContingencyTable, count_ids, merge_tables
 from ffn.geometry import ZYX, Box, zyx
 from ffn.io.block_log import Result
@@ -106,7 +106,7 @@ def partition(
             path,
             SIZES,
             blocks_of(placement, dtypes),
-            lambda shard: label_sizes(labels, shard.blocks(config.block_size_zyx)),
+            lambda shard: label_sizes(labels, shard.blocks(PART_ZYX)),
             lambda results: {"large": large_labels(results, config.min_size)},
             key,
             job,
@@ -117,7 +117,7 @@ def partition(
 
         def work(shard: Box, out: Writers) -> None:
             (writer,) = out.values()
-            for block in shard.blocks(config.block_size_zyx):
+            for block in shard.blocks(PART_ZYX):
                 writer.write(block, _partition_block(labels, box, block, large, config, threads))
 
         map_blocks(path, dtypes, placement, work, key, job)

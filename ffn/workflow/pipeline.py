@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from ffn.assembly.fill import with_halo
-from ffn.config import SegmentConfig
+from ffn.config import PART_VOXELS, SegmentConfig
 from ffn.errors import ConfigError
 from ffn.geometry import Box
 from ffn.inference.frame import Frame
@@ -407,9 +407,8 @@ class Pipeline:
     def scored_at_once(self, wildcards: Any) -> int:
         """Voxels that evaluation holds at once: those of the watershed baseline, or of a block."""
         config = self.run.evaluate
-        block = math.prod(config.block_size_zyx)
         voxels = self.places[wildcards.volume].evaluate_box.num_voxels
-        return max(block, min(voxels, config.watershed_max_voxels)) if config.watershed else block
+        return max(PART_VOXELS, min(voxels, config.watershed_max_voxels)) if config.watershed else PART_VOXELS
 
     def filled_at_once(self, wildcards: Any) -> int:
         """Voxels that filling holds at once: those of a tile and of what lies around it."""

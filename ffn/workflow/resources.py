@@ -91,10 +91,5 @@ def threads_of(num_jobs: int, cores: int, gpus: int) -> int:
     return max(1, cores // max(1, at_a_time))
 
 
-def block_voxels(section: Any) -> int:
-    """Return the voxels of a block of a stage, by its section of the configuration."""
-    return math.prod(section.block_size_zyx)
-
-
 def _evaluated(voxels: Voxels, wildcards: Any) -> int:
     return voxels(wildcards) if callable(voxels) else voxels

@@ -1,7 +1,7 @@
 import json
 
 from ffn import __version__
-from ffn.config import PartitionConfig
+from ffn.config import PartitionConfig, SegmentConfig
 from ffn.geometry import Box
 from ffn.provenance import REVISIONS, fingerprint, provenance, revision
 from ffn.workflow.stages import STAGES
@@ -22,12 +22,12 @@ def test_the_record_has_no_times_and_no_host_names_so_that_reruns_give_the_same_
 
 
 def test_a_fingerprint_knows_the_revision_and_what_decides_the_result_but_not_the_version(monkeypatch):
-    one = fingerprint("partition", PartitionConfig(block_size_zyx=(8, 8, 8)), labels="l.h5")
+    one = fingerprint("segment", SegmentConfig(checkpoint_seconds=9), labels="l.h5")
     monkeypatch.setattr("ffn.provenance.__version__", "9.9.9")
-    assert fingerprint("partition", PartitionConfig(), labels="l.h5") == one == json.loads(json.dumps(one))
-    assert fingerprint("partition", PartitionConfig(min_size=7), labels="l.h5") != one
-    monkeypatch.setitem(REVISIONS, "partition", revision("partition") + 1)
-    assert fingerprint("partition", PartitionConfig(), labels="l.h5") != one
+    assert fingerprint("segment", SegmentConfig(), labels="l.h5") == one == json.loads(json.dumps(one))
+    assert fingerprint("segment", SegmentConfig(min_segment_size=7), labels="l.h5") != one
+    monkeypatch.setitem(REVISIONS, "segment", revision("segment") + 1)
+    assert fingerprint("segment", SegmentConfig(), labels="l.h5") != one
 
 
 def test_only_what_exists_has_a_revision():

@@ -120,12 +120,10 @@ def test_masked_voxels_count_like_those_without_a_label(tmp_path, truth, segment
 
 
 @pytest.mark.parametrize("border_nm", [0.0, 25.0])
-def test_the_block_size_does_not_matter(tmp_path, specs, border_nm):
-    whole, blocks = (
-        scored(tmp_path, *specs, EvaluateConfig(block_size_zyx=block, border_nm=border_nm))
-        for block in ((100, 100, 100), (3, 5, 4))
-    )
-    assert whole == blocks
+def test_the_parts_do_not_matter(tmp_path, specs, border_nm, monkeypatch):
+    whole = scored(tmp_path, *specs, EvaluateConfig(border_nm=border_nm))
+    monkeypatch.setattr("ffn.evaluation.scoring.PART_ZYX", (3, 5, 4))
+    assert scored(tmp_path, *specs, EvaluateConfig(border_nm=border_nm)) == whole
 
 
 def test_the_border_band_changes_only_cremi_and_is_that_of_the_challenge(tmp_path, specs):
@@ -177,7 +175,7 @@ def test_a_given_baseline_is_scored_on_the_same_voxels(tmp_path, specs, truth):
 
 
 def test_errors_and_bodies_are_written_next_to_the_scores(tmp_path, specs, truth, segmentation):
-    result = scored(tmp_path, *specs, EvaluateConfig(num_errors=3))
+    result = scored(tmp_path, *specs, EvaluateConfig())
     (split,) = result["errors"]
     assert split["kind"] == "split" and split["truth_ids"] == [5] and set(split["segment_ids"]) == {15, 999}
     z, y, x = split["position_zyx"]
@@ -280,7 +278,7 @@ def command(tmp_path, specs, image, segmentation, monkeypatch):
     """Words that score two segmentations, with skeletons, masks and a baseline, in six blocks."""
     monkeypatch.setattr("ffn.evaluation.scoring.blocks_in", lambda box: list(box.blocks((10, 6, 14))))
     skeletons = str(tmp_path / "skeletons.h5")
-    words = ["--min-voxels", "50", "--spacing", "10", "--invalidation-const", "5", "--out", skeletons]
+    words = ["--min-voxels", "50", "--spacing", "10", "--out", skeletons]
     assert main(["skeletonize", "--labels", specs[1], *words]) == 0
     earlier = write(tmp_path / "earlier.h5", np.where(segmentation == 999, 15, segmentation), size=SIZE_ZYX_NM)
     options = ["--segmentation", specs[0], "--name", "filled", "--earlier", f"base={earlier}", "--truth", specs[1]]
@@ -327,7 +325,7 @@ def looker(looked, calls):
 @pytest.mark.parametrize(
     ("change", "is_anew"),
     [
-        (["--num-errors", "0"], False),
+        (["--no-watershed"], False),
         (["--border", "10"], True),
         (["--box", "0:9,0:18,0:28"], True),
         (["--masks", "#box=0:1,0:18,0:28"], True),

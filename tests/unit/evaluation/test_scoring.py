@@ -64,10 +64,11 @@ def test_skeletons_outside_the_box_are_an_error(tmp_path, tubes, capsys):
 @pytest.mark.parametrize("block", [(5, 3, 7), (3, 40, 5), (100, 100, 100)])
 def test_the_segments_at_nodes_do_not_depend_on_the_blocks(tubes, block, monkeypatch):
     monkeypatch.setattr("ffn.evaluation.scoring.blocks_in", lambda box: list(box.blocks(block)))
+    monkeypatch.setattr("ffn.evaluation.scoring.PART_ZYX", (4, 9, 10))
     with open_masked_truth(tubes[0], ()) as truth, open_volume(tubes[1]) as segmentation:
         voxels = np.random.default_rng(0).integers(truth.box.start, truth.box.stop, (60, 3))
         nodes = Skeletons((voxels + 0.5) * TUBE_SIZE_NM, np.array([[0, 1]]), np.ones(60, np.uint64))
-        scorer = Scorer(truth, TUBE_SIZE_NM, EvaluateConfig(block_size_zyx=(4, 9, 10)), nodes)
+        scorer = Scorer(truth, TUBE_SIZE_NM, EvaluateConfig(), nodes)
         found = scorer.compare(segmentation.read, truth.box).segments
         z, y, x = (voxels - truth.box.start).T
         assert found.tolist() == segmentation.read()[z, y, x].tolist()
@@ -78,8 +79,9 @@ def test_a_block_does_not_look_at_the_nodes_of_other_blocks(tubes, monkeypatch):
     with open_masked_truth(tubes[0], ()) as truth, open_volume(tubes[1]) as segmentation:
         voxels = np.random.default_rng(0).integers(truth.box.start, truth.box.stop, (600, 3))
         nodes = Skeletons((voxels + 0.5) * TUBE_SIZE_NM, np.array([[0, 1]]), np.ones(600, np.uint64))
-        scorer = Scorer(truth, TUBE_SIZE_NM, EvaluateConfig(block_size_zyx=(1, 20, 60)), nodes)
+        scorer = Scorer(truth, TUBE_SIZE_NM, EvaluateConfig(), nodes)
         monkeypatch.setattr("ffn.evaluation.scoring.blocks_in", lambda box: list(box.blocks((1, 40, 60))))
+        monkeypatch.setattr("ffn.evaluation.scoring.PART_ZYX", (1, 20, 60))
         comparison = Comparison(scorer, [segmentation.read], truth.box)
         monkeypatch.setattr(Box, "holds", lambda box, points: tested.append(len(points)) or holds(box, points))
         for block in comparison.blocks:

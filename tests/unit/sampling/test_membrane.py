@@ -12,13 +12,20 @@ from ffn.geometry import Box
 from ffn.io.create import create_volume
 from ffn.io.open import open_volume
 from ffn.io.volume import Placement
+from ffn.sampling import membrane as stage
 from ffn.sampling.membrane import membrane
 
 from ...jobs import require_same_files
 
 BOX = Box((5, 0, 20), (47, 60, 97))
 VOXEL_SIZE = (30.0, 8.0, 10.0)
-CONFIG = MembraneConfig(sigma=2.0, max_distance=9.0, block_size_zyx=(13, 32, 17))
+CONFIG = MembraneConfig(sigma=2.0)
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks(monkeypatch):
+    monkeypatch.setattr(stage, "MAX_DISTANCE", 9.0)
+    monkeypatch.setattr(stage, "MEMBRANE_BLOCK_ZYX", (13, 32, 17))
 
 
 def texture(dtype, rng_seed=0) -> np.ndarray:
@@ -63,10 +70,11 @@ def test_jobs_that_share_the_blocks_and_killed_ones_give_the_bytes_of_one(tmp_pa
     assert len([name for name in made if name.startswith("m.zarr/edges/0/c/")]) == 2
 
 
-def test_the_default_blur_crosses_blocks_of_any_size(tmp_path):
+def test_the_default_blur_crosses_blocks_of_any_size(tmp_path, monkeypatch):
     spec = write_image(tmp_path / "raw.h5", texture(np.uint8))
     for size in ((128, 128, 128), (42, 25, 31)):
-        membrane(spec, tmp_path / f"{size[0]}.h5", MembraneConfig(block_size_zyx=size))
+        monkeypatch.setattr(stage, "MEMBRANE_BLOCK_ZYX", size)
+        membrane(spec, tmp_path / f"{size[0]}.h5", MembraneConfig())
     for blocked, whole in zip(read(tmp_path / "42.h5"), read(tmp_path / "128.h5"), strict=True):
         np.testing.assert_array_equal(blocked, whole)
 

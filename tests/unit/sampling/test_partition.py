@@ -15,13 +15,18 @@ from ffn.sampling.partition import label_sizes, large_labels, partition
 from ...jobs import require_same_files
 from .tissue import BOX, RADIUS, count_by_definition, tissue
 
-CONFIG = PartitionConfig(lom_radius_zyx=RADIUS, min_size=200, block_size_zyx=(9, 32, 13))
+CONFIG = PartitionConfig(lom_radius_zyx=RADIUS, min_size=200)
 
 
 def write_labels(path, labels, box=BOX) -> str:
     with create_volume(f"{path}:labels", labels.dtype, Placement(box, (20.0, 5.0, 5.0))) as writer:
         writer.write(box, labels)
     return f"{path}:labels"
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks(monkeypatch):
+    monkeypatch.setattr("ffn.sampling.partition.PART_ZYX", (9, 32, 13))
 
 
 def run(tmp_path, labels, config=CONFIG, **options) -> np.ndarray:
@@ -126,14 +131,14 @@ def job(tmp_path, monkeypatch):
     return lambda folder, *options: main([*words, "--out", f"{folder}/p.zarr", *options])
 
 
-def test_jobs_that_share_the_blocks_and_killed_ones_make_what_one_job_makes(tmp_path, job):
+def test_jobs_that_share_the_blocks_and_killed_ones_make_what_one_job_makes(tmp_path, job, monkeypatch):
     """An object is large, or not, by its voxels in all of them."""
     parts = ["2-of-3", "1-of-3", "3-of-3", ""]
     made = require_same_files(job, tmp_path, [*(f"sizes {part}".strip() for part in parts), *parts[:-1], "write"])
     assert len([name for name in made if name.startswith("p.zarr/0/c/")]) > 3
-    config = CONFIG.model_copy(update={"block_size_zyx": (24, 33, 50)})
+    monkeypatch.setattr("ffn.sampling.partition.PART_ZYX", (24, 33, 50))
     with open_volume(tmp_path / "one/p.zarr") as volume:
-        np.testing.assert_array_equal(volume.read(), run(tmp_path, tissue(), config))
+        np.testing.assert_array_equal(volume.read(), run(tmp_path, tissue()))
 
 
 def test_a_part_waits_for_the_sizes_of_all_labels(tmp_path, job, capsys):
