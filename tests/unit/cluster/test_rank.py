@@ -9,23 +9,20 @@ from ffn.cluster.rank import interface_of, main, rank_environment
 from ffn.machine.rendezvous.client import Server
 
 
-def test_a_rank_that_no_launcher_numbered_says_so(monkeypatch):
-    monkeypatch.delenv("NO_SUCH_RANK", raising=False)
-    with pytest.raises(SystemExit, match="ffn launch: none of NO_SUCH_RANK is set on .* Choose another --launcher"):
-        main(["127.0.0.1:9", "1", "NO_SUCH_RANK", "true"])
-
-
-def test_a_rank_without_the_secret_says_so(monkeypatch):
-    monkeypatch.setenv("R", "4")
-    monkeypatch.delenv("FFN_LAUNCH_SECRET", raising=False)
-    with pytest.raises(SystemExit, match="ffn launch: FFN_LAUNCH_SECRET is not set on .* Tell it to by --launcher-opt"):
-        main(["127.0.0.1:9", "1", "R", "true"])
-
-
-def test_a_rank_without_a_server_says_so(monkeypatch):
-    monkeypatch.setenv("R", "4")
-    monkeypatch.setenv("FFN_LAUNCH_SECRET", "x7")
-    with pytest.raises(SystemExit, match="rank 4 on .*: could not reach the first node, 127.0.0.1:9, in 1 s"):
+@pytest.mark.parametrize(
+    ("variables", "named"),
+    [
+        ({}, "R "),
+        ({"R": "4"}, "FFN_LAUNCH_SECRET"),
+        ({"R": "4", "FFN_LAUNCH_SECRET": "x7"}, "rank 4 on .* 127.0.0.1:9"),
+    ],
+)
+def test_a_rank_that_lacks_something_names_it(monkeypatch, variables, named):
+    for name in ("R", "FFN_LAUNCH_SECRET"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit, match=f"ffn launch: .*{named}"):
         main(["127.0.0.1:9", "1", "R", "true"])
 
 
@@ -47,19 +44,8 @@ def test_horovod_does_not_log_the_secret(asked, given, monkeypatch):
     assert variables.get("HOROVOD_LOG_LEVEL") == given
 
 
-def test_one_rank_says_that_horovod_logs_less(monkeypatch, capsys):
-    for name, value in {"R": "0", "FFN_LAUNCH_SECRET": "x7", "HOROVOD_LOG_LEVEL": "debug"}.items():
-        monkeypatch.setenv(name, value)
-    started = []
-    monkeypatch.setattr("ffn.cluster.rank.rendezvous", lambda *_: ("127.0.0.1", "0,1,0,1,0,1,n1"))
-    monkeypatch.setattr("os.execvpe", lambda name, words, environment: started.append(environment))
-    main(["127.0.0.1:9", "1", "R", "true"])
-    assert started[0]["HOROVOD_LOG_LEVEL"] == "info"
-    assert capsys.readouterr().err.startswith("ffn launch: HOROVOD_LOG_LEVEL is info, because")
-
-
 def test_an_address_of_another_machine_has_no_interface_here():
-    with pytest.raises(SystemExit, match="no network interface of .* has the address 192.0.2.1"):
+    with pytest.raises(SystemExit, match="192.0.2.1"):
         interface_of("192.0.2.1")
 
 
