@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 from pathlib import Path
 
-import numpy as np
-
 from ffn.assembly.contacts import Scene, candidates
-from ffn.assembly.merge_graph import header
-from ffn.assembly.resegment import Judge, judged, judged_again, write_lines
+from ffn.assembly.resegment import Judge, judge_all
 from ffn.assembly.tables import Objects
 from ffn.config import AgglomerateJobs, Agglomeration, require_window
 from ffn.errors import ConfigError, VolumeError
-from ffn.geometry import ZYX, Box, cut, zyx
-from ffn.inference.inputs import FloodInputs, add_flood_inputs, flood_inputs, weights_of
+from ffn.geometry import ZYX, Box, cut
+from ffn.inference.inputs import AgglomerateInputs, add_flood_inputs, flood_inputs
 from ffn.io.blocks import WHOLE, Job, add_job_options, job_of, make_files
-from ffn.io.masks import mask_inputs, open_masks
-from ffn.io.open import identity, open_segmentation, open_volume
+from ffn.io.masks import open_masks
+from ffn.io.open import open_segmentation, open_volume
 from ffn.io.volume import Volume, require_image_of, require_other_file
 from ffn.options import add_box_option, add_masks_option, add_options, add_volume_option, from_arguments
 from ffn.progress import track
-from ffn.provenance import fingerprint, provenance
-
-CHECKSUM_BLOCK_ZYX = (128, 128, 128)  # voxels read at a time; the checksum depends on it, so it is no option
+from ffn.provenance import fingerprint
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,45 +39,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    config, inputs = from_arguments(Agglomeration, arguments), FloodInputs(**flood_inputs(arguments))
+    config = from_arguments(Agglomeration, arguments)
+    inputs = AgglomerateInputs(**flood_inputs(arguments), segmentation=arguments.segmentation)
     job, size_zyx = job_of(arguments), from_arguments(AgglomerateJobs, arguments).job_size_zyx
     if arguments.out.endswith("/"):
-        agglomerate_parts(arguments.segmentation, inputs, arguments.out, config, (arguments.box, size_zyx), job)
+        agglomerate_parts(inputs, arguments.out, config, size_zyx, arguments.box, job)
     elif job != WHOLE or arguments.job_size_zyx:
         raise ConfigError(f"--out: {arguments.out} is a file, --job-size and --job need --out FOLDER/")
     else:
-        agglomerate(arguments.segmentation, inputs, arguments.out, config, arguments.box)
+        agglomerate(inputs, arguments.out, config, arguments.box)
 
 
 def agglomerate_parts(
-    segmentation_spec: str,
-    inputs: FloodInputs,
+    inputs: AgglomerateInputs,
     folder: str,
     config: Agglomeration,
-    parts: tuple[Box | None, ZYX],
+    size_zyx: ZYX,
+    box: Box | None = None,
     job: Job = WHOLE,
 ) -> None:
-    """Write a graph for each part of a box: `parts` are the box, None for the whole volume, and the size of a part."""
+    """Write a graph for each part of a box, with the rows of `agglomerate`."""
     _require_here(folder)
-    with open_volume(segmentation_spec) as segmentation, open_volume(inputs.image) as image:
-        boxes = cut(_checked(segmentation, image, parts[0]), parts[1])
-    network = inputs.network(config)
-    specs = segmentation_spec, inputs.image, *(mask.path for mask in inputs.masks)
-    key: dict[str, object] = {"volumes": [identity(spec) for spec in specs if spec], "parts": parts}
-    key |= {"weights": weights_of(network), "engine": (network.choice.engine, network.choice.precision)}
-    key |= {"network": network.model.config.model_dump_json(), "own_deltas": network.trained_deltas_zyx}
-    key |= {"grey_levels": network.normalisation, **mask_inputs(inputs.masks)}
-
-    with make_files(folder, ".csv", boxes, fingerprint("agglomerate", config, **key), job) as left:
-        objects = Objects.read(segmentation_spec)  # of the whole volume, so not for each part
+    with open_volume(inputs.segmentation) as segmentation, open_volume(inputs.image) as image:
+        parts = cut(_checked(segmentation, image, box), size_zyx)
+    key = {**inputs.key(inputs.network(config)), "box": box, "size": size_zyx}
+    with make_files(folder, ".csv", parts, fingerprint("agglomerate", config, **key), job) as left:
+        objects = Objects.read(inputs.segmentation)  # of the whole volume, so not for each part
         for part in track(left, left.num_left, "parts"):
-            agglomerate(segmentation_spec, inputs, f"{folder}{part.stem}.csv", config, part, objects)
+            agglomerate(inputs, f"{folder}{part.stem}.csv", config, part, objects)
             left.finish(part, {})
 
 
 def agglomerate(
-    segmentation_spec: str,
-    inputs: FloodInputs,
+    inputs: AgglomerateInputs,
     out_path: str,
     config: Agglomeration,
     box: Box | None = None,
@@ -96,15 +84,13 @@ def agglomerate(
     are left out. The brightest of the others are the decision points, and the network grows both segments in a window
     around each: one after the other, and as many windows at once as there are canvases. Points do not depend on `box`,
     so jobs that tile the volume find each once. With larger steps than the model's (`effort`), points where only one
-    side entered the other are judged once more in the model's steps, and the higher score counts. Edges are appended in
-    order to ``<out>.partial``, and those judged again to ``<out>.again.partial``, from which a killed job resumes.
+    side entered the other are judged once more in the model's steps, and the higher score counts. A killed
+    job resumes.
 
     Parameters
     ----------
-    segmentation_spec : str
-        Supervoxels ``NAME.zarr`` or ``FILE.h5:DATASET``, with the table ``overlaps`` in the same file.
-    inputs : FloodInputs
-        Image, which covers the segmentation, and network.
+    inputs : AgglomerateInputs
+        Supervoxels, image and network.
     out_path : str
         CSV file to write; see `MergeEdge`.
     config : Agglomeration
@@ -128,48 +114,38 @@ def agglomerate(
     -----
     Source: agglomeration in Januszewski et al. 2018, Methods.
     """
-    _require_new_file(out_path, segmentation_spec, inputs.image)
+    _require_here(out_path)
+    require_other_file(out_path, *inputs.files())
+    if Path(out_path).is_dir():
+        raise VolumeError(f"{out_path}: is a folder, expected a file to write to, such as {out_path}/graph.csv")
     network = inputs.network(config)
-    model = network.model.config
-    require_window(config.window_radius_zyx, model, "window_radius_zyx")
+    require_window(config.window_radius_zyx, network.model.config, "window_radius_zyx")
     with (
-        open_segmentation(segmentation_spec) as segmentation,
+        open_segmentation(inputs.segmentation) as segmentation,
         open_volume(inputs.image) as image,
         open_masks(inputs.masks, image.voxel_size_zyx_nm) as masks,
     ):
         box = _checked(segmentation, image, box)
-        scene = Scene(segmentation, image, objects or Objects.read(segmentation_spec), masks)
-        points = candidates(scene, box, config)
-        judge = Judge(scene, network, config)
-        lanes = judge.open_lanes(len(points))
-        about = {"segmentation": segmentation_spec, "image": inputs.image, "weights": weights_of(network)}
-        about |= {"voxels": _checksum(scene, box, config), "size": str(segmentation.voxel_size_zyx_nm)}
-        about |= {"engine": lanes.name, "box": str(box), "network": model.model_dump_json()}
-        about |= {"image_box": str(image.box), "own_deltas": str(network.trained_deltas_zyx)}
-        about |= {"grey_levels": str(network.normalisation), **mask_inputs(inputs.masks)}
-        partials = Path(f"{out_path}.partial"), Path(f"{out_path}.again.partial")
-        head = header(fingerprint("agglomerate", config, **about, canvases=lanes.size))
-        lines = judged(partials[0], head, points, judge, lanes)
-        del lanes  # a device may have no room for others beside them
-        finer = judge.with_smaller_steps()
-        if finer:
-            lines = judged_again(partials[1], head, lines, points, finer)
-        write_lines(out_path, header(provenance("agglomerate", config, **about)), lines)
-        for partial in partials:
-            partial.unlink(missing_ok=True)
+        scene = Scene(segmentation, image, objects or Objects.read(inputs.segmentation), masks)
+        points, judge = candidates(scene, box, config), Judge(scene, network, config)
+        about = {
+            **inputs.about(network, ""),
+            "segmentation": inputs.segmentation,
+            "voxels": judge.checksum(box),
+            "size": str(segmentation.voxel_size_zyx_nm),
+            "box": str(box),
+            "image_box": str(image.box),
+            "network": network.model.config.model_dump_json(),
+            "own_deltas": str(network.trained_deltas_zyx),
+            **inputs.known,
+        }
+        judge_all(judge, points, out_path, about)
 
 
 def _require_here(out_path: str) -> None:
     """Refuse a URL, which would be taken for a relative path."""
     if "://" in out_path:
         raise VolumeError(f"{out_path}: is an address, expected a path on this machine. Copy the graph there later")
-
-
-def _require_new_file(out_path: str, *input_specs: str) -> None:
-    _require_here(out_path)
-    require_other_file(out_path, *input_specs)
-    if Path(out_path).is_dir():
-        raise VolumeError(f"{out_path}: is a folder, expected a file to write to, such as {out_path}/graph.csv")
 
 
 def _checked(segmentation: Volume, image: Volume, box: Box | None) -> Box:
@@ -180,14 +156,3 @@ def _checked(segmentation: Volume, image: Volume, box: Box | None) -> Box:
             f"{segmentation.name}: box {box} lies outside the volume {segmentation.box}, expected one that overlaps it"
         )
     return part
-
-
-def _checksum(scene: Scene, box: Box, config: Agglomeration) -> str:
-    """Return a checksum of all voxels that the windows of a job show, so that it never resumes from stale edges."""
-    total = hashlib.sha256()
-    corners = box.start, zyx(n - 1 for n in box.stop)
-    windows = (Box.around(corner, config.window_radius_zyx).moved_into(scene.segmentation.box) for corner in corners)
-    for block in Box.hull(windows).blocks(CHECKSUM_BLOCK_ZYX):
-        for volume in (scene.segmentation, scene.image, scene.masks):
-            total.update(np.ascontiguousarray(volume.read(block)).data)
-    return total.hexdigest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import logging
 import threading
@@ -15,7 +16,7 @@ import numpy as np
 
 from ffn.assembly.contacts import Contact, Scene
 from ffn.assembly.evidence import Evidence, Grown, compare, share_of
-from ffn.assembly.merge_graph import MergeEdge, MergeGraphError, parse_edge
+from ffn.assembly.merge_graph import MergeEdge, MergeGraphError, header, parse_edge
 from ffn.config import Agglomeration
 from ffn.geometry import ZYX, Box, VoxelSize, add, relative_sides, subtract, zyx
 from ffn.inference.canvas import MASKED, Canvas, is_free, reach_of
@@ -28,9 +29,11 @@ from ffn.io import atomic
 from ffn.io.volume import voxel_size_of
 from ffn.machine.limits import threads_here
 from ffn.progress import track
+from ffn.provenance import fingerprint, provenance
 
 log = logging.getLogger(__name__)
 
+CHECKSUM_BLOCK_ZYX = (128, 128, 128)  # voxels read at a time; the checksum depends on it
 MAX_TRIES = 3  # seeds of a side until one moves and recovers its own segment; our choice
 NEARNESS = 0.25  # our choice: being one voxel deeper is worth being four voxels farther from the contact
 
@@ -64,6 +67,16 @@ class Judge:
             scene = self.scene
             return scene.image.read(window), scene.segmentation.read(window), scene.masks.read(window)
 
+    def checksum(self, box: Box) -> str:
+        """Return a checksum of all voxels that the windows of contacts in a box show."""
+        total = hashlib.sha256()
+        corners, whole = (box.start, zyx(n - 1 for n in box.stop)), self.scene.segmentation.box
+        windows = (Box.around(corner, self.config.window_radius_zyx).moved_into(whole) for corner in corners)
+        for block in Box.hull(windows).blocks(CHECKSUM_BLOCK_ZYX):
+            for volume in (self.scene.segmentation, self.scene.image, self.scene.masks):
+                total.update(np.ascontiguousarray(volume.read(block)).data)
+        return total.hexdigest()
+
     def with_smaller_steps(self) -> Judge | None:
         """Return a judge that moves in the steps of training where these are smaller; None if they are on no axis."""
         model = self.network.model
@@ -72,6 +85,26 @@ class Judge:
             return None
         finer = replace(model, config=model.config.model_copy(update={"deltas_zyx": deltas_zyx}))
         return replace(self, network=replace(self.network, model=finer))
+
+
+def judge_all(judge: Judge, candidates: list[Contact], out_path: str, about: dict[str, str]) -> None:
+    """Write the edges of all candidates, in order; `about` are the inputs.
+
+    They are appended to ``<out>.partial``, and those judged again to ``<out>.again.partial``, from which a killed job
+    resumes.
+    """
+    partials = Path(f"{out_path}.partial"), Path(f"{out_path}.again.partial")
+    lanes = judge.open_lanes(len(candidates))
+    about = {**about, "engine": lanes.name}
+    head = header(fingerprint("agglomerate", judge.config, **about, canvases=lanes.size))
+    lines = judged(partials[0], head, candidates, judge, lanes)
+    del lanes  # a device may have no room for others beside them
+    finer = judge.with_smaller_steps()
+    if finer:
+        lines = judged_again(partials[1], head, lines, candidates, finer)
+    write_lines(out_path, header(provenance("agglomerate", judge.config, **about)), lines)
+    for partial in partials:
+        partial.unlink(missing_ok=True)
 
 
 def judged(partial: Path, head: str, candidates: list[Contact], judge: Judge, lanes: Lanes) -> list[str]:

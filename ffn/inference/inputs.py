@@ -10,6 +10,7 @@ from ffn.config import FloodConfig, Mask, flooding_model
 from ffn.geometry import ZYX
 from ffn.inference.fastest import chosen
 from ffn.io.masks import mask_inputs
+from ffn.io.open import identity
 from ffn.io.staging import stage_specs, staged_masks, staged_spec
 from ffn.model.choice import Choice
 from ffn.model.normalize import Normalisation, read_normalisation
@@ -58,6 +59,37 @@ class FloodInputs:
         normalisation = read_normalisation(self.normalization, model.config)
         return Network(flooding, normalisation, chosen(flooding, config, self.machine), model.config.deltas_zyx)
 
+    @property
+    def known(self) -> dict[str, str]:
+        """What is known of the volume, as provenance names it."""
+        return mask_inputs(self.masks)
+
+    def files(self) -> list[str]:
+        """Return the volumes that are read."""
+        return [self.image, *(mask.path for mask in self.masks if mask.path)]
+
+    def about(self, network: Network, engine: str) -> dict[str, str]:
+        """Return image and network, as provenance names them."""
+        weights = weights_checksum(network.model.weights)
+        return {"image": self.image, "weights": weights, "engine": engine, "grey_levels": str(network.normalisation)}
+
+    def key(self, network: Network) -> dict[str, object]:
+        """Return all that results depend on besides options and boxes."""
+        model, choice = network.model.config.model_dump_json(), (network.choice.engine, network.choice.precision)
+        key = {**self.about(network, " ".join(choice)), "network": model, "own_deltas": network.trained_deltas_zyx}
+        return {**key, "volumes": list(map(identity, self.files())), **self.known}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgglomerateInputs(FloodInputs):
+    """Inputs of `agglomerate`: also supervoxels, with the table ``overlaps``, that the image covers."""
+
+    segmentation: str
+
+    def files(self) -> list[str]:
+        """Return the volumes that are read."""
+        return [self.segmentation, *super().files()]
+
 
 @dataclass(frozen=True)
 class SegmentInputs(FloodInputs):
@@ -78,23 +110,20 @@ class SegmentInputs(FloodInputs):
     @property
     def known(self) -> dict[str, str]:
         """Masks and given segments, as provenance names them."""
-        given = {"init_segmentation": self.init_segmentation} if self.init_segmentation else {}
-        return {**mask_inputs(self.masks), **given}
+        return super().known | ({"init_segmentation": self.init_segmentation} if self.init_segmentation else {})
+
+    def files(self) -> list[str]:
+        """Return the volumes that are read."""
+        return [*super().files(), *filter(None, [self.init_segmentation])]
 
     def staged(self) -> SegmentInputs:
         """Return the inputs as they are on this node, after copying them there once."""
         if not self.stage_to:
             return self
-        specs = self.image, *(mask.path for mask in self.masks), self.init_segmentation
-        stage_specs([spec for spec in specs if spec], self.stage_to)
+        stage_specs(self.files(), self.stage_to)
         given = self.init_segmentation and staged_spec(self.init_segmentation, self.stage_to)
         masks = staged_masks(self.masks, self.stage_to)
         return replace(self, image=staged_spec(self.image, self.stage_to), masks=masks, init_segmentation=given)
-
-
-def weights_of(network: Network) -> str:
-    """Return the checksum of a network's weights."""
-    return weights_checksum(network.model.weights)
 
 
 def add_flood_inputs(parser: argparse.ArgumentParser) -> None:

@@ -15,7 +15,7 @@ from ffn.geometry import ZYX, Box, Grid, VoxelSize, tile, zyx
 from ffn.inference.checkpoint import Termination
 from ffn.inference.flood_all import flood_all
 from ffn.inference.frame import Frame, mirrored_radius
-from ffn.inference.inputs import SegmentInputs, add_flood_inputs, flood_inputs, weights_of
+from ffn.inference.inputs import SegmentInputs, add_flood_inputs, flood_inputs
 from ffn.inference.lanes import Lanes, open_lanes
 from ffn.inference.points import read_points
 from ffn.inference.subvolume import Common, SubvolumeFlood, fingerprint
@@ -111,9 +111,8 @@ def segment(
     _require_different([path for path, _ in targets])
     for path, dataset in targets:  # not after the flood: its checkpoint is of this output
         require_replaceable(path, {dataset, *RESERVED})
-    files = [inputs.image, *(mask.path for mask in inputs.masks), inputs.init_segmentation]
     for spec in out_specs:
-        require_other_file(spec, *filter(None, files))
+        require_other_file(spec, *inputs.files())
     if boxes is None:
         with open_volume(inputs.image) as volume:
             boxes = [volume.box]
@@ -157,18 +156,10 @@ def segment_subvolumes(
         require_inside(volume, box or volume.box)
         check(volume.box, _of_all_shapes(boxes), volume.voxel_size_zyx_nm, inputs, config)
     inputs = replace(inputs, machine=inputs.machine or f"{folder}{FOLDER}")
+    _require_overlap(boxes, tiles.overlap_zyx, load_model(inputs.model).config.fov_size_zyx)
     network = inputs.network(config)
-    _require_overlap(boxes, tiles.overlap_zyx, network.model.config.fov_size_zyx)
-    files = [*(mask.path for mask in inputs.masks), inputs.init_segmentation, config.seed_points]
-    key = {
-        "image": identity(inputs.image),
-        "files": [identity(file) for file in files if file],
-        "weights": weights_of(network),
-        "engine": (network.choice.engine, network.choice.precision),
-        "grey_levels": network.normalisation,
-        "size": boxes[0].shape,
-        **inputs.known,
-    }
+    points = identity(config.seed_points) if config.seed_points else None
+    key = {**inputs.key(network), "points": points, "size": boxes[0].shape}
     with make_files(folder, ".h5", boxes, fingerprint(config, network.model, key), job) as left:
         taken = iter(left)
         first = next(taken, None)
@@ -199,9 +190,7 @@ def _prepared(
     network = near.network(config)
     largest = zyx(map(max, zip(*(frame.canvas.shape for frame in frames), strict=True)))
     lanes = open_lanes(network, config, num_boxes, largest, dtype)
-    about = {"image": inputs.image, "weights": weights_of(network), "engine": lanes.name}
-    about["grey_levels"] = str(network.normalisation)
-    return Common(near, network, config, points, about, lanes.size, inputs.known), lanes
+    return Common(near, network, config, points, inputs.about(network, lanes.name), lanes.size, inputs.known), lanes
 
 
 @contextlib.contextmanager
