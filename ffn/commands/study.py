@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from ffn.config import ModelConfig, Section
 from ffn.options import Parser, add_options, from_arguments
 from ffn.studies.config import CurvesConfig, EfficiencyConfig, MeasureConfig, RatesConfig, ScalingConfig
-from ffn.training.arguments import add_data_arguments, parse_masks, parse_normalize, parse_volumes
+from ffn.training.arguments import add_data_arguments, training_data
 from ffn.training.config import TrainConfig
 
 METRICS = "metrics of all runs, named workers-W-rate-R-seed-S.csv, or without rate-R if trained at the best rate"
@@ -99,11 +99,9 @@ def _run(arguments: argparse.Namespace) -> None:
 
 def _train_or_measure(arguments: argparse.Namespace) -> None:
     from ffn.studies.trainings import Training, measure, train_point
-    from ffn.training.plan import TrainingData
 
     given = _training(arguments)
-    methods, masks = parse_normalize(given.normalize), parse_masks(given.masks)
-    data = TrainingData(given.records, parse_volumes(given.volume), normalize=methods, masks=masks)
+    data = training_data(given)
     model, train = from_arguments(ModelConfig, given), from_arguments(TrainConfig, given)
     training = Training(data, model, train, given.rng_seed)
     if arguments.kind == "train":

@@ -11,7 +11,7 @@ from ffn.config import ImageConfig, Mask, Normalize, explain
 from ffn.errors import ConfigError
 from ffn.geometry import Box
 from ffn.options import whole_number
-from ffn.training.plan import ValidationSource
+from ffn.training.plan import TrainingData, ValidationSource
 
 
 def add_data_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,9 +43,18 @@ def add_data_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def training_data(arguments: argparse.Namespace, validate: list[str] | None = None) -> TrainingData:
+    """Return the files that the options name; without validation, options may name volumes that are not read."""
+    volumes = parse_volumes(arguments.volume)
+    validation = parse_validation(validate or [], volumes)
+    known = None if validate is None else {**volumes, **validation}
+    methods, masks = parse_normalize(arguments.normalize, known), parse_masks(arguments.masks, known)
+    return TrainingData(arguments.records, volumes, validation, methods, masks)
+
+
 def parse_volumes(items: list[str]) -> dict[str, tuple[str, str]]:
     """Return image and labels by volume name, from ``NAME=IMAGE,LABELS``."""
-    split = _by_name("--volume", items, ["IMAGE", "LABELS"], "a=raw.h5:raw,labels.h5:a")
+    split = _by_name("--volume", items, ["IMAGE", "LABELS"], "a=raw.zarr,labels.zarr")
     return {name: (image, labels) for name, (image, labels) in split.items()}
 
 
@@ -66,13 +75,9 @@ def parse_validation(items: list[str], volumes: dict[str, tuple[str, str]]) -> d
 
 
 def parse_normalize(items: list[str], names: Collection[str] | None = None) -> dict[str, Normalize]:
-    """Return how volumes are normalised by their names, from ``NAME=METHOD``; they have to be among `names`, if given.
-
-    A study may name volumes for validation, too, which it does not read.
-    """
+    """Return how volumes are normalised by their names, from ``NAME=METHOD``; `names` are those that are known."""
     split = _by_name("--normalize", items, ["METHOD"], "a=volume")
-    if names is not None and (unknown := [name for name in split if name not in names]):
-        raise ConfigError(f"--normalize: found volume {unknown[0]!r}, expected one of {', '.join(names)}")
+    _require_known("--normalize", split, names)
     try:
         return {name: ImageConfig(normalize=method).normalize for name, (method,) in split.items()}
     except ValidationError as error:
@@ -83,16 +88,20 @@ def parse_masks(items: list[str], names: Collection[str] | None = None) -> dict[
     """Return the masks of volumes by their names, from ``NAME=MASK``; `names` as in `parse_normalize`."""
     masks: dict[str, tuple[Mask, ...]] = {}
     for item in items:
-        name, equals, text = item.partition("=")
-        if not (name and equals and text):
+        name, _, text = item.partition("=")
+        if not (name and text):
             raise ConfigError(f"--masks: found {item!r}, expected NAME=MASK as in a=soma.zarr#invert")
-        if names is not None and name not in names:
-            raise ConfigError(f"--masks: found volume {name!r}, expected one of {', '.join(names)}")
         try:
             masks[name] = (*masks.get(name, ()), Mask.model_validate(text))
         except ValidationError as error:
             raise ConfigError(explain(error, lambda path: "--masks")) from None
+    _require_known("--masks", masks, names)
     return masks
+
+
+def _require_known(option: str, found: Collection[str], names: Collection[str] | None) -> None:
+    if names is not None and (unknown := [name for name in found if name not in names]):
+        raise ConfigError(f"{option}: found volume {unknown[0]!r}, expected one of {', '.join(names)}")
 
 
 def _by_name(option: str, items: list[str], parts: list[str], example: str) -> dict[str, list[str]]:

@@ -12,6 +12,7 @@ import socket
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -99,19 +100,23 @@ class CheckpointFolder:
         """
         self._remove_leftovers()
         for step in self._group.broadcast([step for step, _ in self._found()])[::-1]:
-            path = self._path(step)
-            problem = self._group.broadcast(self._mismatch(step, path, max_step) if self._group.rank == 0 else None)
-            if problem is not None:
-                self._group.fail(
-                    TrainError(
-                        f"{path}: another training is here: {problem}. Choose another --out, or remove {self._folder}. "
-                        "To start from its weights, give it as init"
-                    )
-                )
-            checkpoint = self._read_everywhere(step, path, parts)
-            if checkpoint is not None:
+            path, checkpoint = self._path(step), None
+            # one process lists the folder, not a thousand
+            manifest, damage = self._group.broadcast(_manifest(path) if self._group.rank == 0 else (None, ""))
+            if manifest:
+                self._require_same_training(path, manifest, max_step)
+                files = {SHARED} | {manifest["parts"][part] for part in parts if part in manifest["parts"]}
+                self._group.together(partial(_wait_until_visible, path, files))  # not yet visible is not damaged
+                checkpoint, damage = _read(path, parts, manifest)
+            damages = [text for text in self._group.gather(damage) if text]
+            if not damages:
                 self._log(f"resuming from {path}")
                 return checkpoint
+            target = path.with_name(f"damaged-{path.name}")
+            self._log(f"not resuming from {path}, which is damaged: {damages[0]}. It is now {target}")
+            if self._group.rank == 0:  # not removed: it may be the file system that is damaged, for a moment
+                shutil.rmtree(target, ignore_errors=True)
+                path.rename(target)
         return None
 
     def _write(self, checkpoint: Checkpoint, digests: list[str]) -> None:
@@ -185,38 +190,24 @@ class CheckpointFolder:
         matches = ((re.fullmatch(r"step-(\d+)", path.name), path) for path in self._folder.glob("step-*"))
         return sorted((int(match[1]), path) for match, path in matches if match)
 
-    def _mismatch(self, step: int, path: Path, max_step: int) -> str | None:
-        """Describe the first difference between a checkpoint's fingerprint and ours; None if it is damaged."""
-        try:
-            other = read_manifest(path)["fingerprint"]
-        except ModelError:
-            return None
-        mine, theirs = _flat(json.loads(json.dumps(self._fingerprint))), _flat(other)
+    def _require_same_training(self, path: Path, manifest: Mapping[str, Any], max_step: int) -> None:
+        """End the job with the first difference between a checkpoint's fingerprint and ours."""
+        mine, theirs = _flat(json.loads(json.dumps(self._fingerprint))), _flat(manifest["fingerprint"])
         differing = [key for key in sorted(mine.keys() | theirs.keys()) if mine.get(key) != theirs.get(key)]
-        if not differing:
-            return f"train.max_steps is {max_step}, it has {step} steps" if step > max_step else None
-        key = differing[0]
-        more = f" (and {len(differing) - 1} more)" if len(differing) > 1 else ""
-        return f"{key} is {mine.get(key, 'unknown')}, was {theirs.get(key, 'unknown')}{more}"
-
-    def _read_everywhere(self, step: int, path: Path, parts: Collection[str]) -> Checkpoint | None:
-        """Read a checkpoint. If one process finds damage, rank 0 logs it and all processes get None."""
-        # one process lists the folder, not a thousand
-        found = self._group.broadcast(_manifest_or_problem(path) if self._group.rank == 0 else "")
-        checkpoint, problem = None, found
-        if not isinstance(found, str):
-            files = {SHARED} | {found["parts"][part] for part in parts if part in found["parts"]}
-            self._group.together(lambda: _wait_until_visible(path, files))  # not yet visible is not damaged
-            checkpoint, problem = _read(step, path, parts, found)
-        problems = [text for text in self._group.gather(problem) if text]
-        if not problems:
-            return checkpoint
-        if self._group.rank == 0:  # not removed: it may be the file system that is damaged, for a moment
-            target = path.with_name(f"damaged-{path.name}")
-            shutil.rmtree(target, ignore_errors=True)
-            path.rename(target)
-            log.info("not resuming from %s, which is damaged: %s. It is now %s", path, problems[0], target)
-        return None
+        if differing:
+            key, *others = differing
+            more = f" (and {len(others)} more)" if others else ""
+            found = f"{key} is {mine.get(key, 'unknown')}, was {theirs.get(key, 'unknown')}{more}"
+        elif manifest["step"] > max_step:
+            found = f"train.max_steps is {max_step}, it has {manifest['step']} steps"
+        else:
+            return
+        self._group.fail(
+            TrainError(
+                f"{path}: another training is here: {found}. Choose another --out, or remove {self._folder}. To start "
+                "from its weights, give it as init"
+            )
+        )
 
     def _remove_leftovers(self) -> None:
         """Remove unfinished checkpoints of a killed job."""
@@ -229,36 +220,31 @@ class CheckpointFolder:
             log.info(message)
 
 
-def _read(step: int, path: Path, parts: Collection[str], manifest: Mapping[str, Any]) -> tuple[Checkpoint | None, str]:
-    """Return the checkpoint, or None and a problem."""
+def _manifest(path: Path) -> tuple[dict[str, Any] | None, str]:
+    """Return the manifest of a checkpoint, or None and a problem."""
+    try:
+        manifest = read_manifest(path)
+    except ModelError as error:
+        return None, str(error)
+    missing = sorted(manifest["sha256"].keys() - set(os.listdir(path)))
+    return (None, f"{path / missing[0]}: no such file") if missing else (manifest, "")
+
+
+def _read(path: Path, parts: Collection[str], manifest: Mapping[str, Any]) -> tuple[Checkpoint | None, str]:
+    """Return the checkpoint with these parts, or None and a problem."""
     own: dict[str, Arrays] = {part: {} for part in parts}
+    if missing := [part for part in parts if part not in manifest["parts"]]:
+        return None, f"{path / MANIFEST}: lists no {missing[0]}"
     try:
         shared, _ = read_verified(path / SHARED, manifest["sha256"])
-        for file in sorted({_file_of(part, path, manifest) for part in parts}):
+        for file in sorted({manifest["parts"][part] for part in parts}):
             for name, array in read_verified(path / file, manifest["sha256"])[0].items():
                 part, _, name = name.rpartition("/")
                 if part in own:
                     own[part][name] = array
     except ModelError as error:
         return None, str(error)
-    return Checkpoint(step, shared, own), ""
-
-
-def _file_of(part: str, path: Path, manifest: Mapping[str, Any]) -> str:
-    """Return the name of the file that holds a part."""
-    if part not in manifest["parts"]:
-        raise ModelError(f"{path / MANIFEST}: lists no {part}")
-    return manifest["parts"][part]
-
-
-def _manifest_or_problem(path: Path) -> dict[str, Any] | str:
-    """Return the manifest of a checkpoint, or a problem."""
-    try:
-        manifest = read_manifest(path)
-    except ModelError as error:
-        return str(error)
-    missing = sorted(manifest["sha256"].keys() - set(os.listdir(path)))
-    return f"{path / missing[0]}: no such file" if missing else manifest
+    return Checkpoint(manifest["step"], shared, own), ""
 
 
 def _wait_until_visible(folder: Path, names: Iterable[str] = ()) -> None:

@@ -8,24 +8,28 @@ from pathlib import Path
 import numpy as np
 
 from ffn.config import ModelConfig
+from ffn.machine.jax_device import require_jax
 from ffn.machine.pace import calls_per_second
 from ffn.model.choice import PRECISIONS, Choice, choice_name, choose_once, fastest_precision, sees_gpu
 from ffn.model.network import Weights
 from ffn.training.config import TrainConfig
 from ffn.training.initial import initial_weights
-from ffn.training.jax_learner import JaxLearner
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.step import Batch, Learner
-from ffn.training.tensorflow_learner import TensorFlowLearner
-
-KINDS: dict[str, type[TensorFlowLearner | JaxLearner]] = {"tensorflow": TensorFlowLearner, "jax": JaxLearner}
 
 
 def make_learner(
     model: ModelConfig, train: TrainConfig, weights: Weights, group: ProcessGroup, rng_seed: int = 0
 ) -> Learner:
     """Return the learner of the engine that the options name, not ``auto``; see `Learner` for the parameters."""
-    return KINDS[train.engine](model, train, weights, group, rng_seed)
+    if train.engine == "jax":
+        require_jax()
+        from ffn.training.jax_learner import JaxLearner
+
+        return JaxLearner(model, train, weights, group, rng_seed)
+    from ffn.training.tensorflow_learner import TensorFlowLearner
+
+    return TensorFlowLearner(model, train, weights, group, rng_seed)
 
 
 def chosen_engine(config: TrainConfig, model: ModelConfig, machine: Path) -> Choice:

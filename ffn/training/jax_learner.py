@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from ffn.config import ModelConfig
 from ffn.errors import ConfigError
-from ffn.machine.jax_device import require_jax
 from ffn.model.jax_network import Params, updated_pom
 from ffn.model.network import Weights
 from ffn.training.config import TrainConfig
@@ -19,9 +21,16 @@ from ffn.training.parallel.exchange import TAIL
 from ffn.training.parallel.process_group import ProcessGroup, pairwise_sum
 from ffn.training.step import Batch, Learner
 
-if TYPE_CHECKING:
-    import jax
-
+LIBRARY = Library(
+    sqrt=jnp.sqrt,
+    where=jnp.where,
+    minimum=jnp.minimum,
+    maximum=jnp.maximum,
+    norm=jnp.linalg.norm,
+    transpose=jnp.transpose,
+    reshape=jnp.reshape,
+    concatenate=jnp.concatenate,
+)
 AXIS = "fovs"  # of a batch, which the devices share
 
 log = logging.getLogger(__name__)
@@ -37,11 +46,8 @@ class JaxLearner(Learner):
     def __init__(
         self, model: ModelConfig, train: TrainConfig, weights: Weights, group: ProcessGroup, rng_seed: int = 0
     ) -> None:
-        require_jax()
-        import jax
-        from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-        super().__init__(model, train, group, rng_seed, _library())
+        super().__init__(model, train, group, rng_seed, LIBRARY)
         devices = devices_of(group, train.batch_size)
         mesh = Mesh(np.array(devices), (AXIS,), axis_types=(AxisType.Auto,))
         whole, split = PartitionSpec(), PartitionSpec(AXIS)
@@ -61,8 +67,6 @@ class JaxLearner(Learner):
         self._compiled_update = jax.jit(self._updated, donate_argnums=0)
 
     def _differentiate(self, batch: Batch, flags: np.ndarray) -> tuple[jax.Array, jax.Array]:
-        import jax
-
         on_devices = jax.device_put(batch, self._split), jax.device_put(flags, self._whole)
         return self._compiled_gradient(self._held.weights, *on_devices)
 
@@ -75,8 +79,6 @@ class JaxLearner(Learner):
         return float(norm), bool(finite)
 
     def _evaluate(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
-        import jax
-
         pom_logit, losses = self._compiled_forward(self._held.weights, jax.device_put(batch, self._split))
         return np.asarray(pom_logit), np.asarray(losses)
 
@@ -84,21 +86,16 @@ class JaxLearner(Learner):
         return self._held.map(np.array)
 
     def _load(self, state: State) -> None:
-        import jax
-
         self._held = jax.device_put(state, self._whole)
 
     def _example(self) -> tuple[Batch, Any]:
         """Return the shapes of a batch and of the flags."""
-        import jax
-
         fovs = (self._train.batch_size, *self._config.fov_size_zyx)
         field: Any = jax.ShapeDtypeStruct(fovs, np.float32, sharding=self._split)
         return Batch(field, field, field, field), jax.ShapeDtypeStruct((2,), np.float32, sharding=self._whole)
 
     def _mean_by_tensorflow(self) -> Callable[[Sequence[jax.Array]], tuple[jax.Array, np.ndarray]]:
         """Return a function that averages the vectors of all workers of all processes."""
-        import jax
         import tensorflow as tf
 
         exchanged = tf.function(self._exchange.mean, autograph=False)
@@ -112,8 +109,6 @@ class JaxLearner(Learner):
 
     def _params(self, weights: jax.Array) -> Params:
         """Return the weight tensors by name."""
-        import jax.numpy as jnp
-
         parts = jnp.split(weights, np.cumsum(self._sizes)[:-1])
         return {name: part.reshape(shape) for (name, shape), part in zip(self._shapes.items(), parts, strict=True)}
 
@@ -122,9 +117,6 @@ class JaxLearner(Learner):
         return self._forward_with(self._params(weights), batch)
 
     def _forward_with(self, params: Params, batch: Batch) -> tuple[jax.Array, jax.Array]:
-        import jax
-        import jax.numpy as jnp
-
         image, pom_logit, labels, loss_weight = map(jnp.asarray, batch)
         updated = updated_pom(params, image, pom_logit, self._config, self._train.precision)
         entropy = jax.nn.softplus(updated) - labels * updated
@@ -132,8 +124,6 @@ class JaxLearner(Learner):
 
     def _gradient(self, weights: jax.Array, batch: Batch, flags: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Return the updated POM of a device's FOVs, and the worker's contribution to the average."""
-        import jax
-        import jax.numpy as jnp
 
         def loss_of(params: Params) -> tuple[jax.Array, jax.Array]:
             updated, losses = self._forward_with(params, batch)
@@ -146,9 +136,6 @@ class JaxLearner(Learner):
 
     def _updated(self, state: State, mean: jax.Array, rate: jax.Array) -> tuple[State, jax.Array, jax.Array]:
         """Return the state with an update if the averaged gradient is finite, its norm, and whether it is finite."""
-        import jax
-        import jax.numpy as jnp
-
         gradient, loss = mean[:-TAIL], mean[-TAIL]
         norm = jnp.linalg.norm(gradient)
         finite = jnp.isfinite(norm + loss)
@@ -158,8 +145,6 @@ class JaxLearner(Learner):
 
 def devices_of(group: ProcessGroup, batch_size: int) -> list[jax.Device]:
     """Return the devices that share the FOVs of a worker: as many of this process as can have equally many."""
-    import jax
-
     here = jax.local_devices()
     mine = here[group.local_rank :: group.local_size] or [here[group.local_rank % len(here)]]
     used = max(number for number in range(1, len(mine) + 1) if batch_size % number == 0)
@@ -186,22 +171,5 @@ def require_memory(step: Any, devices: Sequence[jax.Device], batch_size: int) ->
 
 def _mean(vectors: Sequence[jax.Array]) -> tuple[jax.Array, jax.Array]:
     """Average the vectors of a process that is alone, as `Exchange` does; return also the tail."""
-    import jax.numpy as jnp
-
     mean = pairwise_sum(jnp.stack(list(vectors))) / len(vectors)
     return mean, mean[-TAIL:]
-
-
-def _library() -> Library:
-    import jax.numpy as jnp
-
-    return Library(
-        sqrt=jnp.sqrt,
-        where=jnp.where,
-        minimum=jnp.minimum,
-        maximum=jnp.maximum,
-        norm=jnp.linalg.norm,
-        transpose=jnp.transpose,
-        reshape=jnp.reshape,
-        concatenate=jnp.concatenate,
-    )

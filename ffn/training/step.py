@@ -23,55 +23,26 @@ OPTIMIZER_PREFIX = "optimizer/"
 
 
 class Batch(NamedTuple):
-    """The FOVs that a step trains on: float32 arrays of shape (B, Z, Y, X), one virtual worker after the other.
+    """The FOVs that a step trains on: float32 arrays of shape (B, Z, Y, X), one virtual worker after the other."""
 
-    Parameters
-    ----------
-    image, pom_logit : ndarray
-        Normalised image and current POM.
-    labels : ndarray
-        Soft labels.
-    loss_weight : ndarray
-        Weight of each voxel in the loss.
-    """
-
-    image: np.ndarray
-    pom_logit: np.ndarray
-    labels: np.ndarray
-    loss_weight: np.ndarray
+    image: np.ndarray  # normalised
+    pom_logit: np.ndarray  # current POM
+    labels: np.ndarray  # soft
+    loss_weight: np.ndarray  # of each voxel
 
 
 class Outcome(NamedTuple):
-    """The results of a step.
+    """The results of a step."""
 
-    Parameters
-    ----------
-    pom_logit : float32 ndarray of shape (B, Z, Y, X)
-        The updated POM.
-    loss : float
-        Mean over voxels, batch and processes.
-    finite : bool
-        Whether the averaged gradient was finite. If not, the weights are unchanged on every process.
-    stop, save : bool
-        Whether any process asked to stop; whether one asked for a checkpoint.
-    gradient_norm : float
-        Norm of the averaged gradient before clipping.
-    compute_seconds, allreduce_seconds : float
-        Time of the forward pass, the backward pass and the update; time of the average, which includes the wait for the
-        slowest process.
-    bytes_sent : int
-        Payload that this process sent to the others, see `ffn.training.parallel.exchange`.
-    """
-
-    pom_logit: np.ndarray
-    loss: float
-    finite: bool
-    stop: bool = False
-    gradient_norm: float = 0.0
-    compute_seconds: float = 0.0
-    allreduce_seconds: float = 0.0
-    bytes_sent: int = 0
-    save: bool = False
+    pom_logit: np.ndarray  # updated POM, float32 (B, Z, Y, X)
+    loss: float  # mean over voxels, batch and processes
+    finite: bool  # whether the averaged gradient was finite; if not, no process changed its weights
+    stop: bool = False  # whether any process asked to stop
+    gradient_norm: float = 0.0  # of the averaged gradient, before clipping
+    compute_seconds: float = 0.0  # forward pass, backward pass and update
+    allreduce_seconds: float = 0.0  # average, which includes the wait for the slowest process
+    bytes_sent: int = 0  # payload that this process sent to the others
+    save: bool = False  # whether any process asked for a checkpoint
 
 
 class Learner(ABC):

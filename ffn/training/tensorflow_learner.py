@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+import tensorflow as tf
 
 from ffn.config import ModelConfig
 from ffn.model.network import Weights, build_network, conv_names
@@ -15,8 +15,16 @@ from ffn.training.parallel.exchange import TAIL
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.step import Batch, Learner
 
-if TYPE_CHECKING:
-    import tensorflow as tf
+LIBRARY = Library(
+    sqrt=tf.sqrt,
+    where=tf.where,
+    minimum=tf.minimum,
+    maximum=tf.maximum,
+    norm=tf.norm,
+    transpose=tf.transpose,
+    reshape=tf.reshape,
+    concatenate=lambda parts: tf.concat(parts, 0),
+)
 
 
 class TensorFlowLearner(Learner):
@@ -25,9 +33,7 @@ class TensorFlowLearner(Learner):
     def __init__(
         self, model: ModelConfig, train: TrainConfig, weights: Weights, group: ProcessGroup, rng_seed: int = 0
     ) -> None:
-        import tensorflow as tf
-
-        super().__init__(model, train, group, rng_seed, _library())
+        super().__init__(model, train, group, rng_seed, LIBRARY)
         self._network = build_network(model, train.precision, train.batch_size)
         # in the order of `weight_shapes`
         self._variables = [v for name in conv_names(model) for v in self._network.get_layer(name).trainable_variables]
@@ -45,14 +51,10 @@ class TensorFlowLearner(Learner):
         return self._compiled_gradient(*batch, flags)
 
     def _mean(self, vectors: Sequence[tf.Tensor]) -> tuple[tf.Tensor, np.ndarray]:
-        import tensorflow as tf
-
         mean = self._compiled_mean(vectors, tf.constant(self._num_steps, tf.int64))
         return mean, mean[-TAIL:].numpy()
 
     def _update(self, mean: tf.Tensor, learning_rate: float) -> tuple[float, bool]:
-        import tensorflow as tf
-
         norm, finite = self._compiled_update(mean, tf.constant(learning_rate, tf.float32))
         return float(norm), bool(finite)
 
@@ -65,8 +67,6 @@ class TensorFlowLearner(Learner):
 
     def _load(self, state: State) -> None:
         """Replace the state, whose weights are also those of the network."""
-        import tensorflow as tf
-
         for variable, value in zip(_arrays(self._held), _arrays(state), strict=True):
             variable.assign(value)
         for variable, part in zip(self._variables, tf.split(state.weights, self._sizes), strict=True):
@@ -76,16 +76,12 @@ class TensorFlowLearner(Learner):
         self, image: tf.Tensor, pom_logit: tf.Tensor, labels: tf.Tensor, loss_weight: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the updated POM and the loss of every FOV."""
-        import tensorflow as tf
-
         updated = self._network([image[..., None], pom_logit[..., None]], training=True)[..., 0]
         entropy = tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=updated)
         return updated, tf.reduce_mean(loss_weight * entropy, (1, 2, 3))
 
     def _gradient(self, *batch_and_flags: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the updated POM of a microbatch, and its worker's contribution to the average."""
-        import tensorflow as tf
-
         *batch, flags = batch_and_flags
         with tf.GradientTape() as tape:
             updated, losses = self._forward(*batch)
@@ -96,8 +92,6 @@ class TensorFlowLearner(Learner):
 
     def _updated(self, mean: tf.Tensor, learning_rate: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Update the weights if the averaged gradient is finite; return its norm and whether it is finite."""
-        import tensorflow as tf
-
         gradient, loss = mean[:-TAIL], mean[-TAIL]
         norm = tf.norm(gradient)
         finite = tf.math.is_finite(norm + loss)
@@ -111,18 +105,3 @@ def _arrays(state: State) -> list:
     arrays: list = []
     state.map(arrays.append)
     return arrays
-
-
-def _library() -> Library:
-    import tensorflow as tf
-
-    return Library(
-        sqrt=tf.sqrt,
-        where=tf.where,
-        minimum=tf.minimum,
-        maximum=tf.maximum,
-        norm=tf.norm,
-        transpose=tf.transpose,
-        reshape=tf.reshape,
-        concatenate=lambda parts: tf.concat(parts, 0),
-    )

@@ -20,7 +20,7 @@ from ffn.model.grey_levels import Histogram
 from ffn.model.store import Model, save_model
 from ffn.options import add_options, add_staging_option, from_arguments
 from ffn.provenance import provenance
-from ffn.training.arguments import add_data_arguments, parse_masks, parse_normalize, parse_validation, parse_volumes
+from ffn.training.arguments import add_data_arguments, training_data
 from ffn.training.checkpoint_files import architecture_of
 from ffn.training.choice import chosen_engine
 from ffn.training.config import TrainConfig, are_matched, fine_tuning_defaults
@@ -66,11 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    volumes = parse_volumes(arguments.volume)
-    validation = parse_validation(arguments.validate, volumes)
-    known = {**volumes, **validation}
-    methods, masks = parse_normalize(arguments.normalize, known), parse_masks(arguments.masks, known)
-    data = TrainingData(arguments.records, volumes, validation, methods, masks)
+    data = training_data(arguments, arguments.validate)
     model, config = from_arguments(ModelConfig, arguments), _train_config(arguments)
     train(data, arguments.out, model, config, arguments.rng_seed, arguments.init, arguments.stage_to)
 

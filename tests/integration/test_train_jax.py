@@ -59,7 +59,7 @@ def test_a_training_needs_no_tensorflow(tubes):
     """As on a machine with JAX for CUDA 13 alone."""
     out = tubes / "without-tensorflow"
     _, _, _, *words = job(tubes, out, "jax", ALONE)  # python -m ffn
-    more = [*validation(tubes), "--validation-steps", "6", "--validation-examples", "5", "--image-steps", "6"]
+    more = [*validation(tubes), "--validation-steps", "6", "--validation-examples", "5"]
     succeed([sys.executable, "-c", ALONE_HERE, *words, *more])
     with open(out / "validation.csv") as table:
         assert [row["step"] for row in csv.DictReader(table)][-1] == "12"

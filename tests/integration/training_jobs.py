@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import os
 import shutil
 import signal
@@ -18,14 +17,13 @@ import numpy as np
 import psutil
 
 from ffn.geometry import Box
-from ffn.io import atomic, hdf5
+from ffn.io import hdf5
 from ffn.io.create import create_volume
-from ffn.io.tfrecord import encode_example, write_records
-from ffn.io.training_records import PartitionCounts, RecordIndex, Shard, shard_name
 from ffn.io.volume import Placement
 from ffn.machine.launchers import RANK_VARIABLES
 
 from ..pauses import Pause
+from ..training_records import write_shards
 
 FOV, DELTAS, SHAPE, OFFSET = (9, 11, 13), (2, 3, 3), (24, 40, 48), (3, 0, 10)
 MODEL = ["--depth", "2", "--features", "6", "--fov-size", "9", "11", "13", "--deltas", "2", "3", "3"]
@@ -71,25 +69,7 @@ def validation(tubes: Path) -> list[str]:
 
 def make_records(folder: Path, centers_zyx: np.ndarray, counts: tuple[int, ...]) -> None:
     """Write shards with the given numbers of records."""
-    folder.mkdir()
-    shards = []
-    for number, part in enumerate(np.split(centers_zyx, np.cumsum(counts)[:-1])):
-        path = folder / shard_name(number, len(counts))
-        examples = [{"center": center[::-1].tolist(), "label_volume_name": [b"tubes"]} for center in part]
-        write_records(path, map(encode_example, examples))
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        shards.append(Shard(file=path.name, num_records=len(part), sha256=digest))
-    total = sum(counts)
-    index = RecordIndex(
-        format=1,
-        num_records=total,
-        rng_seed=0,
-        volumes={"tubes": total},
-        partitions={1: PartitionCounts(num_voxels=total, num_records=total)},
-        shards=tuple(shards),
-        provenance={},
-    )
-    atomic.write_json(folder / "index.json", index.model_dump(mode="json"))
+    write_shards(folder, centers_zyx, counts, "tubes")
 
 
 def command(

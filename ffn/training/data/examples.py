@@ -27,24 +27,12 @@ _AXES = "zyx"
 
 @dataclass(frozen=True)
 class Example:
-    """One patch, and the order in which the FOV visits the neighbours of its centre.
+    """One patch, and the order in which the FOV visits the neighbours of its centre; arrays are float32 (Z, Y, X)."""
 
-    Parameters
-    ----------
-    image : float32 ndarray of shape (Z, Y, X)
-        Normalised grey levels.
-    labels : float32 ndarray of shape (Z, Y, X)
-        0.95 in the object of the central voxel, 0.05 elsewhere.
-    loss_weight : float32 ndarray of shape (Z, Y, X)
-        Weight of each voxel in the loss. Do not write to it: examples may share it.
-    moves_zyx : tuple of (int, int, int)
-        Moves from the centre, in order.
-    """
-
-    image: np.ndarray
-    labels: np.ndarray
-    loss_weight: np.ndarray
-    moves_zyx: tuple[ZYX, ...]
+    image: np.ndarray  # normalised grey levels
+    labels: np.ndarray  # 0.95 in the object of the central voxel, 0.05 elsewhere
+    loss_weight: np.ndarray  # of each voxel; examples may share it, so do not write to it
+    moves_zyx: tuple[ZYX, ...]  # from the centre, in order
 
 
 class ExampleMaker:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from ffn.io.masks import NO_MASKS, Masks, open_masks
 from ffn.io.open import open_labels, open_volume
 from ffn.io.volume import Volume, require_image, require_labels, require_same_voxel_size
 from ffn.model.normalize import Normalisation
-from ffn.training.parallel.node_array import NodeArray, node_array
+from ffn.training.parallel.node_array import node_array
 from ffn.training.parallel.process_group import ProcessGroup
 
 PRELOAD_BYTES = 512 * 2**20  # image plus labels up to this size stay in memory, once on every machine
@@ -26,30 +25,7 @@ BLOCK_ZYX: ZYX = (64, 128, 128)
 CHECKSUM_BLOCK_ZYX: ZYX = (64, 64, 64)
 
 
-class Readable(Protocol):
-    """A box of voxels that can be read."""
-
-    box: Box
-
-    def read(self, box: Box) -> np.ndarray:
-        """Return the voxels of `box`."""
-        ...
-
-
-class Preloaded:
-    """A volume's voxels within `box`, kept in memory. Each process that shares this memory reads a part of them."""
-
-    def __init__(self, volume: Volume, box: Box, shared: NodeArray) -> None:
-        self.box = box
-        part = shared.part(box.shape[0], CHUNK_ZYX[0])
-        if part.start < part.stop:
-            slab = Box((box.start[0] + part.start, *box.start[1:]), (box.start[0] + part.stop, *box.stop[1:]))
-            shared.array[part] = volume.read(slab)
-        self._voxels = shared.array
-
-    def read(self, box: Box) -> np.ndarray:
-        """Return the voxels of `box`."""
-        return self._voxels[box.slices(self.box.start)]
+Reader = Callable[[Box], np.ndarray]
 
 
 class TrainingVolume:
@@ -72,17 +48,17 @@ class TrainingVolume:
         self._volumes = image, labels
         self._masks = masks
         self._is_small = self.box.num_voxels * (image.dtype.itemsize + labels.dtype.itemsize) <= PRELOAD_BYTES
-        self._image: Readable = image
-        self._labels: Readable = labels
+        self._read: tuple[Reader, Reader] = image.read, labels.read
 
     def load(self, group: ProcessGroup) -> None:
         """Read a small volume into memory, once on each machine. All processes call this together."""
         if self._is_small:
-            self._image, self._labels = (_loaded(volume, self.box, group) for volume in self._volumes)
+            image, labels = self._volumes
+            self._read = _loaded(image, self.box, group), _loaded(labels, self.box, group)
 
     def read_image(self, box: Box) -> np.ndarray:
         """Return the grey levels of `box`, of shape (Z, Y, X)."""
-        return self._image.read(box)
+        return self._read[0](box)
 
     def read_grey_levels(self, box: Box) -> np.ndarray:
         """Return the grey levels in `box` that count, in any shape: where all masks are known and none masks them."""
@@ -94,7 +70,7 @@ class TrainingVolume:
 
     def read_labels(self, box: Box) -> np.ndarray:
         """Return the segment ids of `box`, of shape (Z, Y, X)."""
-        return self._labels.read(box)
+        return self._read[1](box)
 
     def checksum(self) -> str:
         """Return a checksum of box, voxel size and voxels; of a large volume, only the central voxels count."""
@@ -106,10 +82,18 @@ class TrainingVolume:
         return digest.hexdigest()
 
 
-def _loaded(volume: Volume, box: Box, group: ProcessGroup) -> Preloaded:
-    """Load a volume; an error of any process ends all."""
+def _loaded(volume: Volume, box: Box, group: ProcessGroup) -> Reader:
+    """Return a reader of voxels in memory, which the processes of a machine share and read together."""
     shared = node_array(group, box.shape, volume.dtype)
-    return group.together(lambda: Preloaded(volume, box, shared))
+
+    def load() -> None:
+        part = shared.part(box.shape[0], CHUNK_ZYX[0])
+        if part.start < part.stop:
+            slab = Box((box.start[0] + part.start, *box.start[1:]), (box.start[0] + part.stop, *box.stop[1:]))
+            shared.array[part] = volume.read(slab)
+
+    group.together(load)  # an error of any process ends all
+    return lambda wanted: shared.array[wanted.slices(box.start)]
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ import importlib.util
 import logging
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -61,8 +61,10 @@ class MainReport(Report):
         self._rows: tuple[list[MetricsRow], list[MetricsRow]] = ([*self._training.kept], [*self._validation.kept])
         self._complained_of = complaints(*self._rows).keys()
         self._events = Events(folder / "tensorboard")
-        self._events.training(self._training.kept)
-        self._events.validation(self._validation.kept)
+        for row in self._training.kept:
+            self._events.write("train", row)
+        for row in self._validation.kept:
+            self._events.write("validation", row)
         self._bar = progress_bar(plan.train.max_steps, "train", unit="step", done=step)
         self._is_live = sys.stderr.isatty()
 
@@ -73,7 +75,7 @@ class MainReport(Report):
     def training(self, row: MetricsRow) -> None:
         """Write a row of training metrics and show it."""
         self._training.write(row)
-        self._events.training([row])
+        self._events.write("train", row)
         shown = {"loss": row["loss"], "accuracy": row["accuracy"], "F1": row["f1"], "FOVs/s": row["fovs_per_second"]}
         self._bar.set_postfix({name: f"{value:.3g}" for name, value in shown.items()}, refresh=False)
         self._bar.update(int(row["step"]) - self._bar.n)
@@ -84,7 +86,7 @@ class MainReport(Report):
         """Keep the best weights, then write the row: a step that has a row is not validated again."""
         self._best.offer(row, weights)
         self._validation.write(row)
-        self._events.validation([row])
+        self._events.write("validation", row)
         shown = ", ".join(f"{name} {row[name]:.4g}" for name in ("loss", *SCORES))
         log.info("validation after step %d: %s", row["step"], shown)
         self._rows[1].append(row)
@@ -118,11 +120,6 @@ def open_report(rank: int, folder: Path, plan: TrainingPlan, step: int, same_exa
         yield report
 
 
-TensorBoardRun = Literal["train", "validation"]
-
-SMOOTHED = ("loss", *SCORES)
-
-
 class Events:
     """Event files below ``tensorboard/``, if TensorFlow is installed. Scalars of the same name share a plot.
 
@@ -132,45 +129,31 @@ class Events:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._is_off = importlib.util.find_spec("tensorflow") is None  # JAX trains without it
-        self._writers: dict[TensorBoardRun, tf.summary.SummaryWriter] = {}
-        self._smoothers = {name: Smoother() for name in SMOOTHED}
+        self._writers: dict[str, tf.summary.SummaryWriter] = {}
+        self._smoothers = {name: Smoother() for name in ("loss", *SCORES)}
         if not self._is_off:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def training(self, rows: Iterable[MetricsRow]) -> None:
-        """Write rows of training metrics, and the smoothed curves of loss and scores."""
-        for row in rows:
-            means = {f"{name}_smoothed": smoother.add(row[name]) for name, smoother in self._smoothers.items()}
-            self._write_scalars("train", {**row, **means})
+    def write(self, run: Literal["train", "validation"], row: MetricsRow) -> None:
+        """Write a row; of training, also the smoothed loss and scores."""
+        if self._is_off:
+            return
+        import tensorflow as tf  # not loaded for a run without rows
 
-    def validation(self, rows: Iterable[MetricsRow]) -> None:
-        """Write rows of validation scores."""
-        for row in rows:
-            self._write_scalars("validation", row)
+        if run == "train":
+            row = {**row, **{f"{name}_smoothed": smoother.add(row[name]) for name, smoother in self._smoothers.items()}}
+        if run not in self._writers:
+            self._writers[run] = tf.summary.create_file_writer(str(self._folder / run))
+        with self._writers[run].as_default(int(row["step"])):
+            for name, value in row.items():
+                if name != "step":
+                    tf.summary.scalar(name, value)
+        self._writers[run].flush()
 
     def close(self) -> None:
         """Close the files."""
         for writer in self._writers.values():
             writer.close()
-
-    def _write_scalars(self, run: TensorBoardRun, row: MetricsRow) -> None:
-        if self._is_off:
-            return
-        import tensorflow as tf
-
-        writer = self._writer(run)
-        with writer.as_default(int(row["step"])):
-            for name in row.keys() - {"step"}:
-                tf.summary.scalar(name, row[name])
-        writer.flush()
-
-    def _writer(self, run: TensorBoardRun) -> tf.summary.SummaryWriter:
-        """Open the run's file at its first use, so that TensorFlow is not loaded for a run without rows."""
-        import tensorflow as tf
-
-        if run not in self._writers:
-            self._writers[run] = tf.summary.create_file_writer(str(self._folder / run))
-        return self._writers[run]
 
 
 FOLDER = "checkpoints/best"  # below the model folder

@@ -1,6 +1,5 @@
 """Fixtures for tests of training: the processes of a job as threads, records and a volume on disk."""
 
-import hashlib
 import queue
 import threading
 
@@ -8,15 +7,14 @@ import numpy as np
 import pytest
 
 from ffn.geometry import Box
-from ffn.io import atomic
 from ffn.io.create import create_volume
-from ffn.io.tfrecord import encode_example, write_records
-from ffn.io.training_records import PartitionCounts, RecordIndex, Shard, shard_name
 from ffn.io.volume import Placement
 from ffn.training.data.volumes import open_training_volumes
 from ffn.training.parallel.process_group import ProcessGroup, decode, encode, pairwise_sum
 from ffn.training.plan import TrainingData
 from ffn.training.validation import ValidationBox
+
+from ...training_records import write_shards
 
 VOLUME_BOX = Box((0, 0, 3), (12, 16, 23))
 ENDED = object()
@@ -107,33 +105,12 @@ def make_volume(tmp_path):
 def make_records(tmp_path):
     """Function that writes records of one voxel of a volume in shards of `counts` records, and returns their folder.
 
-    The last record may have another `last` voxel, xyz.
+    The last record may have another `last` voxel.
     """
 
-    def make(name, volume="a", counts=(3, 2), last=(13, 8, 6)):
-        folder = tmp_path / name
-        folder.mkdir()
-        shards = []
-        for number, count in enumerate(counts):
-            path = folder / shard_name(number, len(counts))
-            centers = [(13, 8, 6)] * count
-            if number == len(counts) - 1:
-                centers[-1] = last
-            examples = [{"center": list(center), "label_volume_name": [volume.encode()]} for center in centers]
-            write_records(path, map(encode_example, examples))
-            digest = hashlib.sha256(path.read_bytes()).hexdigest()
-            shards.append(Shard(file=path.name, num_records=count, sha256=digest))
-        index = RecordIndex(
-            format=1,
-            num_records=sum(counts),
-            rng_seed=1,
-            volumes={volume: 1},
-            partitions={1: PartitionCounts(num_voxels=1, num_records=sum(counts))},
-            shards=tuple(shards),
-            provenance={},
-        )
-        atomic.write_json(folder / "index.json", index.model_dump(mode="json"))
-        return str(folder)
+    def make(name, volume="a", counts=(3, 2), last=(6, 8, 13)):
+        write_shards(tmp_path / name, [*[(6, 8, 13)] * (sum(counts) - 1), last], counts, volume)
+        return f"{tmp_path}/{name}"
 
     return make
 

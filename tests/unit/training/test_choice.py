@@ -23,10 +23,6 @@ def on(monkeypatch):
     return become
 
 
-def test_auto_is_the_default():
-    assert TrainConfig().precision == "auto"
-
-
 @pytest.mark.parametrize(
     ("flags", "gpu", "expected"),
     [("avx2", False, "float32"), ("amx_bf16", False, "bfloat16"), ("avx2", True, "bfloat16")],
@@ -36,14 +32,6 @@ def test_auto_takes_what_is_fastest_and_a_training_keeps_it_anywhere(on, tmp_pat
     assert choice.chosen_engine(TrainConfig(), MODEL, tmp_path / "machine").precision == expected
     on("avx2" if expected == "bfloat16" else "amx_bf16", gpu)
     assert choice.chosen_engine(TrainConfig(), MODEL, tmp_path / "machine").precision == expected
-
-
-def test_another_network_gets_another_choice(on, tmp_path):
-    on("avx2")
-    choice.chosen_engine(TrainConfig(), MODEL, tmp_path)
-    on("amx_bf16")
-    deeper = MODEL.model_copy(update={"depth": 3})
-    assert choice.chosen_engine(TrainConfig(), deeper, tmp_path).precision == "bfloat16"
 
 
 def test_an_option_is_kept(on, tmp_path):

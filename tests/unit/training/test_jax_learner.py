@@ -12,12 +12,12 @@ from ffn.config import ModelConfig
 from ffn.errors import ConfigError
 from ffn.model.network import weight_shapes
 from ffn.training import jax_learner
+from ffn.training.choice import make_learner
 from ffn.training.config import TrainConfig
 from ffn.training.initial import initial_weights
-from ffn.training.jax_learner import JaxLearner, devices_of
+from ffn.training.jax_learner import devices_of
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.step import Batch
-from ffn.training.tensorflow_learner import TensorFlowLearner
 
 jax = pytest.importorskip("jax")
 
@@ -26,8 +26,8 @@ SHAPE = weight_shapes(MODEL)
 
 
 def make(kind, group=None, seed=1, **options):
-    train = TrainConfig(**{"precision": "float32", "batch_size": 2, **options})
-    return kind(MODEL, train, initial_weights(MODEL, seed), group or ProcessGroup(), 5)
+    train = TrainConfig(**{"precision": "float32", "batch_size": 2, "engine": kind, **options})
+    return make_learner(MODEL, train, initial_weights(MODEL, seed), group or ProcessGroup(), 5)
 
 
 def make_batch(number=0, size=2):
@@ -66,7 +66,7 @@ def assert_close(one, other, atol=1e-4):
     ],
 )
 def test_each_optimizer_trains_as_in_tensorflow_and_either_goes_on_for_the_other(options, rate):
-    learners = [make(kind, **options) for kind in (TensorFlowLearner, JaxLearner)]
+    learners = [make(kind, **options) for kind in ("tensorflow", "jax")]
     size = 2 * options.get("virtual_workers", 1)
     start = weights_of(learners[0])
     for number in range(20):
@@ -87,7 +87,7 @@ def test_each_optimizer_trains_as_in_tensorflow_and_either_goes_on_for_the_other
 
 @pytest.fixture(scope="module")
 def learner():
-    return make(JaxLearner, ema_decay=0.5)
+    return make("jax", ema_decay=0.5)
 
 
 def test_a_step_that_is_not_finite_changes_nothing(learner):
@@ -119,7 +119,7 @@ def test_forward_gives_the_loss_of_each_fov_and_the_averaged_weights_are_there_d
 def test_the_average_on_the_device_has_the_bits_of_the_exchange_in_tensorflow():
     states = []
     for on_device in (True, False):
-        learner = make(JaxLearner, optimizer="momentum", virtual_workers=7)
+        learner = make("jax", optimizer="momentum", virtual_workers=7)
         if not on_device:
             learner._compiled_mean = learner._mean_by_tensorflow()
         for number in range(3):
@@ -129,7 +129,7 @@ def test_the_average_on_the_device_has_the_bits_of_the_exchange_in_tensorflow():
 
 
 def test_bfloat16_learns():
-    learner = make(JaxLearner, precision="bfloat16")
+    learner = make("jax", precision="bfloat16")
     losses = [learner.step(make_batch(number), 0.01).loss for number in range(40)]
     assert np.mean(losses[-5:]) < 0.8 * losses[0]
     assert all(array.dtype == np.float32 for array in learner.weights().values())
@@ -166,7 +166,7 @@ def test_a_batch_that_is_too_large_for_the_device_is_refused_before_training(mon
     real = jax_learner.require_memory
     monkeypatch.setattr(jax_learner, "require_memory", lambda step, devices, size: real(step, [Small()], size))
     with pytest.raises(ConfigError, match=r"train\.batch_size: 2 FOVs need 0\.0 GB of each device .* Lower it"):
-        make(JaxLearner)
+        make("jax")
 
 
 TWO_DEVICES = textwrap.dedent(
@@ -174,10 +174,10 @@ TWO_DEVICES = textwrap.dedent(
     import sys
     sys.modules["tensorflow"] = sys.modules["keras"] = None  # as where they are not installed
     import jax, numpy as np
-    from tests.unit.training.test_jax_learner import JaxLearner, make, make_batch
+    from tests.unit.training.test_jax_learner import make, make_batch
 
     assert len(jax.devices()) == 2
-    learner = make(JaxLearner, optimizer="momentum")
+    learner = make("jax", optimizer="momentum")
     losses = [learner.step(make_batch(number), 0.1).loss for number in range(5)]
     assert len(learner._held.weights.sharding.device_set) == 2
     np.savez(sys.argv[1], losses=losses, pom=learner.forward(make_batch(7, 3))[0], **learner.state())
@@ -186,7 +186,7 @@ TWO_DEVICES = textwrap.dedent(
 
 
 def test_two_devices_share_a_batch_and_train_as_one_does_without_tensorflow(tmp_path):
-    one, path = make(JaxLearner, optimizer="momentum"), tmp_path / "two.npz"
+    one, path = make("jax", optimizer="momentum"), tmp_path / "two.npz"
     losses = [one.step(make_batch(number), 0.1).loss for number in range(5)]
     variables = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
     subprocess.run([sys.executable, "-c", TWO_DEVICES, str(path)], check=True, env=variables)

@@ -86,26 +86,6 @@ def test_restored_walks_continue_exactly(train, steps, tmp_path):
     np.testing.assert_array_equal(restored.take_counts(), walks.take_counts())
 
 
-def test_a_lane_continues_whichever_lanes_its_process_has():
-    def proceed(walks, lanes):
-        rng = np.random.default_rng(0)
-        for output in rng.normal(0.2, 1.0, (9, 3, *FOV)).astype(np.float32):
-            walks.proceed(Outcome(output[lanes], 0.0, True))
-        return walks
-
-    together = proceed(lane_walks({0: 0, 1: 0, 2: 0}), [0, 1, 2])
-    states, positions = together.states(), together.positions
-    alone = [lane_walks({lane: positions[lane]}) for lane in range(3)]
-    for lane, walks in enumerate(alone):
-        walks.restore(states)
-        proceed(walks, [lane])
-    proceed(together, [0, 1, 2])
-    np.testing.assert_equal({k: v for walks in alone for k, v in walks.states().items()}, together.states())
-    counts = together.take_counts()
-    assert counts.sum() > 0 and not together.take_counts().any()
-    np.testing.assert_array_equal(sum(walks.take_counts() for walks in alone), counts)
-
-
 def test_a_walk_with_output_that_is_not_finite_ends_uncounted():
     walks = lane_walks({0: 0, 1: 0})
     output = np.full((2, *FOV), -5, np.float32)

@@ -166,12 +166,6 @@ def test_counts_start_over_after_a_row_and_continue_after_a_checkpoint(tmp_path)
         np.testing.assert_equal(one.parts, other.parts)
 
 
-def test_only_rank_0_keeps_what_the_tables_say(tmp_path):
-    saved = Saved()
-    make_trainer(Learner(), max_steps=4).run(tmp_path, saved)
-    assert saved[0].parts.keys() == {"lanes/000000", "lanes/000001", "workers/000001"}
-
-
 def test_every_step_gets_its_learning_rate(tmp_path):
     learner = Learner()
     make_trainer(learner, max_steps=6, warmup_steps=4).run(tmp_path, Saved())
@@ -193,12 +187,6 @@ def test_a_stop_saves_a_checkpoint_and_ends_the_job(tmp_path):
         make_trainer(learner, group=Interrupted(), max_steps=9, checkpoint_steps=4).run(tmp_path, saved)
     assert [checkpoint.step for checkpoint in saved] == [4, 5]
     assert not any(learner.wishes)
-
-
-def test_a_stop_in_the_last_step_is_an_ordinary_end(tmp_path):
-    saved = Saved()
-    make_trainer(Learner(stops=[9]), group=Interrupted(), max_steps=9, checkpoint_steps=4).run(tmp_path, saved)
-    assert [checkpoint.step for checkpoint in saved] == [4, 8, 9]
 
 
 class Clock:
@@ -302,16 +290,6 @@ def test_a_best_model_that_was_not_written_is_validated_again(tmp_path):
     assert load_best(tmp_path)[0] == 20
 
 
-def test_a_training_that_now_ends_earlier_has_another_best_model(tmp_path):
-    options, saved = {**OPTIONS, "checkpoint_steps": 10}, Saved()
-    make_trainer(Learner(), Validation(), ProcessGroup(), **options).run(tmp_path, saved)
-    trainer = make_trainer(Learner(), Validation(), ProcessGroup(), **{**options, "max_steps": 10})
-    trainer.restore(saved[0])
-    trainer.run(tmp_path, Saved())
-    assert [row["step"] for row in read_metrics(tmp_path / "validation.csv")] == [0, 10]
-    assert load_best(tmp_path)[0] == 10
-
-
 def test_other_validation_examples_start_a_new_table(whole, tmp_path):
     make_trainer(Learner(), Validation(), ProcessGroup(), **OPTIONS).run(tmp_path, Saved())
     validation = Validation(b"others")
@@ -327,11 +305,3 @@ def test_a_new_training_discards_the_reports_of_an_old_one(tmp_path):
         make_trainer(Learner(), Validation(digest), ProcessGroup(), **OPTIONS).run(tmp_path, Saved())
         assert [row["step"] for row in read_metrics(tmp_path / "validation.csv")] == [0, 10, 20, 30, 35]
     assert len(list((tmp_path / "tensorboard").glob("*/events*"))) == 2
-
-
-def test_a_log_file_gets_lines_at_rows_only(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("ffn.progress.LOG_INTERVAL_SECONDS", 0.0)
-    make_trainer(Learner(), None, ProcessGroup(), **{**OPTIONS, "validation_steps": 0}).run(tmp_path, Saved())
-    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("train:")]
-    assert 4 <= len(lines) <= 6  # before the first step, at rows, at the end
-    assert "20/35" in lines[2] and "accuracy=0.75" in lines[2] and "FOVs/s=" in lines[2]

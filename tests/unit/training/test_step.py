@@ -46,12 +46,6 @@ def test_a_step_changes_all_weights_and_returns_the_updated_pom(learner):
     assert all((learner.weights()[name] != before[name]).any() for name in before)
 
 
-def test_a_stop_request_comes_back(learner):
-    assert not learner.step(make_batch(), 1e-6).stop
-    stopping, saving = learner.step(make_batch(), 1e-6, stop=True), learner.step(make_batch(), 1e-6, save=True)
-    assert (stopping.stop, stopping.save) == (True, False) and (saving.stop, saving.save) == (False, True)
-
-
 def test_the_loss_is_weighted_by_voxel(learner):
     batch = make_batch(size=3)
     batch.loss_weight[1, :, :2] = 0
@@ -61,13 +55,6 @@ def test_the_loss_is_weighted_by_voxel(learner):
     np.testing.assert_allclose(losses, (batch.loss_weight * entropy).mean((1, 2, 3)), rtol=1e-5)
     first_two = Batch(*(field[:2] for field in batch))
     assert learner.step(first_two, 0.0).loss == pytest.approx(losses[:2].mean(), rel=1e-5)
-
-
-def test_a_loss_weight_of_0_gives_no_gradient():
-    batch = make_batch()
-    batch.loss_weight[:] = 0
-    outcome = make_learner().step(batch, 0.1)
-    assert outcome.finite and outcome.loss == outcome.gradient_norm == 0
 
 
 @pytest.mark.parametrize("compression", ["none", "fp16", "1-bit", "qsgd"])
@@ -125,12 +112,6 @@ def test_averaged_weights_are_in_the_network_during_a_block_only():
         np.testing.assert_equal(learner.weights(), average)
         raise KeyboardInterrupt
     np.testing.assert_equal(learner.weights(), current)
-
-
-def test_without_a_moving_average_the_last_weights_count(learner):
-    with learner.averaged():
-        np.testing.assert_equal(learner.weights(), learner.averaged_weights())
-    np.testing.assert_equal(model_weights(learner.state()), learner.weights())
 
 
 @pytest.mark.parametrize(

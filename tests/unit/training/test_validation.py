@@ -1,11 +1,115 @@
-"""Validation scores do not depend on the number of processes."""
+"""Validation examples: where they lie, that they stay the same, and scores for any number of processes."""
 
+import numpy as np
 import pytest
 
 from ffn.config import ModelConfig
+from ffn.errors import ConfigError
+from ffn.geometry import Box
+from ffn.io.volume import IGNORED
+from ffn.model.normalize import Normalisation
 from ffn.training.config import TrainConfig
+from ffn.training.data.examples import patch_size
 from ffn.training.parallel.process_group import ProcessGroup
-from ffn.training.validation import Validation, make_validation_set
+from ffn.training.validation import Validation, ValidationBox, draw_records, make_validation_set
+
+MODEL = ModelConfig(depth=1, features=2, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 1, 2), image_mean=100, image_stddev=50)
+TRAIN = TrainConfig(validation_examples=7, batch_size=2, contrast_jitter=0.5, missing_slice_rate=1.0)
+PATCH = (5, 7, 11)
+
+
+def test_records_are_object_voxels_in_the_box_whose_patch_lies_in_the_volume(validation_boxes):
+    assert patch_size(MODEL, TRAIN) == PATCH
+    records = draw_records(validation_boxes, PATCH, 10_000, rng_seed=3)
+    assert len(set(records)) == len(records)
+    for name, (volume, box) in validation_boxes.items():
+        centers = {record.center_zyx for record in records if record.volume == name}
+        labels = volume.read_labels(volume.box)
+        inside = box.intersect(volume.box.grow((-2, -3, -5)))
+        expected = {
+            tuple(map(int, voxel))
+            for voxel in np.argwhere(labels > 0) + volume.box.start
+            if inside.contains(Box(tuple(voxel), tuple(voxel + 1)))
+        }
+        assert centers == expected and len(centers) > 50
+    few = draw_records(validation_boxes, PATCH, 40, rng_seed=3)
+    assert set(few) <= set(records) and few == draw_records(validation_boxes, PATCH, 40, rng_seed=3)
+    assert few != draw_records(validation_boxes, PATCH, 40, rng_seed=4)
+    assert {record.volume for record in few} == {"a", "b"}
+
+
+def test_no_record_is_an_ignored_voxel(validation_boxes, monkeypatch):
+    boxes = {"a": validation_boxes["a"]}
+    volume, _ = boxes["a"]
+    read = volume.read_labels
+    everywhere = draw_records(boxes, PATCH, 10_000, rng_seed=3)
+
+    def ignoring_even_z(box):
+        z = np.arange(box.start[0], box.stop[0])[:, None, None]
+        return np.where(z % 2 == 0, IGNORED, read(box))
+
+    monkeypatch.setattr(volume, "read_labels", ignoring_even_z)
+    left = draw_records(boxes, PATCH, 10_000, rng_seed=3)
+    assert set(left) == {record for record in everywhere if record.center_zyx[0] % 2}
+
+
+def test_the_drawn_records_do_not_depend_on_the_block_size(validation_boxes, monkeypatch):
+    whole = draw_records(validation_boxes, PATCH, 10_000, rng_seed=3)
+    monkeypatch.setattr("ffn.training.validation.BLOCK_ZYX", (3, 4, 5))
+    assert set(draw_records(validation_boxes, PATCH, 10_000, rng_seed=3)) == set(whole)
+
+
+@pytest.mark.parametrize(
+    ("box", "message"),
+    [
+        ("9:28,2:20,10:40", "--validate a: 9:28,2:20,10:40 leaves the labelled part of the image, 10:30,0:24,5:45"),
+        ("12:28,2:20,40:45", "--validate a: 12:28,2:20,40:45 has no voxel whose patch of .5, 7, 11. lies in"),
+        ("12:28,0:6,10:40", "--validate: no patch of .5, 7, 11. voxels in a 12:28,0:6,10:40 is centred on an object"),
+    ],
+)
+def test_unusable_boxes_give_one_line(validation_boxes, box, message):
+    boxes = {"a": ValidationBox(validation_boxes["a"].volume, Box.parse(box))}
+    with pytest.raises(ConfigError, match=message):
+        make_validation_set(boxes, MODEL, TRAIN, 1, ProcessGroup())
+
+
+def test_voxels_outside_the_box_are_not_scored(validation_boxes):
+    slab = Box.parse("14:17,2:20,10:40")
+    boxes = {name: ValidationBox(volume, slab) for name, (volume, _) in validation_boxes.items()}
+    examples = make_validation_set(boxes, MODEL, TRAIN, 1, ProcessGroup())
+    for number, record in enumerate(examples.records):
+        weights = examples.example(number).loss_weight
+        z = np.arange(weights.shape[0]) + record.center_zyx[0] - PATCH[0] // 2
+        assert np.array_equal(weights.max(axis=(1, 2)), (z >= 14) & (z < 17))
+
+
+def test_use_best_needs_a_validation(validation_boxes):
+    assert make_validation_set({}, MODEL, TRAIN, 1, ProcessGroup()) is None
+    with pytest.raises(ConfigError, match="train.use_best: found true without a validation"):
+        make_validation_set({}, MODEL, TRAIN.model_copy(update={"use_best": True}), 1, ProcessGroup())
+
+
+def test_examples_are_not_augmented(validation_boxes):
+    examples = make_validation_set(validation_boxes, MODEL, TRAIN, 1, ProcessGroup())
+    record, example = examples.records[0], examples.example(0)
+    box = Box.from_shape(PATCH, tuple(c - n // 2 for c, n in zip(record.center_zyx, PATCH, strict=True)))
+    raw = validation_boxes[record.volume].volume.read_image(box)
+    np.testing.assert_allclose(example.image, (raw.astype(np.float32) - 100) / 50, rtol=1e-6)
+    np.testing.assert_array_equal(example.image, examples.example(0).image)
+    assert example.moves_zyx == examples.example(0).moves_zyx
+
+
+def test_scores_of_another_normalisation_cannot_be_compared(validation_boxes):
+    def digest():
+        return make_validation_set(validation_boxes, MODEL, TRAIN, 1, ProcessGroup()).digest
+
+    as_ever = digest()
+    volume = validation_boxes["a"].volume
+    volume.normalisation = Normalisation.of_model(MODEL)
+    assert digest() == as_ever  # else trainings would forget their validations
+    volume.normalisation = Normalisation(90.0, 50.0)
+    assert digest() != as_ever
+
 
 MODEL = ModelConfig(depth=1, features=2, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 1, 2), image_mean=100, image_stddev=50)
 TRAIN = TrainConfig(validation_examples=7, batch_size=2)

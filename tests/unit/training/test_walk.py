@@ -75,35 +75,10 @@ def stops(walk: Walk, output: np.ndarray) -> list[tuple[int, int, int]]:
             return visited
 
 
-def test_the_canvas_starts_with_the_centre_only():
-    walk = make_walk()
-    assert walk.canvas_logit.shape == PATCH
-    assert walk.canvas_logit[CENTER] == pytest.approx(2.9444, abs=1e-4)
-    assert (walk.canvas_logit == logit(0.05)).sum() == walk.canvas_logit.size - 1
-
-
 def test_a_walk_visits_all_neighbours_that_the_pom_reaches_in_order():
     visited = stops(make_walk(), np.full(FOV, logit(0.9)))
     expected = [(0, 0, 0), *MOVES]
     assert visited == [(1 + z, 2 + y, 3 + x) for z, y, x in expected]
-
-
-def test_a_walk_skips_neighbours_below_the_move_threshold():
-    output = np.full(FOV, logit(0.9) - 1e-3, np.float32)
-    assert stops(make_walk(), output) == [(1, 2, 3)]
-    output[1, 2, 6] = 5.0  # the neighbour at x + 3
-    assert stops(make_walk(), output) == [(1, 2, 3), (1, 2, 6)]
-
-
-def test_a_neighbour_that_is_reached_during_the_walk_is_visited():
-    walk = make_walk()
-    walk.write(np.full(FOV, -5, np.float32))
-    walk.canvas_logit[2, 2, 6] = 5.0  # y - 2, third in order
-    assert walk.advance() and relative(walk.position_zyx, CENTER) == MOVES[2]
-    walk.canvas_logit[2, 6, 6] = 5.0  # y + 2, fifth
-    walk.canvas_logit[2, 4, 9] = 5.0  # x + 3, first: its turn is over
-    assert walk.advance() and relative(walk.position_zyx, CENTER) == MOVES[4]
-    assert not walk.advance()
 
 
 def test_the_score_counts_the_whole_patch():
@@ -214,17 +189,6 @@ def test_max_pred_moves_as_inference_does():
     assert len(visited) == len(set(visited)) > 15
     reach = np.abs(np.array(visited) - center).max(axis=0)
     np.testing.assert_array_equal(reach, np.multiply(MODEL.deltas_zyx, 3))  # as far as fov_moves and one, never further
-
-
-def test_max_pred_starts_with_the_best_face():
-    output = np.full(FOV, -1, np.float32)
-    output[1, 2, 6], output[0, 2, 3], output[1, 0, 4] = 3, 5, 4
-    walk = make_walk(MAX_PRED)
-    walk.write(output)
-    center, visited = walk.position_zyx, []
-    while walk.advance():
-        visited.append(relative(walk.position_zyx, center))
-    assert visited == [(-1, 0, 0), (0, -2, 1), (0, 0, 3)]
 
 
 @pytest.mark.parametrize("runaway", [101.0, -101.0, np.inf, np.nan])

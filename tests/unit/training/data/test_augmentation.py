@@ -107,12 +107,6 @@ def test_gamma_keeps_order_darkest_and_brightest():
     assert min(bends) < -0.1 and max(bends) > 0.1
 
 
-def test_gamma_of_a_constant_image_changes_nothing():
-    image = np.full(SHAPE, 0.5, np.float32)
-    distort(image, BLACK, TrainConfig(gamma_jitter=0.5), np.random.default_rng(0))
-    assert (image == 0.5).all()
-
-
 def test_slices_beyond_a_jump_share_its_shift_and_the_central_one_stays():
     config = TrainConfig(misaligned_slice_rate=0.2)
     jumps, largest = np.zeros(20), set()

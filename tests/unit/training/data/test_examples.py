@@ -34,12 +34,6 @@ def test_an_example_is_the_normalised_patch_with_soft_labels(volume):
     np.testing.assert_array_equal(example.labels, np.where(same_object, np.float32(0.95), np.float32(0.05)))
 
 
-def test_a_patch_centred_on_background_has_no_object(volume):
-    model = MODEL.model_copy(update={"fov_size_zyx": (3, 3, 3), "deltas_zyx": (1, 1, 1)})
-    example = ExampleMaker({"v": volume}, model, PLAIN).make(Record((8, 10, 8), "v"), np.random.default_rng(0))
-    assert (example.labels == np.float32(0.05)).all()
-
-
 @pytest.mark.parametrize(("policy", "number"), [("fixed", 26), ("faces", 6)])
 def test_moves_are_the_neighbours_nearer_ones_first_and_in_random_order_within_a_distance(volume, policy, number):
     maker = ExampleMaker({"v": volume}, MODEL, PLAIN.model_copy(update={"fov_policy": policy}))
@@ -70,12 +64,6 @@ def test_a_record_whose_patch_leaves_image_or_labels_is_named(volume, center):
     expected = re.escape(f"r.gz: record 2 of 3 has center (z, y, x) = {center} in volume v, whose patch ")
     with pytest.raises(RecordError, match=rf"{expected}.* leaves the volume .* margin of \(2, 4, 6\) or more"):
         check(maker, center, (0, 0, 0))
-
-
-def test_a_record_of_an_unknown_volume_is_named(volume):
-    maker = ExampleMaker({"v": volume}, MODEL, PLAIN)
-    with pytest.raises(RecordError, match=r"r.gz: record 2 of 2 has .* in volume w, expected one of \['v'\]"):
-        check(maker, (8, 10, 18), name="w")
 
 
 def test_every_record_that_passes_the_check_makes_an_example(volume):
@@ -149,13 +137,6 @@ def test_ignored_voxels_have_no_weight_whatever_that_of_unlabelled_ones(volume, 
         np.testing.assert_array_equal(example.loss_weight, expected)
 
 
-def test_examples_share_an_array_of_equal_weights(volume):
-    maker = ExampleMaker({"v": volume}, MODEL, PLAIN)
-    one, other = (maker.make(Record((8, 10, x), "v"), np.random.default_rng(0)) for x in (16, 18))
-    assert (one.loss_weight == 1).all() and one.loss_weight.shape == (5, 9, 13)
-    assert one.loss_weight is other.loss_weight and not one.loss_weight.flags.writeable
-
-
 def test_image_and_labels_are_misaligned_together(volume, tmp_path):
     """An image that equals its labels still does, voxel by voxel, and the central slice does not move."""
     model = MODEL.model_copy(update={"image_mean": 0.0, "image_stddev": 1.0})
@@ -188,10 +169,6 @@ def test_no_example_may_overlap_the_validation_box(volume):
     adjacent = ExampleMaker({"v": volume}, MODEL, shifted, {"v": [Box((4, 1, 25), (14, 20, 34))]})
     with pytest.raises(RecordError, match="overlaps the validation box"):
         check(adjacent, record)
-
-
-def test_patches_grow_with_the_moves():
-    assert patch_size(MODEL, TrainConfig(fov_policy="max_pred", fov_moves=3)) == (11, 21, 31)  # and room for one more
 
 
 def test_axes_of_different_patch_size_cannot_be_exchanged(volume):

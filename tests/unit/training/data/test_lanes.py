@@ -63,15 +63,6 @@ def test_a_record_keeps_centre_and_volume_together():
         assert volume == ("odd" if z % 2 else "even")
 
 
-def test_a_lane_reads_only_the_shards_of_its_range():
-    read = []
-    shards = make_shards((10, 10, 10, 10))
-    original = shards.read
-    shards.read = lambda index: read.append(index) or original(index)
-    LaneStream(shards, 0, 4, rng_seed=1).record(0)
-    assert len(read) == 1
-
-
 def test_fewer_records_than_lanes_is_an_error():
     make_shards().require_lanes(TOTAL)
     needed = "found 21 records, expected at least num_workers × virtual_workers × batch_size = 22"

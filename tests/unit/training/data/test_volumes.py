@@ -31,15 +31,6 @@ def test_image_and_labels_must_overlap_and_be_of_their_types(tmp_path):
             TrainingVolume("v", b, a)
 
 
-def test_labels_of_another_resolution_are_refused(volume, tmp_path):
-    with create_volume(f"{tmp_path}/other.h5:labels", np.uint64, Placement(volume.box, (30.0, 16.0, 16.0))):
-        pass
-    message = r"other.h5:labels: has voxels of \(30.0, 16.0, 16.0\) nm, expected the \(30.0, 8.0, 8.0\) nm of .*raw"
-    with open_volume(f"{tmp_path}/v.raw.h5:raw") as raw, open_volume(f"{tmp_path}/other.h5:labels") as labels:
-        with pytest.raises(VolumeError, match=message):
-            TrainingVolume("v", raw, labels)
-
-
 @pytest.mark.parametrize(("dtype", "outside"), [(np.uint64, 2**64 - 3), (np.int64, -3)])
 def test_labels_of_cremi_are_ignored_as_if_ingest_had_brought_them_in(tmp_path, dtype, outside):
     box = Box((0, 0, 0), (2, 3, 4))
@@ -61,14 +52,6 @@ def test_mean_and_stddev_do_not_depend_on_the_shares(volume, monkeypatch):
     together = mean_and_stddev([block for share in shares for block in share])
     assert together == mean_and_stddev(block_statistics(volume, 0, 1))
     np.testing.assert_allclose(together, (voxels.mean(), voxels.std()))
-
-
-def test_the_checksum_notices_another_image(volume, tmp_path):
-    with create_volume(f"{tmp_path}/w.h5:raw", np.uint8, Placement(volume.box, (30.0, 8.0, 8.0))):
-        pass
-    with open_volume(f"{tmp_path}/w.h5:raw") as raw, open_volume(f"{tmp_path}/v.labels.h5:labels") as truth:
-        assert TrainingVolume("v", raw, truth).box == volume.box
-        assert TrainingVolume("v", raw, truth).checksum() != volume.checksum()
 
 
 def test_the_checksum_notices_a_corrected_label_anywhere(volume, tmp_path, monkeypatch):

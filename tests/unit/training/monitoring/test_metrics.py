@@ -1,19 +1,26 @@
-"""Metrics: scores from counts, smoothed curves, and rows that survive a crash without duplicates."""
+"""Metrics: scores, rows that survive a crash, step times, and signs that a training went wrong."""
+
+import math
 
 import numpy as np
 import pytest
 
-from ffn.training.monitoring.metrics import COLUMNS, Accumulator, RowLog, classification_scores, read_metrics, smoothed
+from ffn.training.monitoring.metrics import (
+    COLUMNS,
+    NUM_ROWS,
+    Accumulator,
+    RowLog,
+    StepClock,
+    classification_scores,
+    complaints,
+    read_complaints,
+    read_metrics,
+)
 from ffn.training.step import Outcome
 
 
 def outcome(loss, finite=True):
     return Outcome(np.zeros(1), loss, finite, gradient_norm=2 * loss, bytes_sent=100)
-
-
-def test_scores_follow_their_definitions():
-    scores = classification_scores(np.array([30, 10, 50, 20]))
-    assert scores == {"accuracy": 80 / 110, "precision": 0.75, "recall": 0.6, "f1": pytest.approx(2 / 3)}
 
 
 def test_scores_without_positives_are_0_and_without_voxels_nan():
@@ -37,12 +44,6 @@ def test_accumulator_survives_a_checkpoint():
     assert np.isnan(Accumulator().means()["loss"])
 
 
-def test_smoothing_is_unbiased_and_skips_gaps():
-    curve = smoothed(np.array([2.0, 2.0, np.nan, 4.0]), 0.5)
-    assert curve[:2].tolist() == [2, 2] and np.isnan(curve[2])
-    assert curve[3] == pytest.approx((4 * 0.5 + 2 * 0.25 + 2 * 0.125) / 0.875)
-
-
 def test_rows_after_the_step_and_an_incomplete_line_are_removed(tmp_path):
     path = tmp_path / "rows.csv"
     for step in (10, 20, 30):
@@ -63,13 +64,6 @@ def test_rows_that_are_read_back_are_written_unchanged(tmp_path):
     assert path.read_text() == before
 
 
-def test_rows_of_an_earlier_version_get_all_columns(tmp_path):
-    path = tmp_path / "rows.csv"
-    RowLog(path, ("step", "old"), -1).write({"step": 10, "old": 1.0})
-    RowLog(path, ("step", "loss"), 10).write({"step": 20, "loss": 0.5})
-    assert path.read_text() == "step,loss\n10,nan\n20,0.5\n"
-
-
 def test_incomplete_lines_are_skipped(tmp_path):
     path = tmp_path / "metrics.csv"
     assert read_metrics(path) == []
@@ -79,3 +73,63 @@ def test_incomplete_lines_are_skipped(tmp_path):
     for torn in ("100,0.", "10", "100," * (len(COLUMNS) - 1) + "-", "\n"):
         path.write_text(",".join(COLUMNS) + f"\n{whole}\n{torn}")
         assert [row["step"] for row in read_metrics(path)] == [50]
+
+
+class Clock:
+    """A clock that the test moves."""
+
+    time = 100.0
+
+    def __call__(self):
+        return self.time
+
+
+def test_times_add_up_to_the_lap_without_pauses():
+    now = Clock()
+    clock = StepClock(now)
+    now.time += 5
+    clock.lap()
+    with clock.measure("input"):
+        now.time += 2
+    with clock.pause():
+        now.time += 50
+    now.time += 7
+    clock.add("compute", 3)
+    clock.add("allreduce", 1)
+    np.testing.assert_allclose(clock.lap(), [2, 3, 1, 3])
+    now.time += 1
+    np.testing.assert_allclose(clock.lap(), [0, 0, 0, 1])
+
+
+def rows(*losses):
+    return [{"step": 50.0 * (i + 1), "loss": loss} for i, loss in enumerate(losses)]
+
+
+def scores(*values):
+    return [{"step": 100.0 * i, "f1": f1} for i, f1 in enumerate(values)]
+
+
+@pytest.mark.parametrize(
+    ("metrics", "validation", "kinds"),
+    [
+        ([], [], []),
+        (rows(*[0.69] * NUM_ROWS), [], ["constant"]),
+        (rows(0.3, 0.2, *[0.7] * NUM_ROWS), scores(0.9, 0.0), ["collapse", "constant"]),
+        (rows(*[0.69] * (NUM_ROWS - 1)), scores(0.9, 0.5, 0.8), []),
+        (rows(*[0.69] * (NUM_ROWS - 1), 0.6), scores(0.1, 0.0), []),  # there was nothing to lose
+        (rows(*[math.nan] * NUM_ROWS), scores(0.9, math.nan), []),
+        ([], scores(0.2, 0.9, 0.4), ["collapse"]),
+        ([], scores(0.9, 0.1, 0.8), []),  # it recovered
+    ],
+)
+def test_a_collapse_and_a_constant_answer_are_named(metrics, validation, kinds):
+    assert list(complaints(metrics, validation)) == kinds
+
+
+def test_complaints_are_read_from_the_tables_of_a_training(tmp_path):
+    assert read_complaints(tmp_path) == []
+    log = RowLog(tmp_path / "validation.csv", ("step", "f1"), -1)
+    for row in scores(0.87, 6e-5):
+        log.write(row | {"step": int(row["step"])})
+    (complaint,) = read_complaints(tmp_path)
+    assert complaint.startswith("validation F1 fell from 0.87 after step 0 to 6e-05 after step 100")

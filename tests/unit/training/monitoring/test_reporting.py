@@ -1,17 +1,17 @@
-"""Reports of a running training, and how a resumed training continues them."""
+"""Reports of a running training: what is said, TensorBoard, and the best model."""
 
-import shutil
+import contextlib
 
 import numpy as np
 import pytest
 
 from ffn.config import ModelConfig
 from ffn.model.network import weight_shapes
-from ffn.model.store import Model
+from ffn.model.store import Model, load_model
 from ffn.training.config import TrainConfig
 from ffn.training.data.lanes import RecordShards
-from ffn.training.monitoring.metrics import COLUMNS, read_metrics
-from ffn.training.monitoring.reporting import FOLDER, VALIDATION_COLUMNS, open_report
+from ffn.training.monitoring.metrics import COLUMNS, SCORES
+from ffn.training.monitoring.reporting import FOLDER, VALIDATION_COLUMNS, BestModel, Events, load_best, open_report
 from ffn.training.plan import TrainingPlan
 
 MODEL = ModelConfig(depth=1, features=2, fov_size_zyx=(3, 3, 3), deltas_zyx=(1, 1, 1), image_mean=0, image_stddev=1)
@@ -23,22 +23,8 @@ def row(columns, step):
     return {**dict.fromkeys(columns, 0.5), "step": step, "f1": 0.5 - step / 100}
 
 
-def weights():
-    return {name: np.zeros(shape, np.float32) for name, shape in weight_shapes(MODEL).items()}
-
-
-@pytest.fixture
-def reported(tmp_path):
-    """Folder of a training with reports at steps 0, 10 and 20."""
-    with open_report(0, tmp_path, PLAN, 0, same_examples=True) as report:
-        for step in (0, 10, 20):
-            report.training(row(COLUMNS, step))
-            report.validation(row(VALIDATION_COLUMNS, step), weights)
-    return tmp_path
-
-
-def steps(folder, name):
-    return [row["step"] for row in read_metrics(folder / name)]
+def weights(value=0):
+    return {name: np.full(shape, value, np.float32) for name, shape in weight_shapes(MODEL).items()}
 
 
 def test_ranks_above_0_report_nothing(tmp_path):
@@ -64,25 +50,61 @@ def test_a_collapse_is_said_once(tmp_path, caplog):
         assert report_f1(report, (40, 0.1)) == [said]
 
 
-def test_a_resumed_report_keeps_the_rows_up_to_its_step(reported):
-    with open_report(0, reported, PLAN, 10, same_examples=True) as report:
-        assert report.has_validated(10) and not report.has_validated(20)
-        assert steps(reported, "metrics.csv") == steps(reported, "validation.csv") == [0, 10]
+def scalars(step, loss):
+    return {"step": step, "loss": loss, **dict.fromkeys(SCORES, 0.5)}
 
 
-def test_other_validation_examples_discard_the_validations_only(reported):
-    with open_report(0, reported, PLAN, 20, same_examples=False) as report:
-        assert not report.has_validated(20)
-        assert steps(reported, "metrics.csv") == [0, 10, 20] and steps(reported, "validation.csv") == []
+def read_events(folder):
+    """Return the events of a run: values of every tag by step."""
+    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+    from tensorboard.util import tensor_util
+
+    found = {}
+    for path in sorted(folder.glob("events*")):
+        for event in EventFileLoader(str(path)).Load():
+            for value in event.summary.value:
+                found.setdefault(value.tag, {})[event.step] = tensor_util.make_ndarray(value.tensor)
+    return found
 
 
-def test_the_last_step_is_validated_again_if_the_best_model_is_missing(reported):
-    shutil.rmtree(reported / FOLDER)
-    with open_report(0, reported, PLAN, 20, same_examples=True) as report:
-        assert report.has_validated(10) and not report.has_validated(20)
+def test_scalars_of_training_have_a_smoothed_curve(tmp_path):
+    with contextlib.closing(Events(tmp_path)) as events:
+        events.write("train", scalars(10, 2.0))
+        events.write("train", scalars(20, 4.0))
+        events.write("validation", scalars(10, 3.0))
+    train, validation = read_events(tmp_path / "train"), read_events(tmp_path / "validation")
+    assert train["loss"] == {10: 2.0, 20: 4.0}
+    assert train["loss_smoothed"][20] == pytest.approx((0.9 * 2 + 4) / 1.9)
+    assert validation["loss"] == {10: 3.0}
+    assert set(validation) == {"loss", *SCORES}
 
 
-def test_a_new_training_discards_all_rows(reported):
-    with open_report(0, reported, PLAN, 0, same_examples=True) as report:
-        assert not report.has_validated(0)
-        assert steps(reported, "metrics.csv") == steps(reported, "validation.csv") == []
+def test_a_run_without_rows_has_no_file(tmp_path):
+    with contextlib.closing(Events(tmp_path / "tensorboard")):
+        pass
+    assert not (tmp_path / "tensorboard").exists()
+
+
+def offer(best, step, f1):
+    best.offer({"step": step, "f1": f1}, lambda: weights(step))
+
+
+def test_the_best_model_is_kept_and_the_latest_of_equals(tmp_path):
+    best = BestModel(tmp_path, MODEL, 0, False)
+    for step, f1 in ((0, 0.0), (10, 0.0), (20, 0.5), (30, float("nan")), (40, 0.25)):
+        offer(best, step, f1)
+        assert load_best(tmp_path)[0] == {0: 0, 10: 10}.get(step, 20)
+    step, found = load_best(tmp_path)
+    assert all((array == 20).all() for array in found.values())
+    assert load_model(tmp_path / FOLDER).provenance["inputs"] == {"step": "20", "validation_f1": "0.5"}
+
+
+@pytest.mark.parametrize(
+    ("step", "is_comparable", "kept"), [(30, True, True), (20, True, True), (10, True, False), (30, False, False)]
+)
+def test_a_resumed_training_keeps_a_best_model_of_its_own_past(tmp_path, step, is_comparable, kept):
+    offer(BestModel(tmp_path, MODEL, 0, False), 20, 0.5)
+    resumed = BestModel(tmp_path, MODEL, step, is_comparable)
+    assert (tmp_path / FOLDER).exists() == kept
+    offer(resumed, 40, 0.25)
+    assert load_best(tmp_path)[0] == (20 if kept else 40)

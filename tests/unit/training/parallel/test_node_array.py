@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ffn.training.parallel import node_array as module
-from ffn.training.parallel.node_array import NodeArray, node_array
+from ffn.training.parallel.node_array import node_array
 
 
 @pytest.fixture(autouse=True)
@@ -45,10 +45,6 @@ def test_the_processes_on_a_machine_fill_one_array(run_processes, monkeypatch, s
     assert os.listdir(scratch) == []
 
 
-def test_a_single_process_on_a_machine_has_its_own(run_processes, monkeypatch, scratch):
-    assert run_processes(2, on_machines(1, filled, monkeypatch)) == [([0] * 10, False), ([1] * 10, False)]
-
-
 def test_if_one_process_cannot_share_all_have_their_own(run_processes, monkeypatch, scratch):
     works = iter([True, False, True, True])
     mapped = module._mapped
@@ -62,14 +58,6 @@ def test_a_full_disk_is_told_and_leaves_nothing(run_processes, monkeypatch, scra
     found = run_processes(2, on_machines(2, filled, monkeypatch))
     assert found == [([rank] * 10, False) for rank in range(2)] and os.listdir(scratch) == []
     assert f"{scratch}: processes do not share data, each keeps its own" in caplog.text
-
-
-@pytest.mark.parametrize("num_shares", [1, 2, 3, 7])
-@pytest.mark.parametrize("multiple", [1, 4, 32])
-def test_parts_cover_a_range_once_and_begin_at_multiples(num_shares, multiple):
-    parts = [NodeArray(np.empty(0), share, num_shares).part(19, multiple) for share in range(num_shares)]
-    assert [index for part in parts for index in range(part.start, part.stop)] == list(range(19))
-    assert all(part.start % multiple == 0 for part in parts)
 
 
 def test_a_lost_process_leaves_no_file(monkeypatch, scratch):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from ffn.training.config import TrainConfig
-from ffn.training.parallel.placement import assign_cores, configure_libraries, share_of_cores
+from ffn.training.parallel.placement import configure_libraries, share_of_cores
 from ffn.training.parallel.process_group import ProcessGroup
 
 
@@ -44,22 +44,8 @@ def test_cores_that_a_launcher_gave_to_one_process_alone_stay():
     assert shares(bound, by_number) == bound
 
 
-def test_processes_bound_to_one_socket_divide_it():
-    assert shares({1: [0, 1], 2: [2, 3], 3: [0, 1], 4: [2, 3]}, by_number) == {1: [0], 2: [2], 3: [1], 4: [3]}
-
-
 def test_more_processes_than_cores_share_them():
     assert shares({1: [0, 1], 2: [0, 1], 3: [0, 1]}, by_number) == dict.fromkeys((1, 2, 3), [0, 1])
-
-
-def test_cores_are_sorted_by_their_location_in_the_machine():
-    cores = frozenset(os.sched_getaffinity(0))
-    assert set().union(*shares({1: cores, 2: cores}).values()) == cores
-
-
-def test_a_single_process_on_a_machine_keeps_its_cores():
-    before = os.sched_getaffinity(0)
-    assert assign_cores(ProcessGroup()) == before == os.sched_getaffinity(0)
 
 
 PROCESS = textwrap.dedent(

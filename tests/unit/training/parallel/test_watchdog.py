@@ -32,14 +32,6 @@ def test_a_process_that_stays_silent_beyond_the_limit_is_named():
     assert book.problem(26.5) == "rank 2 did not answer for 10 s"
 
 
-def test_before_the_first_step_silence_counts_only_for_ranks_that_were_heard():
-    book = attendance(steps=0)
-    book.hear(2, 0, 1.0)
-    assert book.problem(11.0) is None
-    assert book.problem(11.1) == "rank 2 did not answer for 10 s"
-    assert attendance(steps=0).problem(1800.0) is None  # never heard: a firewall may block their datagrams
-
-
 def test_a_process_that_lives_but_makes_no_progress_is_named():
     book = attendance()
     for now in (5, 11):
@@ -75,14 +67,6 @@ def test_other_ranks_leave_the_verdict_to_rank_0_unless_it_is_gone():
     assert book.problem(12) is None
     assert book.problem(15.1).startswith("no step finished for 15 s")
     assert book.problem(21.1) == "rank 0 did not answer for 10 s"
-
-
-def test_a_process_that_was_asleep_blames_nobody():
-    book = attendance()
-    book.hear(1, 2, 1)
-    book.forgive(100)
-    assert book.problem(105) is None
-    assert book.problem(112) == "rank 1 did not answer for 10 s"
 
 
 class Clock:
