@@ -19,7 +19,6 @@ from ffn.io.store_names import LAST, tracked_file
 from ffn.machine.processes import dying_with_parent
 from ffn.machine.runlock import lock_run
 from ffn.options import flags, quote
-from ffn.viewing.config import OF_TABLES
 from ffn.workflow import arguments, snakemake_patches, subvolume_lists
 from ffn.workflow.file_lists import write_file_lists
 from ffn.workflow.live import LiveJobs

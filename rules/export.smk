@@ -65,7 +65,6 @@ use rule export as export_blocks with:
         coordinates="",
         agglomeration="",
         folder=PATHS.folder("export"),
-        flags=flags(RUN.export, skip=OF_TABLES),
         job=arguments.job,
 
 
@@ -85,7 +84,7 @@ use rule export_blocks as export_plan with:
     benchmark:
         PATHS.benchmark("export_plan", "{volume}")
     params:
-        job=lambda wildcards, output: f"--step plan --job-record {output.record}",
+        job="--step plan",
 
 
 use rule export_blocks as export_coarse with:
@@ -103,7 +102,7 @@ use rule export_blocks as export_coarse with:
     benchmark:
         PATHS.benchmark("export_coarse", "{volume}")
     params:
-        job=lambda wildcards, output: f"--step coarse --job-record {output.record}",
+        job="--step coarse",
 
 
 use rule export_blocks as export_pieces with:
@@ -121,4 +120,4 @@ use rule export_blocks as export_pieces with:
     benchmark:
         PATHS.benchmark("export_pieces", "{volume}")
     params:
-        job=lambda wildcards, output: f"--step pieces --job-record {output.record}",
+        job="--step pieces",

@@ -16,7 +16,7 @@ from ffn.io import hdf5
 from ffn.io.open import open_volume, read_table
 from ffn.io.store_names import METADATA, OURS
 from ffn.io.volume import HDF5_SUFFIXES, split_spec, volume_in
-from ffn.viewing.points import POINTS_FOLDER
+from ffn.viewing.state import POINTS_FOLDER
 from ffn.workflow.paths import RunPaths
 from ffn.workflow.stages import STAGES
 

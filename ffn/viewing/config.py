@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveInt, field_validator, model_validator
+from pydantic import Field, PositiveInt, field_validator
 
 from ffn.config import NonNegativeInt, PathText, SameResult, Section
 
 ExportFormat = Literal["precomputed", "ome-zarr", "csv", "parquet", "swc"]
-
-
-OF_TABLES = ("max_points", "num_links")  # options that no block of voxels, meshes or skeletons depends on
 
 
 class ExportConfig(Section):
@@ -24,17 +21,14 @@ class ExportConfig(Section):
     image_encoding: Literal["jpeg", "png"] = Field(
         "jpeg", description="encoding of image chunks; png is lossless; 16-bit images are always lossless"
     )
-    mesh_mip: NonNegativeInt = Field(1, description="mip to make meshes from; if there are fewer mips, the coarsest")
-    skeleton_mip: NonNegativeInt | None = Field(
-        1, description="mip to make skeletons from; if there are fewer mips, the coarsest; null makes none"
+    mesh_mip: NonNegativeInt = Field(
+        1, description="mip that meshes and skeletons are made from; the coarsest if there are fewer"
     )
     min_mesh_voxels: PositiveInt = Field(
         500, description="smaller segments get no mesh and no skeleton, voxels at mip 0"
     )
-    max_points: PositiveInt = Field(100_000, description="maximum number of training coordinates, sampled evenly")
-    num_links: NonNegativeInt = Field(10, description="number of worst splits, and of worst mergers, that get a link")
     threads: SameResult[NonNegativeInt] = Field(
-        0, description="shards written in parallel, 300 MB each; 0 takes the job's share of the cores"
+        0, description="shards written in parallel, 300 MB each; 0 uses the job's share of the cores"
     )
 
     @field_validator("formats")
@@ -44,19 +38,13 @@ class ExportConfig(Section):
             raise ValueError("has no precomputed, which ffn view needs. Add it")
         return formats
 
-    @model_validator(mode="after")
-    def _has_skeletons(self) -> ExportConfig:
-        if "swc" in self.formats and self.skeleton_mip is None:
-            raise ValueError("formats: has swc, but skeleton_mip is null, so there are no skeletons. Give a mip")
-        return self
-
 
 class ViewConfig(Section):
     """The Neuroglancer viewer."""
 
     volume: str | None = Field(None, description="volume of a run; null if it has only one")
     segments: tuple[Annotated[int, Field(gt=0, lt=2**64)], ...] = Field(
-        (), description="ids to select; empty takes the largest"
+        (), description="ids to select; empty selects the largest"
     )
     link: str | None = Field(None, description="link of the export to open, such as split-01; null shows everything")
     data_url: str | None = Field(
@@ -69,9 +57,9 @@ class ViewConfig(Section):
         (1400, 900), description="width and height of a screenshot, pixels"
     )
     port: Annotated[int, Field(ge=0, lt=65535)] = Field(
-        0, description="port of the viewer; the data uses the next one; 0 takes free ports"
+        0, description="port of the viewer; the data uses the next one; 0 chooses free ports"
     )
     open: bool = Field(True, description="open the link in a browser if there is a screen")
     corrections: PathText | None = Field(
-        None, description="CSV file of corrections: show what is in it, and keep what is drawn"
+        None, description="CSV file of corrections: show its lines, and save the ones that are drawn"
     )

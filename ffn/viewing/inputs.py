@@ -7,65 +7,43 @@ import csv
 import json
 import re
 from array import array
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ffn.errors import ExportError
-from ffn.geometry import ZYX, Box, zyx
+from ffn.evaluation.errors import worst_of_each_kind
+from ffn.geometry import Box, zyx
 from ffn.io import hdf5
 from ffn.io.open import open_segmentation, open_truth, open_volume, read_table
 from ffn.io.store_names import split_store
 from ffn.io.training_records import COORDINATES_GROUP
 from ffn.io.volume import Volume, file_of
-from ffn.viewing.properties import Groups, Origins
 
 VOLUMES = ("image", "segmentation", "truth", "supervoxels", "edges")
 ERROR_KEYS = {"name", "kind", "position_zyx", "truth_ids", "segment_ids", "voxels"}
 ORIGIN_COLUMNS = 6  # id, seed z, y, x, FOVs, pass
+MAX_POINTS = 100_000  # training coordinates, sampled evenly: a browser takes seconds to load more; our choice
+NUM_LINKS = 10  # worst splits, and worst mergers, that get a link; our choice
 
 
 @dataclass(frozen=True)
 class Sources:
-    """What to export. Volumes are given as ``file.h5:dataset`` or URL; None or empty leaves one out.
+    """What to export. Volumes are given as ``NAME.zarr``, ``file.h5:dataset`` or URL; None or empty leaves one out."""
 
-    Parameters
-    ----------
-    image : str, optional
-        Raw image, uint8 or uint16.
-    segmentation : str, optional
-        Segmentation.
-    truth : str, optional
-        Ground truth.
-    supervoxels : str, optional
-        Segmentation before agglomeration.
-    edges : str, optional
-        Detected membranes; every value but 0 is an edge.
-    probability : tuple of str
-        FFN probabilities, uint8; 0 was never segmented. The files of several subvolumes become one layer.
-    origins : tuple of str
-        Files of ``ffn segment``: seeds and FOV counts for the segment properties.
-    agglomeration : str, optional
-        CSV file ``base_id,group_id`` for the ids of `supervoxels` if given, else of `segmentation`.
-    coordinates : str, optional
-        File of ``ffn coordinates``: positions of training examples.
-    errors : str, optional
-        Score file of ``ffn evaluate`` with the worst errors.
-    """
-
-    image: str | None = None
+    image: str | None = None  # uint8 or uint16
     segmentation: str | None = None
     truth: str | None = None
-    supervoxels: str | None = None
-    edges: str | None = None
-    probability: tuple[str, ...] = ()
-    origins: tuple[str, ...] = ()
-    agglomeration: str | None = None
-    coordinates: str | None = None
-    errors: str | None = None
+    supervoxels: str | None = None  # segmentation before agglomeration
+    edges: str | None = None  # detected membranes; every value but 0 is an edge
+    probability: tuple[str, ...] = ()  # uint8, 0 was never segmented; those of several subvolumes become one layer
+    origins: tuple[str, ...] = ()  # outputs of ffn segment: seeds and FOV counts
+    agglomeration: str | None = None  # CSV, base_id,group_id for the ids of `supervoxels` if given, else `segmentation`
+    coordinates: str | None = None  # file of ffn coordinates
+    errors: str | None = None  # score file of ffn evaluate
 
     @property
     def given(self) -> dict[str, str]:
@@ -88,30 +66,19 @@ class Sources:
 class Mosaic:
     """Overlapping subvolumes as one `Volume`: the largest value of any of them, 0 where there is none.
 
-    Files are open only while they are read, because there may be thousands.
-
-    Parameters
-    ----------
-    specs : sequence of str
-        The subvolumes.
-    places : int64 ndarray of shape (N, 2, 3), optional
-        Start and stop of each, if they are known; else all are opened once.
-
-    Attributes
-    ----------
-    places : ndarray
-        The same.
+    Files are open only while they are read, because there may be thousands; `bounds`, the start and stop of each (int64
+    of shape (N, 2, 3)), spare to open all of them once.
     """
 
-    def __init__(self, specs: Sequence[str], places: np.ndarray | None = None) -> None:
+    def __init__(self, specs: Sequence[str], bounds: np.ndarray | None = None) -> None:
         self.provenance: dict = {}
         self.name = _summary(specs)
         self._specs = specs
-        self.places = np.array([_place(spec) for spec in specs]) if places is None else places
-        self.box = Box(zyx(self.places[:, 0].min(0)), zyx(self.places[:, 1].max(0)))
-        self._by_z = np.argsort(self.places[:, 0, 0])  # so that not every block looks at all of them
-        self._starts_z = self.places[self._by_z, 0, 0]
-        self._longest_z = np.subtract(self.places[:, 1, 0], self.places[:, 0, 0]).max()
+        self.bounds = np.array([_bounds(spec) for spec in specs]) if bounds is None else bounds
+        self.box = Box(zyx(self.bounds[:, 0].min(0)), zyx(self.bounds[:, 1].max(0)))
+        self._by_z = np.argsort(self.bounds[:, 0, 0])  # so that not every block looks at all of them
+        self._starts_z = self.bounds[self._by_z, 0, 0]
+        self._longest_z = np.subtract(self.bounds[:, 1, 0], self.bounds[:, 0, 0]).max()
         with open_volume(specs[-1]) as volume:
             self.dtype, self.voxel_size_zyx_nm = volume.dtype, volume.voxel_size_zyx_nm
 
@@ -121,9 +88,9 @@ class Mosaic:
         out = np.zeros(box.shape, self.dtype)
         first = np.searchsorted(self._starts_z, box.start[0] - self._longest_z, "right")
         near = self._by_z[first : np.searchsorted(self._starts_z, box.stop[0])]
-        starts, stops = self.places[near, 0], self.places[near, 1]
+        starts, stops = self.bounds[near, 0], self.bounds[near, 1]
         for index in near[((starts < box.stop) & (stops > box.start)).all(axis=1)].tolist():
-            common = Box(*map(zyx, self.places[index])).intersect(box)
+            common = Box(*map(zyx, self.bounds[index])).intersect(box)
             with open_volume(self._specs[index]) as volume:
                 target = out[common.slices(box.start)]
                 np.maximum(target, volume.read(common), out=target)
@@ -133,7 +100,7 @@ class Mosaic:
         """Do nothing: no file is open."""
 
 
-def _place(spec: str) -> tuple[ZYX, ZYX]:
+def _bounds(spec: str) -> tuple:
     with open_volume(spec) as volume:
         return volume.box.start, volume.box.stop
 
@@ -143,38 +110,85 @@ def _summary(specs: Sequence[str]) -> str:
     return specs[0] if len(specs) == 1 else f"{specs[0]} and {len(specs) - 1} more"
 
 
-def open_parts(
-    name: str, specs: Sequence[str], places: np.ndarray | None = None
-) -> contextlib.AbstractContextManager[Volume]:
-    """Return a context manager that opens one of `VOLUMES`; several files become a mosaic."""
+@contextlib.contextmanager
+def open_volumes(sources: Sources, bounds: np.ndarray | None = None) -> Iterator[Mapping[str, Volume]]:
+    """Yield all volumes by their names; those of several files, with known `bounds`, become a `Mosaic`."""
+    with contextlib.ExitStack() as stack:
+        yield {name: stack.enter_context(_open(name, specs, bounds)) for name, specs in sources.volumes.items()}
+
+
+def _open(name: str, specs: Sequence[str], bounds: np.ndarray | None) -> contextlib.AbstractContextManager[Volume]:
     if name == "truth":
         return open_truth(specs[0])
     if name in ("segmentation", "supervoxels"):
         return open_segmentation(specs[0])
-    return open_volume(specs[0]) if len(specs) == 1 else contextlib.closing(Mosaic(specs, places))
+    return open_volume(specs[0]) if len(specs) == 1 else contextlib.closing(Mosaic(specs, bounds))
 
 
-def read_origins(paths: Sequence[str]) -> Origins:
-    """Read seeds and FOV counts of subvolumes.
+class Origins(NamedTuple):
+    """Seeds of segments (full-volume voxels), and the number of FOVs evaluated from each."""
 
-    Raises
-    ------
-    ExportError
-        If a file has no table ``origins``.
-    """
-    tables = [_read_origins_table(path) for path in paths]
-    rows = np.concatenate([np.empty((0, ORIGIN_COLUMNS), np.int64), *tables])
+    seeds_zyx: np.ndarray
+    num_fovs: np.ndarray
+
+
+class Groups(NamedTuple):
+    """The agglomerated group of each base id, by ascending base id (uint64)."""
+
+    base_ids: np.ndarray = np.empty(0, np.uint64)
+    group_ids: np.ndarray = np.empty(0, np.uint64)
+
+    def of(self, ids: np.ndarray) -> np.ndarray:
+        """Return the group of each id; an id without one is its own group."""
+        if not len(self.base_ids):
+            return ids
+        rows = np.searchsorted(self.base_ids, ids).clip(max=len(self.base_ids) - 1)
+        return np.where(self.base_ids[rows] == ids, self.group_ids[rows], ids)
+
+
+@dataclass(frozen=True)
+class ExportTables:
+    """Tables that complement the volumes."""
+
+    origins: Origins | None = None  # seeds of the segmentation
+    groups: Groups = Groups()  # agglomerated group of each base id
+    base: str | None = None  # layer that has the base ids
+    points: np.ndarray = field(default_factory=lambda: np.empty((0, 4), np.int64))  # training coordinates, partitions
+    errors: list[dict[str, Any]] = field(default_factory=list)  # each gets a link
+
+
+def tables_of(sources: Sources) -> ExportTables:
+    """Read all tables that are given."""
+    given = {"points": read_coordinates(sources.coordinates)} if sources.coordinates else {}
+    base = "supervoxels" if sources.supervoxels else "segmentation"
+    return ExportTables(
+        origins=read_origins(sources.origins) if sources.origins else None,
+        groups=read_groups(sources.agglomeration) if sources.agglomeration else Groups(),
+        base=base if sources.agglomeration else None,
+        errors=worst_of_each_kind(read_errors(sources.errors), NUM_LINKS) if sources.errors else [],
+        **given,
+    )
+
+
+def read_origins(specs: Sequence[str]) -> Origins:
+    """Read seeds and FOV counts of subvolumes."""
+    rows = np.concatenate([np.empty((0, ORIGIN_COLUMNS), np.int64), *map(_read_origins, specs)])
     return Origins(rows[:, 1:4], rows[:, 4])
 
 
-def read_groups(path: str) -> Groups:
-    """Read an agglomeration: the group of each base id, the last one of those that are repeated.
+def _read_origins(spec: str) -> np.ndarray:
+    if split_store(spec):
+        table = read_table(spec, "origins")
+    else:
+        with hdf5.open_file(file_of(spec), ExportError) as file:
+            table = file["origins"][()] if "origins" in file else None
+    if table is None or table.shape[1:] != (ORIGIN_COLUMNS,):
+        raise ExportError(f"{spec}: has no table 'origins', expected an output of 'ffn segment'")
+    return table
 
-    Raises
-    ------
-    ExportError
-        If the file cannot be read, or a line is not ``base_id,group_id``.
-    """
+
+def read_groups(path: str) -> Groups:
+    """Read an agglomeration: the group of each base id, the last one of those that are repeated."""
     pairs = array("Q")
     try:
         with open(path, newline="") as file:
@@ -191,41 +205,22 @@ def read_groups(path: str) -> Groups:
     return Groups(known, group_ids[rows])
 
 
-def read_coordinates(path: str, box: Box, max_points: int) -> tuple[np.ndarray, np.ndarray]:
-    """Read about `max_points` training coordinates, sampled evenly, and keep those inside a box.
-
-    Returns
-    -------
-    int64 ndarray of shape (K, 3), uint8 ndarray of shape (K,)
-        Full-volume voxels (zyx), and the partition of each.
-
-    Raises
-    ------
-    ExportError
-        If the file has no coordinates.
-    """
-    points, classes = [np.empty((0, 3), np.int64)], [np.empty(0, np.uint8)]
+def read_coordinates(path: str) -> np.ndarray:
+    """Return training coordinates, sampled evenly, with the partition of each: int64 of shape (K, 4)."""
+    found = [np.empty((0, 4), np.int64)]
     with hdf5.open_file(path, ExportError) as file:
         if COORDINATES_GROUP not in file:
             raise ExportError(f"{path}: has no coordinates, expected a file of 'ffn coordinates'")
         tables = {int(name): table for name, table in file[COORDINATES_GROUP].items()}
         total = sum(map(len, tables.values()))
         for partition, table in sorted(tables.items()):
-            rows = table[:: max(1, -(-total // max_points))].astype(np.int64)
-            inside = box.holds(rows)
-            points.append(rows[inside])
-            classes.append(np.full(int(inside.sum()), partition, np.uint8))
-    return np.concatenate(points), np.concatenate(classes)
+            rows = table[:: max(1, -(-total // MAX_POINTS))].astype(np.int64)
+            found.append(np.insert(rows, 3, partition, axis=1))
+    return np.concatenate(found)
 
 
 def read_errors(path: str) -> list[dict[str, Any]]:
-    """Read the worst errors from a score file.
-
-    Raises
-    ------
-    ExportError
-        If the file cannot be read or has no list of errors with names.
-    """
+    """Read the worst errors from a score file."""
     try:
         errors = json.loads(Path(path).read_text())["errors"]
     except OSError as reason:
@@ -233,23 +228,10 @@ def read_errors(path: str) -> list[dict[str, Any]]:
     except (ValueError, KeyError, TypeError):
         raise ExportError(f"{path}: has no list of errors, expected scores of this version of ffn evaluate") from None
     for error in errors:
+        # The name becomes that of a file.
         if not ERROR_KEYS <= error.keys() or not re.fullmatch(r"(split|merge)-\d+", str(error["name"])):
             raise ExportError(
                 f"{path}: has the error {error}, expected {sorted(ERROR_KEYS)} with a name such as split-01. "
                 "Run ffn evaluate again"
             )
     return errors
-
-
-def _read_origins_table(spec: str) -> np.ndarray:
-    path = file_of(spec)
-    if split_store(spec):
-        table = read_table(spec, "origins")
-        if table is None or table.shape[1:] != (ORIGIN_COLUMNS,):
-            raise ExportError(f"{path}: has no table 'origins', expected a volume of 'ffn segment'")
-        return table
-    with hdf5.open_file(path, ExportError) as file:
-        if "origins" not in file or file["origins"].shape[1:] != (ORIGIN_COLUMNS,):
-            found = sorted(hdf5.list_datasets(file))
-            raise ExportError(f"{path}: has {found} but no table 'origins', expected a file of 'ffn segment'")
-        return file["origins"][()]

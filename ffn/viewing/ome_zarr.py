@@ -8,44 +8,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorstore as ts
 
-from ffn.geometry import ZYX, Box, VoxelSize, zyx
+from ffn.geometry import ZYX, VoxelSize, zyx
 from ffn.io.atomic import write_json
 from ffn.io.coarser import Downsample, Scale
 from ffn.io.ome_zarr import AXES, VERSION, array_metadata, group_metadata
 from ffn.io.shards import chunk_shape
 from ffn.io.store_names import METADATA
 from ffn.io.volume import Read
-from ffn.viewing.mips import SHARD_BYTES, Level, Pyramid, shared_context
+from ffn.viewing.mips import SHARD_BYTES, Pyramid, shared_context
 
 LABELS = "labels"
 
 
 def pyramid(group: Path, dtype: np.dtype, downsample: Downsample, scales: Sequence[Scale], read: Read) -> Pyramid:
-    """Return an image to write, which `create` has created; `write_image_group` describes it.
+    """Return the image of a type in a folder, which `create` has created, to write it."""
 
-    Parameters
-    ----------
-    group : Path
-        Its folder. Other images may lie in it.
-    dtype : numpy.dtype
-        Type of a voxel.
-    downsample : str
-        ``mean`` for images, ``mode`` for labels.
-    scales, read
-        See `ffn.viewing.mips.Pyramid`.
-    """
+    def open_mip(mip: int) -> ts.TensorStore:
+        spec = _spec(group / str(mip), dtype, scales[mip])
+        array = ts.open(spec, open=True, context=shared_context()).result()
+        return array[ts.d[:].translate_to[scales[mip].box.start]]
 
-    def open_level(mip: int) -> Level:
-        return _open_level(group / str(mip), dtype, scales[mip])
-
-    return Pyramid(f"ome-zarr/{group.stem}", scales, open_level, downsample, read)
+    shards = [shard_shape(scale.box.shape, dtype.itemsize) for scale in scales]
+    return Pyramid(f"ome-zarr/{group.stem}", scales, open_mip, shards, downsample, read)
 
 
 def create(group: Path, dtype: np.dtype, scales: Sequence[Scale]) -> None:
@@ -63,8 +53,8 @@ def write_image_group(group: Path, downsample: Downsample, scales: Sequence[Scal
         "axes": AXES,
         "datasets": [_dataset(str(mip), scale, finest) for mip, scale in enumerate(scales)],
     }
-    belongs = {"image-label": {"source": {"image": "../../"}}} if group.parent.name == LABELS else {}
-    _write_group(group, {"multiscales": [image], **belongs})
+    source = {"image-label": {"source": {"image": "../../"}}} if group.parent.name == LABELS else {}
+    _write_group(group, {"multiscales": [image], **source})
 
 
 def write_labels_group(image: Path, names: Iterable[str]) -> None:
@@ -72,13 +62,6 @@ def write_labels_group(image: Path, names: Iterable[str]) -> None:
     _write_group(image / LABELS, {"labels": sorted(names)})
     if not (image / METADATA).exists():
         _write_group(image, {})
-
-
-def _open_level(folder: Path, dtype: np.dtype, scale: Scale) -> Level:
-    shard_zyx = shard_shape(scale.box.shape, dtype.itemsize)
-    array = ts.open(_spec(folder, dtype, scale), open=True, context=shared_context()).result()
-    view = array[ts.d[:].translate_to[scale.box.start]]
-    return Level(view, shard_zyx, partial(_file, folder, scale.box, shard_zyx))
 
 
 def _spec(folder: Path, dtype: np.dtype, scale: Scale) -> dict[str, Any]:
@@ -95,8 +78,6 @@ def _spec(folder: Path, dtype: np.dtype, scale: Scale) -> dict[str, Any]:
 def shard_shape(shape_zyx: ZYX, itemsize: int) -> ZYX:
     """Return the shape of the shards: at most `SHARD_BYTES` decoded, as close to a cube as powers of two allow.
 
-    Examples
-    --------
     >>> shard_shape((5000, 5000, 5000), 1), shard_shape((5000, 5000, 5000), 8), shard_shape((50, 100, 5000), 1)
     ((256, 512, 512), (128, 256, 256), (50, 128, 8192))
     """
@@ -109,21 +90,15 @@ def shard_shape(shape_zyx: ZYX, itemsize: int) -> ZYX:
     return zyx(shard)
 
 
-def _file(folder: Path, box: Box, shard_zyx: ZYX, shard: Box) -> Path:
-    """Return the file of a shard."""
-    corner = [(a - b) // n for a, b, n in zip(shard.start, box.start, shard_zyx, strict=True)]
-    return folder.joinpath("c", *map(str, corner))
-
-
 def _dataset(path: str, scale: Scale, finest_nm: VoxelSize) -> dict[str, Any]:
     """Describe one mip. The origin is the centre of voxel 0 of mip 0, as in napari and others of the field."""
     sides = zip(scale.box.start, scale.voxel_size_zyx_nm, finest_nm, strict=True)
     centre = [(start + 0.5) * side - 0.5 * finest for start, side, finest in sides]
-    place = [
+    transformations = [
         {"type": "scale", "scale": list(scale.voxel_size_zyx_nm)},
         {"type": "translation", "translation": centre},
     ]
-    return {"path": path, "coordinateTransformations": place}
+    return {"path": path, "coordinateTransformations": transformations}
 
 
 def _write_group(folder: Path, content: dict[str, Any]) -> None:

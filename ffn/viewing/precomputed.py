@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +19,7 @@ from ffn.geometry import ZYX, Box, divide_up, zyx
 from ffn.io.atomic import write_text
 from ffn.io.coarser import Downsample, Scale
 from ffn.io.volume import Read
-from ffn.viewing.mips import CHUNK_ZYX, SHARD_BYTES, Level, Pyramid, shared_context
+from ffn.viewing.mips import CHUNK_ZYX, SHARD_BYTES, Pyramid, shared_context
 
 INFO = "info"  # file with the metadata
 JPEG_QUALITY = 90
@@ -28,30 +27,14 @@ JPEG_QUALITY = 90
 
 @dataclass(frozen=True)
 class Encoding:
-    """Storage format of one kind of volume.
-
-    Parameters
-    ----------
-    kind : str
-        ``image`` or ``segmentation``.
-    dtype : str
-        Type of a voxel.
-    chunks : str
-        Encoding of a chunk: ``jpeg``, ``png``, ``raw`` or ``compressed_segmentation``.
-    shards : str
-        Additional compression inside the shards: ``raw`` or ``gzip``.
-    downsample : str
-        ``mean`` or ``mode``.
-    options : dict
-        Further members of the scale's metadata.
-    """
+    """Storage format of one kind of volume."""
 
     kind: Literal["image", "segmentation"]
-    dtype: str
-    chunks: str
-    shards: Literal["raw", "gzip"]
+    dtype: str  # of a voxel
+    chunks: Literal["jpeg", "png", "raw", "compressed_segmentation"]
+    shards: Literal["raw", "gzip"]  # additional compression inside the shards
     downsample: Downsample
-    options: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)  # further members of the scale's metadata
 
 
 LABELS = Encoding(
@@ -65,21 +48,9 @@ LABELS = Encoding(
 
 
 def image_encoding(dtype: np.dtype, wanted: str, name: str) -> Encoding:
-    """Choose the encoding of an image.
+    """Return the encoding of an image: the `wanted` one, ``jpeg`` or ``png``, of 8 bits, and raw in gzip of 16.
 
-    Parameters
-    ----------
-    dtype : numpy.dtype
-        Type of a voxel.
-    wanted : str
-        ``jpeg`` or ``png``, of 8 bits. With 16, cloud-volume cannot read PNG, and what gzip leaves is as small.
-    name : str
-        Name of the volume, for messages.
-
-    Raises
-    ------
-    ExportError
-        If Neuroglancer has no compressed encoding for `dtype`.
+    Of 16 bits, cloud-volume cannot read PNG, and what gzip leaves is as small.
     """
     if dtype not in (np.uint8, np.uint16):
         raise ExportError(f"{name}: has type {dtype}, expected an image of uint8 or uint16. Ingest it as one of these")
@@ -91,53 +62,37 @@ def image_encoding(dtype: np.dtype, wanted: str, name: str) -> Encoding:
 
 
 def pyramid(path: Path, encoding: Encoding, scales: Sequence[Scale], read: Read) -> Pyramid:
-    """Return a volume to write, which `create` has created.
+    """Return the volume in a folder, which `create` has created, to write it."""
 
-    Parameters
-    ----------
-    path : Path
-        Its folder.
-    encoding : Encoding
-        Storage format.
-    scales, read
-        See `ffn.viewing.mips.Pyramid`.
-    """
-    return Pyramid(path.name, scales, partial(_open_level, path, encoding, scales), encoding.downsample, read)
+    def open_mip(mip: int) -> ts.TensorStore:
+        return _open(path, mip, open=True, context=shared_context())
+
+    # The grid of shards starts at the offset of the volume, like that of chunks.
+    shards = [zyx(open_mip(mip).chunk_layout.write_chunk.shape or ()) for mip in range(len(scales))]
+    return Pyramid(path.name, scales, open_mip, shards, encoding.downsample, read)
 
 
 def create(path: Path, encoding: Encoding, scales: Sequence[Scale]) -> None:
     """Write the metadata of a volume without voxels, unless they are there."""
     if (path / INFO).exists():
         return
-    context, place = ts.Context(), {"driver": "memory", "path": "volume/"}
+    context, memory = ts.Context(), {"driver": "memory", "path": "volume/"}
     for scale in scales:
-        spec = _new_scale(encoding, scale) | {"kvstore": place}
+        spec = _new_scale(encoding, scale) | {"kvstore": memory}
         ts.open(spec, create=True, open=True, context=context).result()
-    files = ts.KvStore.open(place, context=context).result()
+    files = ts.KvStore.open(memory, context=context).result()
     write_text(path / INFO, files.read(INFO).result().value.decode())
 
 
 def open_scale(path: Path, mip: int) -> ts.TensorStore:
     """Open one mip for reading, with axes zyx in full-volume coordinates of that mip."""
-    spec = {"driver": "neuroglancer_precomputed", "kvstore": _kvstore(path), "scale_index": mip}
-    return _zyx_view(ts.open(spec, read=True).result())
+    return _open(path, mip, read=True)
 
 
-def _open_level(path: Path, encoding: Encoding, scales: Sequence[Scale], mip: int) -> Level:
-    spec = {"driver": "neuroglancer_precomputed", "kvstore": _kvstore(path), "scale_index": mip}
-    store = ts.open(spec, open=True, context=shared_context()).result()
-    box, folder = scales[mip].box, path / store.spec().to_json()["scale_metadata"]["key"]
-    # The grid of shards starts at the offset of the volume, like that of chunks.
-    shard_zyx = zyx((store.chunk_layout.write_chunk.shape or ())[2::-1])
-    return Level(_zyx_view(store), shard_zyx, partial(_file, folder, box, _sharding(box, encoding)))
-
-
-def _file(folder: Path, box: Box, sharding: dict[str, Any], shard: Box) -> Path:
-    """Return the file of a shard."""
-    corner = zyx((a - b) // n for a, b, n in zip(shard.start, box.start, CHUNK_ZYX, strict=True))
-    code = _compressed_morton(corner, _chunk_grid(box)) >> sharding["preshift_bits"]
-    number, digits = code % 2 ** sharding["shard_bits"], -(-sharding["shard_bits"] // 4)
-    return folder / f"{number:0{digits}x}.shard"
+def _open(path: Path, mip: int, **options: Any) -> ts.TensorStore:
+    kvstore = {"driver": "file", "path": f"{path.resolve()}/"}
+    spec = {"driver": "neuroglancer_precomputed", "kvstore": kvstore, "scale_index": mip}
+    return ts.open(spec, **options).result()[..., 0].T
 
 
 def _new_scale(encoding: Encoding, scale: Scale) -> dict[str, Any]:
@@ -161,7 +116,8 @@ def _sharding(box: Box, encoding: Encoding) -> dict[str, Any]:
     """Return a layout with shards of at most `SHARD_BYTES` decoded. Chunk ids are Morton codes, so shards are boxes."""
     chunk_bytes = math.prod(CHUNK_ZYX) * np.dtype(encoding.dtype).itemsize
     shard_bits = (SHARD_BYTES // chunk_bytes).bit_length() - 1
-    id_bits = sum((n - 1).bit_length() for n in _chunk_grid(box))
+    grid: ZYX = divide_up(box.shape, CHUNK_ZYX)
+    id_bits = sum((n - 1).bit_length() for n in grid)
     return {
         "@type": "neuroglancer_uint64_sharded_v1",
         "hash": "identity",
@@ -171,27 +127,3 @@ def _sharding(box: Box, encoding: Encoding) -> dict[str, Any]:
         "minishard_index_encoding": "gzip",
         "data_encoding": encoding.shards,
     }
-
-
-def _chunk_grid(box: Box) -> ZYX:
-    return divide_up(box.shape, CHUNK_ZYX)
-
-
-def _compressed_morton(chunk_zyx: ZYX, grid_zyx: ZYX) -> int:
-    """Id of a chunk: interleaved bits, x lowest. An axis contributes only the bits that its grid needs."""
-    code, place = 0, 0
-    for bit in range(max(grid_zyx).bit_length()):
-        for axis in (2, 1, 0):
-            if 2**bit < grid_zyx[axis]:
-                code |= (chunk_zyx[axis] >> bit & 1) << place
-                place += 1
-    return code
-
-
-def _zyx_view(store: ts.TensorStore) -> ts.TensorStore:
-    """Return the same voxels with axes zyx in full-volume coordinates."""
-    return store[..., 0].T
-
-
-def _kvstore(path: Path) -> dict[str, str]:
-    return {"driver": "file", "path": f"{path.resolve()}/"}

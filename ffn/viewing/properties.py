@@ -1,4 +1,4 @@
-"""List all segments with their properties, so that Neuroglancer can sort and filter them.
+"""Properties of all segments of a layer: a list that Neuroglancer sorts and filters, and tables for other programs.
 
 Source of the format: Neuroglancer, ``src/datasource/precomputed/segment_properties.md``. Its queries handle numbers of
 up to 32 bits, tags and labels, so a bounding box is six numbers.
@@ -6,9 +6,11 @@ up to 32 bits, tags and labels, so a bounding box is six numbers.
 
 from __future__ import annotations
 
+import csv
+import importlib.util
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TextIO
@@ -18,7 +20,9 @@ import numpy as np
 from ffn.errors import ExportError
 from ffn.geometry import VoxelSize
 from ffn.io.atomic import atomic_path
-from ffn.viewing.segments import Matches, Segments
+from ffn.viewing.inputs import ExportTables, Origins
+from ffn.viewing.segments import Counts, Segments
+from ffn.viewing.volumes import Part
 
 FOLDER = "segment_properties"
 NM3_PER_UM3 = 1e9
@@ -26,95 +30,65 @@ ROWS_AT_ONCE = 2**16  # as Python objects
 NO_SEED = -1  # coordinate of the seed of a segment without origin; its FOV count is 0
 
 
-class Column(NamedTuple):
-    """One number for each segment.
+Lengths = tuple[np.ndarray, np.ndarray]  # ids and lengths, nm, of skeletons
 
-    Parameters
-    ----------
-    name : str
-        Name in queries, as in ``voxels>1000``.
-    description : str
-        Text shown by Neuroglancer.
-    values : ndarray of shape (N,)
-        Values in the order of the segments.
-    """
+
+class Column(NamedTuple):
+    """One number for each segment, under a name for queries, as in ``voxels>1000``, and a description."""
 
     name: str
     description: str
     values: np.ndarray
 
 
-class Origins(NamedTuple):
-    """The seeds of segments.
-
-    Parameters
-    ----------
-    seeds_zyx : int ndarray of shape (K, 3)
-        Full-volume voxels.
-    num_fovs : int ndarray of shape (K,)
-        Number of FOVs evaluated from each seed.
-    """
-
-    seeds_zyx: np.ndarray
-    num_fovs: np.ndarray
-
-
-class Groups(NamedTuple):
-    """The agglomerated group of each base id.
-
-    Parameters
-    ----------
-    base_ids, group_ids : uint64 ndarray of shape (G,)
-        By ascending base id.
-    """
-
-    base_ids: np.ndarray = np.empty(0, np.uint64)
-    group_ids: np.ndarray = np.empty(0, np.uint64)
-
-    def of(self, ids: np.ndarray) -> np.ndarray:
-        """Return the group of each id; an id without one is its own group."""
-        if not len(self.base_ids):
-            return ids
-        rows = np.searchsorted(self.base_ids, ids).clip(max=len(self.base_ids) - 1)
-        return np.where(self.base_ids[rows] == ids, self.group_ids[rows], ids)
+def write_facts(
+    folder: Path,
+    parts: Mapping[str, Part],
+    counts: Mapping[str, Counts],
+    tables: ExportTables,
+    lengths: Lengths,
+    formats: Collection[str],
+) -> None:
+    """Write all facts about the segments of each layer of an export."""
+    for name, each in counts.items():
+        columns = list(_columns(parts[name], each, tables, lengths, parts))
+        write_segment_properties(folder / name, each.segments, columns)
+        write_tables(folder / name, formats, each.segments, columns)
 
 
-class Lengths(NamedTuple):
-    """The lengths of skeletons.
+def _columns(
+    part: Part, counts: Counts, tables: ExportTables, lengths: Lengths, others: Collection[str]
+) -> Iterator[Column]:
+    segments, is_main = counts.segments, part.name == "segmentation"
+    yield from place_columns(segments, part.voxel_size_zyx_nm)
+    if is_main and tables.origins is not None:
+        yield from origin_columns(segments, tables.origins, counts.ids_at_points(len(tables.origins.num_fovs)))
+    if part.name == tables.base:
+        yield Column("group", "agglomerated object", tables.groups.of(segments.ids))
+    if is_main:
+        yield length_column(segments, *lengths)
+    if is_main and "probability" in others:
+        yield Column("mean_pom", "mean probability of its voxels, 0 if none has one", segments.mean_pom())
+    if is_main and "truth" in others:
+        truth_ids, shares = counts.matches()
+        yield Column("truth", "body with most of its voxels, 0 for none", truth_ids)
+        yield Column("truth_share", "share of its labelled voxels in this body", shares)
 
-    Parameters
-    ----------
-    ids : uint64 ndarray of shape (N,)
-        Their segments, in any order.
-    nm : float64 ndarray of shape (N,)
-        Length of each.
-    """
 
-    ids: np.ndarray = np.empty(0, np.uint64)
-    nm: np.ndarray = np.empty(0)
-
-
-def place_columns(segments: Segments, voxel_size_zyx_nm: VoxelSize) -> list[Column]:
-    """Return the size and bounding box of each segment."""
+def place_columns(segments: Segments, voxel_size_zyx_nm: VoxelSize) -> Iterator[Column]:
+    """Yield the size and bounding box of each segment."""
+    yield Column("voxels", "voxels at mip 0", segments.voxels)
     volumes = segments.voxels * (math.prod(voxel_size_zyx_nm) / NM3_PER_UM3)
-    columns = [Column("voxels", "voxels at mip 0", segments.voxels), Column("volume_um3", "volume, µm³", volumes)]
+    yield Column("volume_um3", "volume, µm³", volumes)
     for axis, name in enumerate("zyx"):
-        columns.append(Column(f"{name}_start", f"first {name} of the bounding box", segments.start_zyx[:, axis]))
-        columns.append(Column(f"{name}_stop", f"first {name} after the bounding box", segments.stop_zyx[:, axis]))
-    return columns
+        yield Column(f"{name}_start", f"first {name} of the bounding box", segments.start_zyx[:, axis])
+        yield Column(f"{name}_stop", f"first {name} after the bounding box", segments.stop_zyx[:, axis])
 
 
 def origin_columns(segments: Segments, origins: Origins, ids: np.ndarray) -> list[Column]:
-    """Return the seed and FOV count of each segment. With several origins: the seed with most FOVs, and all FOVs.
+    """Return the seed and FOV count of each segment; `ids` has the segment at each seed, 0 for none.
 
-    Parameters
-    ----------
-    segments : Segments
-        Segments of the layer.
-    origins : Origins
-        Origins of all subvolumes.
-    ids : uint64 ndarray of shape (K,)
-        Segment at each seed; 0 for none.
+    With several origins, it is the seed with most FOVs, and the sum of FOVs.
     """
     num_fovs = np.zeros(len(segments.ids), np.int64)
     seeds = np.full((len(segments.ids), 3), NO_SEED, np.int64)
@@ -127,43 +101,15 @@ def origin_columns(segments: Segments, origins: Origins, ids: np.ndarray) -> lis
     return columns + [Column(f"seed_{name}", f"{name} of the seed", seeds[:, i]) for i, name in enumerate("zyx")]
 
 
-def pom_column(means: np.ndarray) -> Column:
-    """Return the mean POM of each segment."""
-    return Column("mean_pom", "mean probability of its voxels, 0 if none has one", means)
-
-
-def length_column(segments: Segments, lengths: Lengths) -> Column:
-    """Return the length of each segment's skeleton; a segment without one has 0."""
+def length_column(segments: Segments, ids: np.ndarray, lengths_nm: np.ndarray) -> Column:
+    """Return the length of each segment's skeleton, which only some `ids` have."""
     values = np.zeros(len(segments.ids))
-    values[np.searchsorted(segments.ids, lengths.ids)] = lengths.nm / 1000
+    values[np.searchsorted(segments.ids, ids)] = lengths_nm / 1000
     return Column("length_um", "length of its skeleton, µm, 0 if it has none", values)
 
 
-def truth_columns(matches: Matches) -> list[Column]:
-    """Return the matching body of each segment, and the share of the segment in it."""
-    return [
-        Column("truth", "body with most of its voxels, 0 for none", matches.truth_ids),
-        Column("truth_share", "share of its labelled voxels in this body", matches.shares),
-    ]
-
-
-def group_column(segments: Segments, groups: Groups) -> Column:
-    """Return the agglomerated group of each segment; a segment without one is its own group."""
-    return Column("group", "agglomerated object", groups.of(segments.ids))
-
-
 def write_segment_properties(layer: Path, segments: Segments, columns: list[Column]) -> None:
-    """Write the properties of the segments of a layer.
-
-    Parameters
-    ----------
-    layer : Path
-        Folder of a label volume.
-    segments : Segments
-        All its segments.
-    columns : list of Column
-        Their properties.
-    """
+    """Write the properties of all segments into the folder of their layer."""
     with atomic_path(layer / FOLDER / "info") as temporary, temporary.open("w") as file:
         file.write('{"@type": "neuroglancer_segment_properties", "inline": {"ids": ')
         _write_list(file, segments.ids, lambda ids: list(map(str, ids.tolist())))
@@ -176,13 +122,7 @@ def write_segment_properties(layer: Path, segments: Segments, columns: list[Colu
 
 
 def read_segment_ids(layer: Path) -> set[int]:
-    """Return the ids of all segments of a layer.
-
-    Raises
-    ------
-    ExportError
-        If the layer has no readable list of segments.
-    """
+    """Return the ids of all segments of a layer."""
     path = layer / FOLDER / "info"
     try:
         return set(map(int, json.loads(path.read_text())["inline"]["ids"]))
@@ -231,3 +171,40 @@ def _data_type(values: np.ndarray) -> str:
     if low >= 0 and high < 2**32:
         return "uint32"
     return "int32" if -(2**31) <= low and high < 2**31 else "float32"
+
+
+def require_writers(formats: Collection[str]) -> None:
+    """Check that the library of every format is installed, before the export starts."""
+    if "parquet" in formats and importlib.util.find_spec("pyarrow") is None:
+        raise ExportError(
+            "export.formats: has parquet, but pyarrow is not installed. Run: pip install pyarrow, or take csv"
+        )
+
+
+def write_tables(path: Path, formats: Collection[str], segments: Segments, columns: Sequence[Column]) -> None:
+    """Write a row for each segment of a layer as ``csv``, ``parquet`` or both; `path` has no suffix."""
+    named = {"id": segments.ids} | {column.name: column.values for column in columns}
+    for kind, write in (("csv", _write_csv), ("parquet", _write_parquet)):
+        if kind in formats:
+            with atomic_path(path.with_suffix(f".{kind}")) as temporary:
+                write(temporary, named)
+
+
+def _write_csv(path: Path, columns: dict[str, np.ndarray]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
+        for start in range(0, len(columns["id"]), ROWS_AT_ONCE):
+            rows = slice(start, start + ROWS_AT_ONCE)
+            writer.writerows(zip(*(_cells(values[rows]) for values in columns.values()), strict=True))
+
+
+def _cells(values: np.ndarray) -> list:
+    return [f"{value:.6g}" for value in values.tolist()] if values.dtype.kind == "f" else values.tolist()
+
+
+def _write_parquet(path: Path, columns: dict[str, np.ndarray]) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    pyarrow.parquet.write_table(pyarrow.table(columns), path)

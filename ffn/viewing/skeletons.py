@@ -1,30 +1,33 @@
-"""Skeletons of segments with radii, computed block by block and written as sharded Neuroglancer skeletons.
+"""Skeletons of segments with radii, made block by block, as sharded Neuroglancer skeletons and as SWC.
 
-Source of the format: Neuroglancer, ``src/datasource/precomputed/skeletons.md``. Method: TEASAR by kimimaro.
+Method: TEASAR by kimimaro. Sources of the formats: Neuroglancer, ``src/datasource/precomputed/skeletons.md``; Cannon et
+al. 1998, J. Neurosci. Methods 84. SWC names micrometres, but skeletons of electron microscopy come in nm, and navis
+reads the unit from the line ``# Meta``.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import kimimaro
 import numpy as np
-from osteoid import Skeleton
+import osteoid
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import breadth_first_order, connected_components
 
-from ffn.evaluation.skeletons import RADIUS, skeleton_from_precomputed
+from ffn.evaluation.skeletons import RADIUS, Skeleton, skeleton_from_precomputed
 from ffn.geometry import ZYX, Box, Grid, cut
-from ffn.io.block_log import Result
+from ffn.io.atomic import atomic_path
 from ffn.io.coarser import Scale
-from ffn.viewing.pieces import Piece, SegmentPieces
 from ffn.viewing.precomputed import open_scale
 from ffn.viewing.segments import number_segments
-from ffn.viewing.shards import Item, write_shard
-from ffn.viewing.swc import write_swc
+from ffn.viewing.shards import SegmentPieces, Sharding, write_shard
 
-FOLDER = "skeletons"  # in that of the volume
 BLOCK_ZYX: ZYX = (256, 256, 256)  # voxels of the mip; kimimaro needs about 30 bytes for each
+ENCODED = 1.0  # bytes of a skeleton for a byte of its pieces
 # kimimaro's defaults, nm. A path invalidates all voxels within scale · radius + const of it.
 TEASAR = {
     "scale": 1.5,
@@ -36,33 +39,18 @@ TEASAR = {
     "soma_invalidation_scale": 2,
     "soma_invalidation_const": 300,
 }
+UNDEFINED = 0  # type of a node in SWC: neither soma, axon nor dendrite is known
+NO_PARENT = -1
 
 
 def blocks_of(box: Box) -> Grid:
-    """Cut a box into blocks that each include the first layer of the next.
-
-    kimimaro ends the paths of both at the same points of that layer.
-    """
+    """Cut a box into blocks that each include the first layer of the next, where kimimaro ends the paths of both."""
     ranges = cut(box, BLOCK_ZYX).ranges_zyx
     return Grid([[(a, min(b + 1, end)) for a, b in along] for along, end in zip(ranges, box.stop, strict=True)])
 
 
-def skeletons_in(layer: Path, mip: int, scale: Scale, wanted: np.ndarray, block: Box) -> Iterator[Piece]:
-    """Yield the skeletons of segments in one block, nm.
-
-    Parameters
-    ----------
-    layer : Path
-        Folder of the volume.
-    mip : int
-        Mip to read.
-    scale : Scale
-        Box and voxel size of that mip.
-    wanted : uint64 ndarray of shape (N,)
-        Segments to skeletonize, ascending.
-    block : Box
-        One of `blocks_of`.
-    """
+def pieces_in(layer: Path, mip: int, scale: Scale, wanted: np.ndarray, block: Box) -> Iterator[tuple[int, bytes]]:
+    """Yield the skeletons, nm, of the `wanted` segments (ascending) in one of `blocks_of` a mip of a volume."""
     labels = open_scale(layer, mip)[block.slices()].read().result()
     found = kimimaro.skeletonize(
         number_segments(labels, wanted).T,
@@ -77,31 +65,30 @@ def skeletons_in(layer: Path, mip: int, scale: Scale, wanted: np.ndarray, block:
     origin = (np.add(block.start, 0.5) * scale.voxel_size_zyx_nm)[::-1]
     for number, skeleton in sorted(found.items()):
         skeleton.vertices = (skeleton.vertices + origin).astype(np.float32)
-        content = encode_skeleton(skeleton)
-        yield Piece(int(wanted[number - 1]), content, len(content))
+        yield int(wanted[number - 1]), _encode(skeleton)
 
 
-def write_skeletons(swc: Path | None, sharding: dict[str, Any], path: Path, pieces: SegmentPieces) -> Result:
-    """Write the skeletons of one shard, see `ffn.viewing.pieces.Pieces.joined_by`, and as SWC into the folder `swc`.
+def write_joined(swc: Path | None, sharding: Sharding, path: Path, segments: SegmentPieces) -> dict[str, np.ndarray]:
+    """Write the skeletons of one shard, and as SWC into the folder `swc`; return their ids and lengths, nm.
 
-    A segment without a piece gets an empty skeleton. Returns the lengths, nm.
+    A segment without a piece gets an empty skeleton.
     """
     lengths: dict[int, float] = {}
 
-    def items() -> Iterator[tuple[int, Item]]:
-        for owner, parts in pieces:
-            content = encode_skeleton(_joined([*map(decode_skeleton, parts)]))
+    def items() -> Iterator[tuple[int, bytes, bytes]]:
+        for owner, pieces in segments:
+            content = _encode(_joined([*map(_decode, pieces)]))
             skeleton = skeleton_from_precomputed(owner, content)
             if swc and len(skeleton.nodes_zyx_nm):
                 write_swc(swc, skeleton)
             lengths[owner] = skeleton.length_nm
-            yield owner, Item(content)
+            yield owner, b"", content
 
     write_shard(path, sharding, items())
-    return {"ids": np.array(list(lengths), np.uint64), "lengths_nm": np.array(list(lengths.values()), np.float64)}
+    return {"ids": np.array(list(lengths), np.uint64), "nm": np.array(list(lengths.values()))}
 
 
-def skeleton_info(sharding: dict[str, Any]) -> dict[str, Any]:
+def info(sharding: Sharding) -> dict[str, Any]:
     """Return the ``info`` of a folder of skeletons."""
     return {
         "@type": "neuroglancer_skeletons",
@@ -111,26 +98,62 @@ def skeleton_info(sharding: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def encode_skeleton(skeleton: Skeleton) -> bytes:
+def _joined(pieces: list[osteoid.Skeleton]) -> osteoid.Skeleton:
+    """Join the pieces of a segment from all blocks into one skeleton."""
+    if len(pieces) <= 1:
+        return pieces[0] if pieces else osteoid.Skeleton()
+    return kimimaro.postprocess(osteoid.Skeleton.simple_merge(pieces), dust_threshold=0, tick_threshold=0)
+
+
+def _encode(skeleton: osteoid.Skeleton) -> bytes:
     """Encode vertices (xyz, nm), edges and radii (nm)."""
     sizes = np.array([len(skeleton.vertices), len(skeleton.edges)], "<u4")
     parts = [sizes, skeleton.vertices.astype("<f4"), skeleton.edges.astype("<u4"), skeleton.radii.astype("<f4")]
     return b"".join(part.tobytes() for part in parts)
 
 
-def decode_skeleton(content: bytes) -> Skeleton:
-    """Return the skeleton that `encode_skeleton` encoded."""
-    num_vertices, num_edges = np.frombuffer(content, "<u4", 2).tolist()
-    edges_at, radii_at = 8 + 12 * num_vertices, 8 + 12 * num_vertices + 8 * num_edges
-    return Skeleton(
-        np.frombuffer(content, "<f4", 3 * num_vertices, 8).reshape(-1, 3),
-        np.frombuffer(content, "<u4", 2 * num_edges, edges_at).reshape(-1, 2),
-        np.frombuffer(content, "<f4", num_vertices, radii_at),
-    )
+def _decode(content: bytes) -> osteoid.Skeleton:
+    return osteoid.Skeleton.from_precomputed(content, vertex_attributes=[RADIUS])
 
 
-def _joined(pieces: list[Skeleton]) -> Skeleton:
-    """Join the pieces of a segment from all blocks into one skeleton."""
-    if len(pieces) <= 1:
-        return pieces[0] if pieces else Skeleton()
-    return kimimaro.postprocess(Skeleton.simple_merge(pieces), dust_threshold=0, tick_threshold=0)
+def write_swc(folder: Path, skeleton: Skeleton) -> None:
+    """Write a skeleton with nodes as ``ID.swc``."""
+    order, parents = trees(skeleton)
+    rows = np.column_stack([skeleton.nodes_zyx_nm[:, ::-1], _radii(skeleton)])[order]
+    meta = {"name": str(skeleton.owner), "id": skeleton.owner, "units": "1 nanometer"}
+    with atomic_path(folder / f"{skeleton.owner}.swc") as temporary, temporary.open("w") as file:
+        file.write(f"# Segment {skeleton.owner}. Positions and radii are nm from the origin of the full volume.\n")
+        file.write(f"# Meta: {json.dumps(meta)}\n# node type x y z radius parent\n")
+        for number, ((x, y, z, radius), parent) in enumerate(zip(rows.tolist(), parents.tolist(), strict=True), 1):
+            file.write(f"{number} {UNDEFINED} {x:.2f} {y:.2f} {z:.2f} {radius:.2f} {parent}\n")
+
+
+def trees(skeleton: Skeleton) -> tuple[np.ndarray, np.ndarray]:
+    """Return the order of nodes with parents before their children, and the place of the parent of each.
+
+    Places count from 1, and -1 is that of a root: the thickest node of a part, where a soma is. Of every loop, one edge
+    is left out.
+
+    >>> nodes, edges = np.zeros((4, 3)), np.array([[0, 1], [1, 2]])
+    >>> [part.tolist() for part in trees(Skeleton(7, nodes, edges, np.array([1, 1, 5, 1])))]
+    [[2, 3, 1, 0], [-1, -1, 1, 3]]
+    """
+    num = len(skeleton.nodes_zyx_nm)
+    a, b = np.asarray(skeleton.edges, np.int64).reshape(-1, 2).T
+    _, part = connected_components(_graph(a, b, num), directed=False)
+    thickest_first = np.lexsort((np.arange(num), -_radii(skeleton)))
+    roots = thickest_first[np.unique(part[thickest_first], return_index=True)[1]]
+    start = np.full(len(roots), num)  # a further node, before all roots, so that one search finds all trees
+    order, before = breadth_first_order(_graph(np.append(a, start), np.append(b, roots), num + 1), num, directed=False)
+    place = np.full(num + 1, NO_PARENT, np.int64)
+    place[order[1:]] = np.arange(1, num + 1)
+    return order[1:].astype(np.int64), place[before[order[1:]]]
+
+
+def _graph(a: np.ndarray, b: np.ndarray, num_nodes: int) -> coo_array:
+    return coo_array((np.ones(len(a)), (a, b)), shape=(num_nodes, num_nodes)).tocsr()
+
+
+def _radii(skeleton: Skeleton) -> np.ndarray:
+    """Return the radii, 0 where none are known."""
+    return np.zeros(len(skeleton.nodes_zyx_nm)) if skeleton.radii_nm is None else np.asarray(skeleton.radii_nm)

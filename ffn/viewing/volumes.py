@@ -1,42 +1,36 @@
-"""One volume of an export: which part, and how it is stored."""
+"""The volumes of an export: which part of each, and how it is stored."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from ffn.errors import ExportError
 from ffn.geometry import Box, VoxelSize
 from ffn.io.coarser import Scale
-from ffn.io.volume import Volume
+from ffn.io.volume import Volume, have_same_voxel_size, require_labels, voxel_size_of
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.mips import plan_scales
 from ffn.viewing.precomputed import LABELS, Encoding, image_encoding
 
+log = logging.getLogger(__name__)
+
 LABELS_LAYERS = ("segmentation", "truth", "supervoxels")
+DEBUG_LAYERS = ("edges", "probability")  # left out if they do not overlap the exported box
 CONTRAST_PERCENTILES = (0.5, 99.5)
 CONTRAST_SHAPE_ZYX = (128, 128, 128)  # part of the image that the contrast is measured on
 
 
 @dataclass(frozen=True)
 class Part:
-    """The exported part of one volume.
+    """The exported part of one volume."""
 
-    Parameters
-    ----------
-    name : str
-        Name of the layer.
-    volume : Volume
-        The open volume.
-    box : Box
-        Part to export, full-volume voxels.
-    voxel_size_zyx_nm : tuple of float
-        Sides of a voxel, nm.
-    """
-
-    name: str
+    name: str  # of the layer
     volume: Volume
-    box: Box
+    box: Box  # to export, full-volume voxels
     voxel_size_zyx_nm: VoxelSize
 
     @property
@@ -65,24 +59,64 @@ class Part:
             return voxels.astype(np.uint64, copy=False)
         return np.where(voxels > 0, np.uint8(255), np.uint8(0)) if self.name == "edges" else voxels
 
+    def read_any(self, box: Box) -> np.ndarray:
+        """Return the voxels of a box, 0 outside of the part."""
+        common = self.box.intersect(box)
+        voxels = np.zeros(box.shape, self.dtype)
+        if not common.is_empty:
+            voxels[common.slices(box.start)] = self.read(common)
+        return voxels
+
+
+def plan_parts(volumes: Mapping[str, Volume], config: ExportConfig, box: Box | None) -> dict[str, Part]:
+    """Check all volumes before anything is written, and return the part of each in `box` (None: all)."""
+    if not volumes:
+        raise ExportError("export: no volume is given, expected --image, --segmentation or --truth")
+    voxel_size = _common_voxel_size(volumes)
+    parts = {}
+    for name, volume in volumes.items():
+        inside = _inside(volume, box, required=name not in DEBUG_LAYERS)
+        part = Part(name, volume, inside or volume.box, voxel_size)
+        if name in LABELS_LAYERS:
+            require_labels(volume)
+        elif name == "probability" and volume.dtype != np.uint8:
+            raise ExportError(f"{volume.name}: has type {volume.dtype}, expected uint8, as ffn segment writes it")
+        else:
+            part.encoding(config)
+        if inside is not None:
+            parts[name] = part
+    if not parts:
+        raise ExportError(f"--box: {box} overlaps none of {', '.join(volumes)}. Choose another box")
+    return parts
+
+
+def _common_voxel_size(volumes: Mapping[str, Volume]) -> VoxelSize:
+    """Return the voxel size of the volumes that have one."""
+    known = [volume for volume in volumes.values() if volume.voxel_size_zyx_nm is not None]
+    if not known:
+        names = ", ".join(volume.name for volume in volumes.values())
+        raise ExportError(f"{names}: no voxel size found, one is needed. Ingest with --voxel-size Z Y X")
+    if not all(have_same_voxel_size(volume, known[0]) for volume in known):
+        sizes = ", ".join(f"{volume.voxel_size_zyx_nm} of {volume.name}" for volume in known)
+        raise ExportError(f"export: voxel sizes differ: {sizes} (zyx, nm), expected one for all. Ingest again")
+    return voxel_size_of(known[0])
+
+
+def _inside(volume: Volume, box: Box | None, required: bool) -> Box | None:
+    """Return the part of `box` that the volume covers; None if it covers none and is not required."""
+    part = volume.box if box is None else volume.box.intersect(box)
+    if not part.is_empty:
+        return part
+    if required:
+        raise ExportError(
+            f"{volume.name}: covers {volume.box}, expected an overlap with --box {box}. Choose another box"
+        )
+    log.info("%s: does not overlap %s, the layer is left out", volume.name, box)
+    return None
+
 
 def contrast(part: Part) -> tuple[float, float]:
     """Return the grey levels to show as black and as white."""
     middle = part.box.middle(CONTRAST_SHAPE_ZYX).intersect(part.box)
     low, high = np.percentile(part.volume.read(middle), CONTRAST_PERCENTILES)
     return float(low), float(max(high, low + 1))
-
-
-class Inside:
-    """Voxels of a part of a volume; 0 outside it."""
-
-    def __init__(self, part: Part) -> None:
-        self._part = part
-
-    def read(self, box: Box) -> np.ndarray:
-        """Return the voxels of a box."""
-        common = self._part.box.intersect(box)
-        voxels = np.zeros(box.shape, self._part.dtype)
-        if not common.is_empty:
-            voxels[common.slices(box.start)] = self._part.read(common)
-        return voxels

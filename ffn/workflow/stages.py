@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ffn.provenance import revision
+from ffn.viewing import COARSE, MIPS, PIECES, PLAN
 
 COMMAND = re.compile(r"\bffn (\S+) (\S+)")
 
@@ -112,8 +113,8 @@ class Blocks(NamedTuple):
 
 
 # Each mip of an export has an eighth of the voxels of the finer one.
-MIPS = tuple(Step(f"mip{mip}", blocks_per_job=8**mip, finishes=False) for mip in range(8))
-EXPORT_STEPS = (Step("plan", in_parts=False), *MIPS, Step("coarse", in_parts=False), Step("pieces"))
+EXPORT_MIPS = tuple(Step(name, blocks_per_job=8**mip, finishes=False) for mip, name in enumerate(MIPS))
+EXPORT_STEPS = (Step(PLAN, in_parts=False), *EXPORT_MIPS, Step(COARSE, in_parts=False), Step(PIECES))
 LABELS = Blocks("evaluate_box", itemsize=8)  # where a segmentation and the truth are compared
 
 

@@ -31,7 +31,7 @@ TINY_RUN = {
     "fill": {"max_distance_nm": 0},
     "evaluate": {"watershed": False},
     "skeletonize": {"spacing_nm": 0},
-    "export": {"skeleton_mip": None},
+    "export": {"min_mesh_voxels": 10**9},
 }
 LAUNCHED = {
     "theta": "aprun -n 2 -N 1 -d 64 -j 1 -cc depth -e OMP_NUM_THREADS=64 -e KMP_BLOCKTIME=0 ffn train ",

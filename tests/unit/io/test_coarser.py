@@ -18,7 +18,7 @@ from ffn.viewing.mips import plan_scales
 from ffn.viewing.precomputed import LABELS, image_encoding
 
 from ...jobs import require_same_files
-from ..viewing.written import write_volume
+from ..viewing.conftest import write_volume
 from ..volumes import read, read_scale, write
 
 ODD = Box((13, -7, 101), (13 + 41, -7 + 90, 101 + 150))

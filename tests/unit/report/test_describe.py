@@ -22,7 +22,8 @@ from ffn.sampling.coordinates import coordinates
 from ffn.sampling.records import records
 from ffn.training.checkpoint import Checkpoint, CheckpointFolder, Kept
 from ffn.training.parallel.process_group import ProcessGroup
-from ffn.viewing.points import POINTS_FOLDER, write_points
+from ffn.viewing.layers import write_points
+from ffn.viewing.state import POINTS_FOLDER
 
 from ..volumes import write
 
@@ -216,7 +217,7 @@ def test_an_export_lists_its_layers(tmp_path, capsys):
         ).result()
     (tmp_path / "neuroglancer.json").write_text("{}")
     place = Box.from_shape(SHAPE), (40.0, 4.0, 4.0)
-    write_points(tmp_path / POINTS_FOLDER, np.array([[3, 5, 7]]), np.array([4], np.uint8), *place)
+    write_points(tmp_path / POINTS_FOLDER, np.array([[3, 5, 7, 4]]), *place)
     found = show(capsys, tmp_path)
     assert found["kind"] == "export"
     assert {name: (v["shape"], v["dtype"]) for name, v in found["volumes"].items()} == {

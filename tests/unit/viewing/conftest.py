@@ -7,16 +7,15 @@ import pytest
 
 from ffn.geometry import Box
 from ffn.io import hdf5
-from ffn.io.coarser import Scale
+from ffn.io.atomic import write_json
+from ffn.viewing import meshes, ome_zarr, precomputed, skeletons
 from ffn.viewing.inputs import Sources
-from ffn.viewing.precomputed import LABELS
+from ffn.viewing.shards import pieces_of_shard, shard_path, sort_pieces, write_pieces
 
 from ..volumes import write
-from .written import write_meshes, write_volume
 
 BOX = Box((20, -10, 300), (20 + 24, -10 + 70, 300 + 90))
 SIZE_NM = (20.0, 8.0, 10.0)
-MESH_SIZE_NM = (40.0, 20.0, 10.0)
 ERRORS = [
     {"kind": kind, "name": name, "position_zyx": place, "truth_ids": truth, "segment_ids": segments, "voxels": 7}
     for kind, name, place, truth, segments in (
@@ -52,13 +51,6 @@ def sources(tmp_path):
     )
 
 
-def true_tubes():
-    labels = np.zeros(BOX.shape, np.uint32)
-    labels[6:12, 10:20, :] = 9
-    labels[6:12, 21:30, :] = 4
-    return labels
-
-
 def segments():
     """Return tube 9 in two pieces, one of which is merged with a part of tube 4."""
     labels = np.zeros(BOX.shape, np.uint16)
@@ -84,7 +76,7 @@ def all_sources(tmp_path):
     return Sources(
         image=write(tmp_path / "raw.h5", (100 + labels // 2).astype(np.uint8), BOX.start, SIZE_NM),
         segmentation=write(tmp_path / "seg.h5", labels, BOX.start, SIZE_NM),
-        truth=write(tmp_path / "truth.h5", true_tubes(), BOX.start, SIZE_NM),
+        truth=write(tmp_path / "truth.h5", np.where(two_tubes() < 10, two_tubes(), 0), BOX.start, SIZE_NM),
         edges=write(tmp_path / "edges.h5", (labels % 2).astype(np.uint8), BOX.start, SIZE_NM),
         probability=tuple(parts),
         origins=(str(tmp_path / "origins.h5"),),
@@ -94,20 +86,46 @@ def all_sources(tmp_path):
     )
 
 
-@pytest.fixture
-def make_layer(tmp_path, cloud_volume):
-    """Write a volume of one mip with meshes, and open it with cloud-volume."""
-
-    def make(box, labels, segment_ids):
-        scale, path = Scale(box, MESH_SIZE_NM), tmp_path / "labels"
-        write_volume(path, LABELS, [scale], lambda block: labels[block.slices(box.start)])
-        write_meshes(path, 0, scale, segment_ids)
-        info = json.loads((path / "info").read_text())
-        (path / "info").write_text(json.dumps({**info, "mesh": "mesh"}))
-        return cloud_volume(f"file://{path}", progress=False)
-
-    return make
+def write_volume(path, encoding, scales, read):
+    """Write all mips of a precomputed volume."""
+    precomputed.create(path, encoding, scales)
+    write_mips(precomputed.pyramid(path, encoding, scales, read))
 
 
-def num_lods(volume, segment_id):
-    return volume.mesh.get_manifest(segment_id).num_lods
+def write_image(group, dtype, downsample, scales, read):
+    """Write all mips of an OME-Zarr image."""
+    ome_zarr.create(group, dtype, scales)
+    write_mips(ome_zarr.pyramid(group, dtype, downsample, scales, read))
+    ome_zarr.write_image_group(group, downsample, scales)
+
+
+def write_mips(pyramid):
+    for mip in range(len(pyramid.scales)):
+        for shard in pyramid.shards(mip):
+            if mip:
+                pyramid.downsample_shard(mip, shard)
+            else:
+                pyramid.copy_shard(shard)
+
+
+def write_meshes(layer, mip, scale, segment_ids, empty_ids=()):
+    write_joined(layer, "mesh", meshes, mip, scale, (segment_ids, empty_ids), scale)
+
+
+def write_skeletons(layer, mip, scale, segment_ids, empty_ids=()):
+    write_joined(layer, "skeletons", skeletons, mip, scale, (segment_ids, empty_ids), None)
+
+
+def write_joined(layer, name, module, mip, scale, ids, option):
+    """Write meshes or skeletons of some segments, and empty ones of others."""
+    wanted, every = (np.array(sorted(each), np.uint64) for each in (ids[0], [*ids[0], *ids[1]]))
+    blocks, folder = module.blocks_of(scale.box), layer / "pieces"
+    files = [folder / block.stem for block in blocks]
+    made = [write_pieces(f, module.pieces_in(layer, mip, scale, wanted, b)) for f, b in zip(files, blocks, strict=True)]
+    sharding, tables = sort_pieces(made, every, module.ENCODED, folder)
+    for shard, (start, stop) in enumerate(zip([0, *tables["ends"]], tables["ends"], strict=False)):
+        pieces = pieces_of_shard(tables["rows"][start:stop], files.__getitem__)
+        module.write_joined(option, sharding, shard_path(layer / name, sharding, shard), pieces)
+    write_json(layer / name / "info", module.info(sharding))
+    info = json.loads((layer / "info").read_text())
+    (layer / "info").write_text(json.dumps({**info, name: name}))

@@ -1,21 +1,26 @@
-"""The content of an export folder, and what is refused."""
+"""The content of an export folder, by one process or several jobs, killed or not; and what is refused."""
 
-import os
+import itertools
+import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from ffn.cli import main
 from ffn.errors import ExportError, VolumeError
 from ffn.geometry import Box
+from ffn.io import hdf5
+from ffn.io.blocks import Job
+from ffn.io.store_names import LAST
+from ffn.viewing import MIPS, meshes, mips, ome_zarr, precomputed, shards, skeletons
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.export import export
-from ffn.viewing.inputs import Sources
+from ffn.viewing.inputs import Mosaic, Sources, tables_of
 from ffn.viewing.state import load_state, located
 
 from ..volumes import read_scale, write
-from .conftest import BOX, SIZE_NM, read_json, two_tubes
+from .conftest import BOX, ERRORS, SIZE_NM, read_json, segments, two_tubes
 
 
 def test_an_export_has_every_volume_at_its_place(tmp_path, sources, cloud_volume):
@@ -29,58 +34,22 @@ def test_an_export_has_every_volume_at_its_place(tmp_path, sources, cloud_volume
     assert np.abs(vertices.min(0) - [3000, 0, 520]).max() <= 20
     truth = cloud_volume(f"file://{tmp_path}/out/truth", progress=False)
     assert truth.shape == (90, 70, 10, 1)
-    assert not [path for path in tmp_path.glob("out/**/*") if path.suffix == ".gz"]
-
-
-def test_the_folder_may_be_above_the_working_one(tmp_path, sources, monkeypatch):
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    export(sources, "../out", ExportConfig(formats=("precomputed", "ome-zarr")))
-    assert (tmp_path / "out/image/info").is_file() and [*(tmp_path / "out").rglob("zarr.json")]
-
-
-def test_segment_properties_count_voxels_of_all_segments_and_small_ones_have_no_mesh(tmp_path, sources, cloud_volume):
-    export(sources, tmp_path / "out", ExportConfig(min_mesh_voxels=19))
-    inline = read_json(tmp_path / "out/segmentation/segment_properties/info")["inline"]
-    assert inline["ids"] == ["4", "9", "70000"]
-    values = {column["id"]: column["values"] for column in inline["properties"]}
-    assert values["voxels"] == [6 * 9 * 90, 6 * 10 * 90, 2 * 3 * 3]
-    assert values["z_start"] == [26, 26, 40] and values["z_stop"] == [32, 32, 42]
-    assert values["y_start"] == [11, 0, 40] and values["x_stop"] == [390, 390, 308]
-    assert values["truth"] == [4, 9, 0] and values["truth_share"] == [1, 1, 0]
-    volume = cloud_volume(f"file://{tmp_path}/out/segmentation", progress=False)
-    meshes = volume.mesh.get([4, 9, 70_000])
-    assert len(meshes[4].faces) and len(meshes[9].faces) and not meshes[70_000]
-
-
-def test_the_state_shows_the_neurons_from_the_centre(tmp_path, sources):
-    export(sources, tmp_path / "out", ExportConfig())
+    names = "image links neuroglancer.json provenance.json segmentation segmentation.csv truth truth.csv".split()
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == names
     state = located(load_state(tmp_path / "out"), "http://127.0.0.1:1")
     image, segmentation, skeletons, truth = state["layers"]
     assert image["source"] == "precomputed://http://127.0.0.1:1/image"
     assert image["shaderControls"]["normalized"]["range"] == [100, 200]
     assert segmentation["segments"] == ["9", "4"], "the speck has no mesh"
-    assert truth["visible"] is skeletons["visible"] is False and "visible" not in segmentation
     assert state["position"] == [345, 25, 32]
     assert state["dimensions"] == {"x": [10e-9, "m"], "y": [8e-9, "m"], "z": [20e-9, "m"]}
 
 
-def test_a_repeated_export_replaces_the_first_with_the_same_bytes(tmp_path, sources):
-    def content():
-        files = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
-        return {str(path): path.read_bytes() for path in files}
-
-    export(sources, tmp_path / "out", ExportConfig())
-    first = content()
-    (tmp_path / "out/neuroglancer.json").unlink()  # as the workflow does before it runs a rule again
-    export(sources, tmp_path / "out", ExportConfig())
-    assert content() == first
-    assert sorted(os.listdir(tmp_path)) == ["out", "raw.h5", "seg.h5", "truth.h5"]
-
-
-def test_a_box_crops_all_volumes(tmp_path, sources):
-    box = Box((25, 0, 310), (100, 12, 350))
-    export(sources, tmp_path / "out", ExportConfig(image_encoding="png"), box)
+def test_a_box_crops_all_volumes_in_threads_and_the_folder_may_be_above(tmp_path, sources, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    config = ExportConfig(image_encoding="png", formats=("precomputed", "ome-zarr"), threads=3)
+    export(sources, "../out", config, Box((25, 0, 310), (100, 12, 350)))
     assert np.array_equal(read_scale(tmp_path / "out/segmentation", 0), two_tubes()[5:, 10:22, 10:50])
     assert read_scale(tmp_path / "out/truth", 0).shape == (5, 12, 40)
     assert read_json(tmp_path / "out/provenance.json")["inputs"]["box"] == "25:44,0:12,310:350"
@@ -94,89 +63,83 @@ def test_a_segmentation_without_segments_can_be_exported(tmp_path):
 
 
 def test_the_voxel_size_may_come_from_another_volume(tmp_path, sources):
-    from ffn.io import hdf5
-
     with hdf5.create_file(tmp_path / "foreign.h5") as file:
         file.create_dataset("stack", data=np.ones((4, 5, 6), np.uint16))
     foreign = f"{tmp_path}/foreign.h5:stack"
     export(Sources(image=sources.image, truth=foreign), tmp_path / "out", ExportConfig())
     assert read_json(tmp_path / "out/truth/info")["scales"][0]["resolution"] == [10, 8, 20]
-    with pytest.raises(ExportError, match="foreign.h5:stack: no voxel size found, one is needed. Ingest"):
+    with pytest.raises(ExportError, match="foreign.h5:stack: no voxel size"):
         export(Sources(truth=foreign), tmp_path / "other", ExportConfig())
 
 
-def test_voxel_sizes_may_be_rounded_otherwise(tmp_path, sources):
+def test_voxel_sizes_may_be_rounded_otherwise_and_negative_ids_are_background(tmp_path):
     """0.0098 µm is not quite 9.8 nm."""
     size = (20.0, 0.0098 * 1e3, 9.8)
     assert size[1] != 9.8
     image = write(tmp_path / "image.h5", np.ones(BOX.shape, np.uint8), BOX.start, size)
-    labels = write(tmp_path / "labels.h5", two_tubes(), BOX.start, (20.0, 9.8, 9.8))
-    export(Sources(image=image, segmentation=labels), tmp_path / "out", ExportConfig())
-    for name in ("image", "segmentation"):
-        assert read_json(tmp_path / f"out/{name}/info")["scales"][0]["resolution"] == [9.8, size[1], 20]
-
-
-def test_volumes_of_other_formats_can_be_exported(tmp_path, sources):
-    """Slices as PNG, labels as the precomputed volume of another export."""
-    export(sources, tmp_path / "first", ExportConfig(image_encoding="png"))
-    (tmp_path / "slices").mkdir()
-    grey = np.random.default_rng(0).integers(0, 256, BOX.shape, np.uint8)
-    for z, section in enumerate(grey):
-        Image.fromarray(section).save(tmp_path / f"slices/{z:03d}.png")
-    again = Sources(image=f"{tmp_path}/slices", segmentation=f"{tmp_path}/first/segmentation")
-    export(again, tmp_path / "out", ExportConfig(image_encoding="png", threads=3))
-    assert np.array_equal(read_scale(tmp_path / "out/image", 0), grey)
-    assert np.array_equal(read_scale(tmp_path / "out/segmentation", 0), two_tubes())
-    assert read_json(tmp_path / "out/segmentation/info")["scales"][0]["voxel_offset"] == [300, -10, 20]
-
-
-def test_negative_ids_of_a_segmentation_are_not_exported(tmp_path):
     signed = np.where(two_tubes() == 0, -1, two_tubes().astype(np.int32))
-    labels = write(tmp_path / "labels.h5", signed, BOX.start, (20.0, 10.0, 10.0))
-    export(Sources(segmentation=labels, supervoxels=labels), tmp_path / "out", ExportConfig())
-    for name in ("segmentation", "supervoxels"):
-        assert np.array_equal(read_scale(tmp_path / f"out/{name}", 0), two_tubes())
+    labels = write(tmp_path / "labels.h5", signed, BOX.start, (20.0, 9.8, 9.8))
+    export(Sources(image=image, segmentation=labels), tmp_path / "out", ExportConfig())
+    assert read_json(tmp_path / "out/segmentation/info")["scales"][0]["resolution"] == [9.8, size[1], 20]
+    assert np.array_equal(read_scale(tmp_path / "out/segmentation", 0), two_tubes())
 
 
-def test_what_cannot_be_exported_leaves_nothing(tmp_path, sources):
+def test_bad_volumes_leave_nothing(tmp_path, sources):
     floats = write(tmp_path / "float.h5", np.zeros(BOX.shape, np.float32), BOX.start, SIZE_NM)
+    wide = write(tmp_path / "wide.h5", np.ones(BOX.shape, np.uint16), BOX.start, SIZE_NM)
     other = write(tmp_path / "other.h5", two_tubes(), BOX.start, (8.0, 8.0, 8.0))
     cases = [
-        (Sources(), None, "no volume is given, expected --image"),
-        (Sources(image=floats), None, "float.h5:float: has type float32, expected an image of"),
-        (
-            Sources(image=sources.image, segmentation=other),
-            None,
-            r"voxel sizes differ: \(20.0, 8.0, 10.0\) of",
-        ),
-        (
-            sources,
-            Box((35, 0, 300), (40, 9, 350)),
-            "truth.h5:truth: covers .* an overlap with --box 35:40,0:9",
-        ),
+        (Sources(), None, "no volume is given"),
+        (Sources(image=floats), None, "float.h5:float: has type float32"),
+        (replace(sources, probability=(wide,)), None, "wide.h5:wide: has type uint16"),
+        (Sources(image=sources.image, segmentation=other), None, r"voxel sizes differ: \(20.0, 8.0, 10.0\) of"),
+        (sources, Box((35, 0, 300), (40, 9, 350)), "truth.h5:truth: covers .* --box 35:40,0:9"),
     ]
     for bad, box, message in cases:
         with pytest.raises(ExportError, match=message):
             export(bad, tmp_path / "out", ExportConfig(), box)
-    with pytest.raises(VolumeError, match="float.h5:float: has type float32, expected integer labels"):
+    with pytest.raises(VolumeError, match="float.h5:float: has type float32"):
         export(Sources(segmentation=floats), tmp_path / "out", ExportConfig())
     assert not (tmp_path / "out").exists()
 
 
-def test_a_folder_that_is_not_an_export_is_not_replaced(tmp_path, sources):
+@pytest.mark.parametrize(
+    ("option", "content", "message"),
+    [
+        ("agglomeration", f"{2**64},2\n", "bad: cannot be read"),
+        ("agglomeration", "1,2\n3\n", "bad: line 2 is '3'"),
+        ("agglomeration", "1,-2\n", "bad: line 1 is '1,-2'"),
+        ("errors", "{}", "bad: has no list of errors"),
+        ("errors", '{"errors": [{"kind": "hole"}]}', "bad: has the error"),
+        ("errors", json.dumps({"errors": [ERRORS[0] | {"name": "../../split-01"}]}), "bad: has the error"),
+    ],
+)
+def test_a_bad_table_is_an_error_and_leaves_nothing(tmp_path, all_sources, option, content, message):
+    (tmp_path / "bad").write_text(content)
+    with pytest.raises(ExportError, match=message):
+        export(Sources(image=all_sources.image, **{option: str(tmp_path / "bad")}), tmp_path / "out", ExportConfig())
+    assert not (tmp_path / "out").exists()
+
+
+def test_files_without_origins_or_coordinates_are_an_error(tmp_path, all_sources):
+    raw = str(tmp_path / "raw.h5")
+    with pytest.raises(ExportError, match="raw.h5: has no table 'origins'"):
+        export(Sources(segmentation=all_sources.segmentation, origins=(raw,)), tmp_path / "out", ExportConfig())
+    with pytest.raises(ExportError, match="raw.h5: has no coordinates"):
+        export(Sources(image=all_sources.image, coordinates=raw), tmp_path / "out", ExportConfig())
+
+
+def test_other_folders_are_not_replaced(tmp_path, sources):
     (tmp_path / "home").mkdir()
     (tmp_path / "home/thesis.tex").write_text("years of work")
-    with pytest.raises(ExportError, match="home: is not an export, so it will not be replaced"):
+    with pytest.raises(ExportError, match="home: is not an export"):
         export(sources, tmp_path / "home", ExportConfig())
     assert (tmp_path / "home/thesis.tex").read_text() == "years of work"
-
-
-def test_an_output_below_a_file_is_an_error(tmp_path, sources):
-    with pytest.raises(ExportError, match=r"raw.h5/out: cannot be written \(.*\). Choose another --out"):
+    with pytest.raises(ExportError, match=r"raw.h5/out: cannot be written"):
         export(sources, tmp_path / "raw.h5/out", ExportConfig())
 
 
-def test_every_input_is_passed_on(monkeypatch):
+def test_every_input_is_passed_on(monkeypatch, capsys, tmp_path):
     calls = []
     monkeypatch.setattr("ffn.viewing.export.export", lambda *given: calls.append(given))
     names = ("image", "segmentation", "truth", "supervoxels", "agglomeration", "errors", "edges", "coordinates")
@@ -188,3 +151,164 @@ def test_every_input_is_passed_on(monkeypatch):
     assert sources == Sources(**given) and vars(sources) == given
     assert (out, config.threads, box) == ("out", 3, None)
     assert (job.step, job.number, job.of) == ("mip1", 2, 3)
+    assert main(["export", "--formats", "csv", "--out", f"{tmp_path}/out"]) == 2
+    assert "--formats: has no precomputed" in capsys.readouterr().err
+
+
+def test_subvolumes_of_any_sizes_and_order_are_found(tmp_path):
+    rng = np.random.default_rng(5)
+    starts, shapes = rng.integers(-20, 20, (12, 3)).tolist(), rng.integers(1, 25, (12, 3)).tolist()
+    boxes = [Box.from_shape(tuple(shape), tuple(start)) for shape, start in zip(shapes, starts, strict=True)]
+    hull = Box.hull(boxes)
+    expected, names = np.zeros(hull.shape, np.uint8), []
+    for value, box in enumerate(boxes, 1):
+        expected[box.slices(hull.start)] = np.maximum(expected[box.slices(hull.start)], value)
+        names.append(write(tmp_path / f"{value}.h5", np.full(box.shape, value, np.uint8), box.start, SIZE_NM))
+    mosaic = Mosaic(names)
+    for block in hull.blocks((9, 14, 30)):
+        assert np.array_equal(mosaic.read(block), expected[block.slices(hull.start)])
+
+
+def test_groups_belong_to_the_supervoxels_if_there_are_some(tmp_path):
+    (tmp_path / "map.csv").write_text("base_id,group_id\n9,1\n7,5\n7,4\n")
+    for supervoxels, base in (("base.h5:labels", "supervoxels"), (None, "segmentation")):
+        tables = tables_of(Sources(supervoxels=supervoxels, agglomeration=str(tmp_path / "map.csv")))
+        assert (tables.base, tables.groups.of(np.array([7, 8, 9])).tolist()) == (base, [4, 8, 1])
+
+
+# Several jobs.
+
+CONFIG = ExportConfig(formats=("precomputed", "csv", "ome-zarr", "swc"), min_mesh_voxels=100, threads=1)
+NUM = 3
+SHARED = MIPS[:4]  # by several jobs; a volume has no jobs for mips of a single shard
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Several blocks of everything, and a mip that no jobs share."""
+    for module in (mips, precomputed):
+        monkeypatch.setattr(module, "CHUNK_ZYX", (8, 8, 8))
+    for module in (precomputed, ome_zarr):
+        monkeypatch.setattr(module, "SHARD_BYTES", 32 * 8**3 * 8)
+    monkeypatch.setattr(meshes, "BLOCK_ZYX", (12, 20, 30))
+    monkeypatch.setattr(shards, "SHARD_BYTES", 2000)  # of meshes and skeletons
+    monkeypatch.setattr(skeletons, "BLOCK_ZYX", (24, 35, 40))
+
+
+def steps(*names):
+    """Return the jobs of steps, those that share a step in reverse order."""
+    for name in names:
+        if name in (*SHARED, "pieces", LAST):
+            yield from (Job(number, NUM, "" if name == LAST else name) for number in range(NUM, 0, -1))
+        if name not in MIPS:
+            yield Job(step=name)
+
+
+ALL = [*steps("plan", *SHARED, "coarse", "pieces", LAST)]
+
+
+def run(sources, out, jobs):
+    """Do jobs as the workflow does, whose records keep the logs."""
+    for job in jobs:
+        record = f"{out}/neuroglancer.json.jobs/{job.step or LAST}/{job.number}-of-{job.of}.json" if job.of else None
+        export(sources, out, CONFIG, job=replace(job, record_path=record))
+
+
+def content(folder):
+    """Return what is shown, without what jobs leave for their repetition."""
+    files = {path.relative_to(folder): path for path in folder.rglob("*") if path.is_file()}
+    return {str(name): path.read_bytes() for name, path in files.items() if name.parts[0] != "neuroglancer.json.jobs"}
+
+
+@pytest.fixture
+def at_once(tmp_path, all_sources, small_blocks):
+    export(all_sources, tmp_path / "one", CONFIG)
+    return content(tmp_path / "one")
+
+
+def test_several_jobs_and_processes_leave_the_bytes_of_one(tmp_path, all_sources, at_once):
+    assert not (tmp_path / "one/neuroglancer.json.jobs").exists()
+    assert len(read_json(tmp_path / "one/segmentation/info")["scales"]) > len(SHARED)
+    assert len(list((tmp_path / "one/segmentation/mesh").glob("*.shard"))) > 1
+    out = tmp_path / "several"
+    run(all_sources, out, ALL[:-1])
+    assert not (out / "neuroglancer.json").exists()
+    run(all_sources, out, ALL[-1:])
+    assert content(out) == at_once
+    assert not [*out.rglob("z0*")], "pieces are removed"
+    (out / "neuroglancer.json").unlink()  # as the workflow does before it repeats the last job
+    run(all_sources, out, ALL[-1:])
+    assert content(out) == at_once
+
+
+def test_a_repeated_export_replaces_the_first_with_the_same_bytes(tmp_path, all_sources, at_once):
+    (tmp_path / "one/neuroglancer.json").unlink()
+    (tmp_path / "one/links/split-09.json").write_text("of other tables")
+    export(all_sources, tmp_path / "one", CONFIG)
+    assert content(tmp_path / "one") == at_once
+
+
+def test_killed_jobs_lose_the_block_in_flight(tmp_path, all_sources, at_once, monkeypatch):
+    """Each function dies once, at its second block, and the job is repeated."""
+    out, killed = tmp_path / "killed", set()
+    for owner, name in (
+        (mips.Pyramid, "copy_shard"),
+        (mips.Pyramid, "downsample_shard"),
+        (meshes, "pieces_in"),
+        (meshes, "write_joined"),
+        (skeletons, "pieces_in"),
+    ):
+        real, calls = getattr(owner, name), itertools.count(1)
+
+        def dying(*arguments, real=real, calls=calls, key=(owner, name)):
+            if next(calls) == 2:
+                killed.add(key)
+                raise KeyboardInterrupt
+            return real(*arguments)
+
+        monkeypatch.setattr(owner, name, dying)
+    repeated = 0
+    for job in ALL:
+        while True:
+            try:
+                run(all_sources, out, [job])
+                break
+            except KeyboardInterrupt:
+                repeated += 1
+    assert repeated == len(killed) == 5
+    assert content(out) == at_once
+
+
+def test_jobs_of_other_inputs_are_refused_until_the_folder_is_prepared_again(tmp_path, all_sources, small_blocks):
+    out, mip0 = tmp_path / "out", Job(1, 1, "mip0")
+    run(all_sources, out, [Job(step="plan"), mip0])
+    write(tmp_path / "seg.h5", (segments() > 0).astype(np.uint16), BOX.start, SIZE_NM)
+    with pytest.raises(ExportError, match="Run --step plan"):
+        run(all_sources, out, [mip0])
+    run(all_sources, out, [Job(step="plan")])
+    assert not list(out.rglob("*.shard"))
+
+
+def test_another_subvolume_starts_the_export_over(tmp_path, all_sources, small_blocks):
+    """Only the first job looks at the many files of subvolumes."""
+    out = tmp_path / "out"
+    run(all_sources, out, [Job(step="plan"), Job(1, 1, "mip0")])
+    write(tmp_path / "p1.h5", np.full((24, 70, 50), 7, np.uint8), (20, -10, 340), SIZE_NM)
+    run(all_sources, out, [Job(step="plan")])
+    assert not list(out.rglob("*.shard"))
+
+
+def test_other_tables_keep_the_blocks(tmp_path, all_sources, at_once):
+    run(all_sources, tmp_path / "several", ALL[:-1])
+    run(replace(all_sources, errors=None), tmp_path / "several", ALL[-1:])
+    shown = content(tmp_path / "several")
+    voxels = [name for name in at_once if name.startswith(("segmentation/", "image/"))]
+    assert voxels and all(shown[name] == at_once[name] for name in voxels)
+    assert [name for name in shown if name.startswith("links/")] == ["links/whole.json"]
+
+
+@pytest.mark.parametrize("job", [Job(1, 1, "mip1"), Job(1, 1, "pieces"), Job(1, 1), Job(step=LAST)])
+def test_a_job_without_those_before_it_says_so(tmp_path, all_sources, job):
+    run(all_sources, tmp_path / "out", [Job(step="plan")])
+    with pytest.raises(VolumeError, match="Run "):
+        run(all_sources, tmp_path / "out", [job])

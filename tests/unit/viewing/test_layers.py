@@ -1,43 +1,61 @@
-"""The layers of an export's state."""
+"""The states of an export: layers, links, and the first view."""
+
+import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import tensorstore as ts
 
 from ffn.errors import ExportError
 from ffn.geometry import Box
+from ffn.viewing import inputs
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.export import export
-from ffn.viewing.inputs import Sources
+from ffn.viewing.inputs import Groups, Sources
 from ffn.viewing.layers import labels_layer, with_groups
-from ffn.viewing.properties import Groups
-from ffn.viewing.state import load_state, located
+from ffn.viewing.state import choose_segments, load_state, located, make_state, select_segments
 
 from ..volumes import read_scale, write
 from .conftest import SIZE_NM
 
 
-def layers(folder):
-    return {layer["name"]: layer for layer in located(load_state(folder), "http://h")["layers"]}
+def layers(folder, link=None):
+    return {layer["name"]: layer for layer in located(load_state(folder, link), "http://h")["layers"]}
 
 
-def test_all_layers_are_there_and_only_two_are_visible_at_first(tmp_path, all_sources):
-    export(all_sources, tmp_path / "out", ExportConfig(num_links=1))
-    found = layers(tmp_path / "out")
-    names = "image segmentation agglomerated skeletons truth edges probability coordinates errors".split()
+def test_all_layers_are_there_and_only_two_are_visible_at_first(tmp_path, all_sources, monkeypatch):
+    monkeypatch.setattr(inputs, "NUM_LINKS", 1)
+    out = tmp_path / "out"
+    export(replace(all_sources, supervoxels=all_sources.segmentation), out, ExportConfig())
+    found = layers(out)
+    names = "image segmentation skeletons truth supervoxels edges probability coordinates errors".split()
     assert [name.split()[-1] for name in found] == names
     assert [name for name, layer in found.items() if layer.get("visible", True)] == ["image", "segmentation"]
-    assert found["agglomerated"]["equivalences"] == [["90", "91"]], "7 is not in the volume, 44 is alone"
+    assert found["supervoxels"]["equivalences"] == [["90", "91"]], "7 is not in the volume, 44 is alone"
     assert [point["point"] for point in found["errors"]["annotations"]] == [[310.5, 4.5, 29.5], [320.5, 9.5, 30.5]]
-    assert set(np.unique(read_scale(tmp_path / "out/edges", 0))) == {0, 255}
-    assert not list((tmp_path / "out").rglob("*.gz"))
+    assert set(np.unique(read_scale(out / "edges", 0))) == {0, 255}
+    assert sorted(file.stem for file in (out / "links").iterdir()) == ["merge-01", "split-01", "whole"]
+    assert load_state(out, "split-01")["position"] == [310.5, 4.5, 29.5]
+    split, merge = layers(out, "split-01"), layers(out, "merge-01")
+    assert split["segmentation"]["segments"] == ["90", "91"] and split["truth"]["segments"] == ["9"]
+    assert split["segmentation"]["visible"] and not split["truth"]["visible"] and split["errors"]["visible"]
+    assert merge["truth"]["visible"] and not merge["segmentation"]["visible"]
 
 
-def test_the_groups_are_those_of_supervoxels_if_given(tmp_path, all_sources):
-    base = Sources(
-        truth=all_sources.truth, supervoxels=all_sources.segmentation, agglomeration=all_sources.agglomeration
-    )
-    export(base, tmp_path / "out", ExportConfig())
-    assert layers(tmp_path / "out")["supervoxels"]["equivalences"] == [["90", "91"]]
+def test_training_coordinates_are_points_inside_the_box(tmp_path, all_sources, monkeypatch):
+    sources = Sources(segmentation=all_sources.segmentation, coordinates=all_sources.coordinates)
+    export(sources, tmp_path / "out", ExportConfig())
+    info = json.loads((tmp_path / "out/coordinates/info").read_text())
+    content = (tmp_path / "out/coordinates/all/0_0_0").read_bytes()
+    assert np.frombuffer(content[:8], "<u8") == 4
+    rows = np.frombuffer(content[8 : 8 + 4 * 16], [("xyz", "<f4", 3), ("class", "u1"), ("fill", "u1", 3)])
+    assert rows["xyz"][0].tolist() == [320.5, 0.5, 30.5] and rows["class"].tolist() == [3, 3, 3, 11]
+    base = {"driver": "file", "path": f"{tmp_path}/out/coordinates/by_id/"}
+    spec = {"driver": "neuroglancer_uint64_sharded", "metadata": info["by_id"]["sharding"], "base": base}
+    assert ts.KvStore.open(spec).result().read((3).to_bytes(8, "big")).result().value == rows[3].tobytes()
+    monkeypatch.setattr(inputs, "MAX_POINTS", 2)
+    assert len(inputs.read_coordinates(sources.coordinates)) == 3, "every third point of each partition"
 
 
 def test_layers_for_debugging_may_lie_elsewhere(tmp_path, all_sources):
@@ -46,10 +64,11 @@ def test_layers_for_debugging_may_lie_elsewhere(tmp_path, all_sources):
         edges=write(tmp_path / "far.h5", np.ones((3, 4, 5), np.uint8), (90, 0, 0), SIZE_NM),
         coordinates=all_sources.coordinates,
     )
-    export(far, tmp_path / "out", ExportConfig(), Box((20, 50, 300), (44, 60, 390)))
+    box = Box((20, 50, 300), (44, 60, 390))
+    export(far, tmp_path / "out", ExportConfig(), box)
     assert list(layers(tmp_path / "out")) == ["image"]
-    with pytest.raises(ExportError, match="--box: 20:44,.* overlaps none of edges, at least one"):
-        export(Sources(edges=far.edges), tmp_path / "nothing", ExportConfig(), Box((20, 50, 300), (44, 60, 390)))
+    with pytest.raises(ExportError, match="--box: 20:44,.* overlaps none of edges"):
+        export(Sources(edges=far.edges), tmp_path / "nothing", ExportConfig(), box)
 
 
 def test_the_smallest_groups_are_left_out_of_a_large_agglomeration(monkeypatch):
@@ -64,3 +83,21 @@ def test_a_segment_that_gives_its_group_the_name_needs_no_row():
     groups = Groups(np.array([2**53 + 1, 2**64 - 2], np.uint64), np.array([7, 7], np.uint64))
     layer = with_groups(labels_layer("segmentation", []), groups, np.array([7, 8, 2**53 + 1, 2**64 - 2], np.uint64))
     assert layer["equivalences"] == [["7", "9007199254740993", "18446744073709551614"]]
+
+
+def test_the_first_view_leaves_out_segments_that_hide_all_others():
+    sizes = np.array([500, *range(2, 40)])
+    assert choose_segments(np.arange(1, 40), sizes, 1000) == list(range(39, 23, -1))
+    assert choose_segments(np.array([5, 6]), np.array([600, 400]), 1000) == [5, 6]
+
+
+def test_sections_fill_their_panels_whatever_the_voxel_size():
+    """A cube of 1000 nm in voxels of 40, 10, 10 nm: 100 of the shortest sides on each axis."""
+    state = make_state([], Box.from_shape((25, 100, 100)), (40.0, 10.0, 10.0))
+    assert state["crossSectionScale"] == pytest.approx(100 / 700)
+    assert 100 < state["projectionScale"] < 100 * 3**0.5
+
+
+def test_segments_are_selected_in_all_layers_with_a_selection():
+    state = {"layers": [{"type": "image"}, {"type": "segmentation", "segments": ["1"]}]}
+    assert select_segments(state, (3, 2**64 - 1))["layers"][1]["segments"] == ["3", str(2**64 - 1)]

@@ -1,57 +1,113 @@
-"""The properties of segments."""
+"""The properties of segments: for Neuroglancer, and as tables that other programs read."""
 
-import json
+import csv
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from ffn.errors import ExportError
+from ffn.viewing import properties
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.export import export
-from ffn.viewing.properties import (
-    Groups,
-    Origins,
-    group_column,
-    origin_columns,
-    place_columns,
-    write_segment_properties,
-)
+from ffn.viewing.inputs import Origins
+from ffn.viewing.properties import Column, origin_columns, place_columns, write_segment_properties, write_tables
 from ffn.viewing.segments import Segments
 
+from .conftest import read_json
 
-def three_segments():
-    return Segments(np.array([4, 6, 2**40], np.uint64), np.array([10, 20, 30]), np.zeros((3, 3)), np.ones((3, 3)))
+BIG = 2**64 - 9
+
+
+def segments_of(ids, voxels, start=0):
+    start, zeros = np.zeros((len(ids), 3), np.int64) + start, np.zeros(len(ids), np.int64)
+    return Segments(np.array(ids, np.uint64), np.array(voxels), start, start + 1, zeros, zeros)
+
+
+def properties_in(layer):
+    return read_json(layer / "segment_properties/info")["inline"]
 
 
 def test_the_seed_is_the_origin_with_most_fovs_and_all_fovs_count():
     origins = Origins(np.array([[1, 2, 3], [4, 5, 6], [7, 8, 9], [0, 0, 0]]), np.array([5, 50, 7, 1000]))
-    columns = origin_columns(three_segments(), origins, np.array([4, 4, 2**40, 0], np.uint64))
+    segments = segments_of([4, 6, 2**40], [10, 20, 30])
+    columns = origin_columns(segments, origins, np.array([4, 4, 2**40, 0], np.uint64))
     values = {column.name: column.values.tolist() for column in columns}
     assert values == {"fovs": [55, 0, 7], "seed_z": [4, -1, 7], "seed_y": [5, -1, 8], "seed_x": [6, -1, 9]}
 
 
 def test_numbers_are_of_types_that_the_format_has(tmp_path, monkeypatch):
-    segments = three_segments()
-    start = np.array([[-5, 0, 0], [0, 0, 0], [0, 0, 0]])
-    segments = Segments(segments.ids, np.array([10, 2**31, 2**32]), start, start + 1)
-    columns = [
-        *place_columns(segments, (10.0, 10.0, 10.0)),
-        group_column(segments, Groups(segments.ids[:1], segments.ids[1:2])),
-    ]
-    monkeypatch.setattr("ffn.viewing.properties.ROWS_AT_ONCE", 2)
-    write_segment_properties(tmp_path / "layer", segments, columns)
-    inline = json.loads((tmp_path / "layer/segment_properties/info").read_text())["inline"]
-    kinds = {column["id"]: (column["type"], column.get("data_type")) for column in inline["properties"]}
+    segments = segments_of([4, 6, 2**40], [10, 2**31, 2**32], [[-5, 0, 0], [0, 0, 0], [0, 0, 0]])
+    group = Column("group", "", np.array([6, 6, 2**40], np.uint64))
+    monkeypatch.setattr(properties, "ROWS_AT_ONCE", 2)
+    write_segment_properties(tmp_path / "layer", segments, [*place_columns(segments, (10.0, 10.0, 10.0)), group])
+    listed = properties_in(tmp_path / "layer")["properties"]
+    kinds = {column["id"]: (column["type"], column.get("data_type")) for column in listed}
     assert kinds["voxels"] == ("number", "float32")
     assert kinds["z_start"] == ("number", "int32") and kinds["y_start"] == ("number", "uint32")
-    labels = {column["id"]: column["values"] for column in inline["properties"] if column["type"] == "label"}
+    labels = {column["id"]: column["values"] for column in listed if column["type"] == "label"}
     assert labels == {"group_label": ["group 6", "group 6", f"group {2**40}"]}, "an id too long for a number"
 
 
-def test_properties_include_origins_groups_and_matches(tmp_path, all_sources):
-    export(all_sources, tmp_path / "out", ExportConfig())
-    inline = json.loads((tmp_path / "out/segmentation/segment_properties/info").read_text())["inline"]
+def rows(path):
+    with path.open(newline="") as file:
+        return {int(row["id"]): row for row in csv.DictReader(file)}
+
+
+def numbers(row, *names):
+    return [float(row[name]) for name in names]
+
+
+def test_a_row_has_all_that_the_export_knows_of_a_segment(tmp_path, all_sources):
+    sources = replace(all_sources, agglomeration=None)
+    export(sources, tmp_path / "out", ExportConfig(mesh_mip=0))
+    table = rows(tmp_path / "out/segmentation.csv")
+    assert list(table) == [44, 90, 91]
+    voxels = 6 * 10 * 40
+    assert numbers(table[90], "voxels", "volume_um3") == [voxels, pytest.approx(voxels * 20 * 8 * 10 / 1e9, rel=1e-5)]
+    corners = [f"{axis}_{end}" for axis in "zyx" for end in ("start", "stop")]
+    assert numbers(table[90], *corners) == [26, 32, 0, 10, 300, 340]
+    assert numbers(table[90], "seed_z", "seed_y", "seed_x", "fovs") == [28, 2, 310, 12]
+    assert numbers(table[90], "truth", "truth_share") == [9, 1]
+    # Probabilities are 99 in the first subvolume, 100 in the second and in the overlap: 40 voxels along x, 30 to 80.
+    assert numbers(table[44], "mean_pom") == [pytest.approx((40 * 98 + 40 * 99) / 80 / 254, rel=1e-5)]
+    # The tube is 400 nm long; a skeleton may end a radius and more before it, or run into corners.
+    assert 0.15 < numbers(table[90], "length_um")[0] < 0.5
+    inline = properties_in(tmp_path / "out/segmentation")
     values = {column["id"]: column["values"] for column in inline["properties"]}
-    assert inline["ids"] == ["44", "90", "91"]
-    assert values["fovs"] == [8, 12, 5] and values["seed_x"] == [330, 310, 380]
-    assert values["group"] == [44, 1, 1]
-    assert values["truth"] == [4, 9, 9] and values["truth_share"] == pytest.approx([1, 1, 500 / 590])
+    assert list(table[44])[1:] == list(values), "Neuroglancer lists the same"
+    assert values["fovs"] == [8, 12, 5] and values["truth_share"] == pytest.approx([1, 1, 500 / 590])
+
+
+def test_every_layer_of_labels_has_a_table_and_groups_belong_to_the_base(tmp_path, all_sources):
+    sources = replace(all_sources, supervoxels=all_sources.segmentation)
+    export(sources, tmp_path / "out", ExportConfig())
+    tables = {path.stem: rows(path) for path in (tmp_path / "out").glob("*.csv")}
+    assert tables.keys() == {"segmentation", "supervoxels", "truth"}
+    assert [row["group"] for row in tables["supervoxels"].values()] == ["44", "1", "1"]
+    assert "group" not in tables["segmentation"][44] and "length_um" not in tables["truth"][4]
+
+
+def test_small_segments_have_no_mesh(tmp_path, sources, cloud_volume):
+    export(sources, tmp_path / "out", ExportConfig(min_mesh_voxels=19, formats=("precomputed",)))
+    assert properties_in(tmp_path / "out/segmentation")["ids"] == ["4", "9", "70000"]
+    meshes = cloud_volume(f"file://{tmp_path}/out/segmentation", progress=False).mesh.get([4, 9, 70_000])
+    assert len(meshes[4].faces) and len(meshes[9].faces) and not meshes[70_000]
+    assert not list((tmp_path / "out").glob("*.csv"))
+
+
+def test_parquet_has_the_values_with_their_types(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    share = Column("share", "", np.array([0.1, 1 / 3]))
+    write_tables(tmp_path / "a", ("parquet", "csv"), segments_of([3, BIG], [1, 1]), [share])
+    table = parquet.read_table(tmp_path / "a.parquet")
+    assert table.to_pydict() == {"id": [3, BIG], "share": [0.1, 1 / 3]}
+    assert [str(column.type) for column in table.schema] == ["uint64", "double"]
+    assert (tmp_path / "a.csv").read_text() == f"id,share\n3,0.1\n{BIG},0.333333\n"
+
+
+def test_parquet_without_its_library_stops_before_anything_is_written(tmp_path, sources, monkeypatch):
+    monkeypatch.setattr(properties.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ExportError, match="export.formats: has parquet"):
+        export(sources, tmp_path / "out", ExportConfig(formats=("precomputed", "parquet")))
+    assert not list(tmp_path.glob("*out*"))

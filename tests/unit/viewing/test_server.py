@@ -20,7 +20,6 @@ def ask(tmp_path):
     """Send a request as written, by a client that leaves the path alone; returns response and body."""
     (tmp_path / "served/layer").mkdir(parents=True)
     (tmp_path / "served/layer/0.shard").write_bytes(CONTENT)
-    (tmp_path / "served/empty").write_bytes(b"")
     (tmp_path / "secret").write_bytes(b"secret")
     (tmp_path / "served/link").symlink_to(tmp_path / "secret")
     with serve(tmp_path / "served", viewer_port=8000) as url:
@@ -115,21 +114,11 @@ def test_without_a_viewer_no_page_may_read(tmp_path):
     missing.value.close()
 
 
-def test_every_server_has_a_token_of_its_own(tmp_path):
-    with serve(tmp_path) as one, serve(tmp_path) as other:
-        assert urlsplit(one).path != urlsplit(other).path
-
-
 def test_the_log_does_not_tell_the_token(ask, caplog):
     caplog.set_level("DEBUG")
     ask()
     ask(method="NO")
     assert "/layer/0.shard" in caplog.text and ask.token.strip("/") not in caplog.text
-
-
-def test_an_empty_file(ask):
-    assert ask("/empty")[0].status == 200
-    assert ask("/empty", Range="bytes=0-9")[0].status == 416
 
 
 @pytest.mark.parametrize(

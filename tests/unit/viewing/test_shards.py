@@ -1,26 +1,58 @@
-"""Values by id in sharded files."""
+"""Values by id in sharded files, and segments joined of their pieces there."""
 
 import numpy as np
 import tensorstore as ts
 
-from ffn.viewing.shards import Item, write_shards
+from ffn.viewing import shards
+from ffn.viewing.shards import (
+    num_shards,
+    order_in_shards,
+    pieces_of_shard,
+    plan_shards,
+    shard_path,
+    shards_of,
+    sort_pieces,
+    write_pieces,
+    write_shard,
+)
 
 BIG = 2**63 + 11
 
 
 def test_shards_return_every_value_with_its_prefix(tmp_path, monkeypatch):
     """TensorStore reads them from several files with several minishards each."""
-    monkeypatch.setattr("ffn.viewing.shards.SHARD_BYTES", 2000)
-    monkeypatch.setattr("ffn.viewing.shards.MINISHARD_ITEMS", 4)
+    monkeypatch.setattr(shards, "SHARD_BYTES", 2000)
+    monkeypatch.setattr(shards, "MINISHARD_ITEMS", 4)
     rng = np.random.default_rng(3)
-    ids = [1, BIG, *(int(i) for i in rng.integers(1, 2**63, 60))]
-    items = {i: Item(rng.bytes(rng.integers(1, 90)), rng.bytes(rng.integers(0, 50))) for i in ids}
-    spec = write_shards(tmp_path, items)
+    ids = np.array([1, BIG, *rng.integers(1, 2**63, 60)], np.uint64)
+    items = {i: (i, rng.bytes(rng.integers(0, 50)), rng.bytes(rng.integers(1, 90))) for i in ids.tolist()}
+    spec = plan_shards(len(ids), sum(len(prefix) + len(value) for _, prefix, value in items.values()))
     assert spec["shard_bits"] >= 1 and spec["minishard_bits"] >= 1
+    ids = ids[order_in_shards(spec, ids)]
+    for shard in range(num_shards(spec)):
+        own = ids[shards_of(spec, ids) == shard].tolist()
+        write_shard(shard_path(tmp_path, spec, shard), spec, (items[i] for i in own))
     base = {"driver": "file", "path": f"{tmp_path}/"}
     reader = ts.KvStore.open({"driver": "neuroglancer_uint64_sharded", "metadata": spec, "base": base}).result()
     contents = b"|".join(path.read_bytes() for path in tmp_path.iterdir())
-    for segment_id, item in items.items():
-        assert reader.read(segment_id.to_bytes(8, "big")).result().value == item.value
-        assert item.prefix + item.value in contents
+    for segment_id, prefix, value in items.values():
+        assert reader.read(segment_id.to_bytes(8, "big")).result().value == value
+        assert prefix + value in contents
     assert reader.read((2).to_bytes(8, "big")).result().state == "missing"
+
+
+def test_a_segment_is_joined_before_the_pieces_of_the_next_one_are_read(tmp_path, monkeypatch):
+    """In the order of a shard with several minishards, so that it can be written as it comes."""
+    monkeypatch.setattr(shards, "MINISHARD_ITEMS", 2)
+    files = [tmp_path / "a", tmp_path / "b"]
+    made = [
+        write_pieces(file, ((i, f"{i}@{block}".encode()) for i in (2, 3, 5) if (i, block) != (3, 1)))
+        for block, file in enumerate(files)
+    ]
+    sharding, tables = sort_pieces(made, np.array([2, 3, 4, 5], np.uint64), 1.0, tmp_path)
+    assert num_shards(sharding) == 1 and tables["ends"].tolist() == [9]
+    found = pieces_of_shard(tables["rows"][:], files.__getitem__)
+    assert next(found) == (2, [b"2@0", b"2@1"])
+    for file in files:
+        file.write_bytes(b"x" * 9)
+    assert list(found) == [(4, []), (3, [b"xxx"]), (5, [b"xxx", b"xxx"])]

@@ -1,16 +1,21 @@
-"""Skeletons in the middle of their neurites, as long as they, whole across blocks; read by cloud-volume."""
+"""Skeletons in the middle of their neurites, whole across blocks; read by cloud-volume, and as SWC by others."""
 
 import json
+import warnings
 
 import numpy as np
 import pytest
 
+from ffn.evaluation.skeletons import RADIUS, Skeleton, read_skeletons
 from ffn.geometry import Box
 from ffn.io.coarser import Scale
 from ffn.viewing import skeletons
+from ffn.viewing.config import ExportConfig
+from ffn.viewing.export import export
 from ffn.viewing.precomputed import LABELS
+from ffn.viewing.skeletons import trees, write_swc
 
-from .written import write_skeletons, write_volume
+from .conftest import write_skeletons, write_volume
 
 SIZE_NM = (40.0, 20.0, 10.0)
 BOX = Box((11, -7, 300), (11 + 16, -7 + 40, 300 + 150))
@@ -34,23 +39,22 @@ def read_skeleton(tmp_path, cloud_volume):
     scale, labels = Scale(BOX, SIZE_NM), two_tubes()
     write_volume(tmp_path / "a", LABELS, [scale], lambda block: labels[block.slices(BOX.start)])
 
-    def read(segment_id, processes=1):
-        write_skeletons(tmp_path / "a", 0, scale, [5, BIG, 99], [7], processes)
-        info = json.loads((tmp_path / "a/info").read_text())
-        (tmp_path / "a/info").write_text(json.dumps({**info, "skeletons": "skeletons"}))
+    def read(segment_id):
+        write_skeletons(tmp_path / "a", 0, scale, [5, BIG, 99], [7])
         return cloud_volume(f"file://{tmp_path}/a", progress=False).skeleton.get(segment_id)
 
     return read
 
 
 @pytest.mark.parametrize(("segment_id", "centre"), [(5, 10), (BIG, 28)])
-def test_a_skeleton_reaches_both_ends_of_its_neurite(read_skeleton, segment_id, centre):
+def test_a_skeleton_reaches_both_ends_of_its_neurite(read_skeleton, segment_id, centre, tmp_path):
     skeleton = read_skeleton(segment_id)
     x, y, z = skeleton.vertices.T
     assert x.min() == 3105 and x.max() == 4395, "centres of the first and the last voxel"
     assert np.median(z) == (11 + 8.5) * 40 and np.median(y) == (-7 + centre + 0.5) * 20
     assert np.median(skeleton.radii) == pytest.approx(RADIUS_NM, abs=20)
     assert len(skeleton.edges) == len(skeleton.vertices) - 1
+    assert json.loads((tmp_path / "a/skeletons/info").read_text())["vertex_attributes"] == [RADIUS]
 
 
 def test_blocks_are_joined_into_one_tree(read_skeleton, monkeypatch):
@@ -63,21 +67,62 @@ def test_blocks_are_joined_into_one_tree(read_skeleton, monkeypatch):
     assert skeleton.cable_length() == pytest.approx(np.ptp(x), abs=300)
 
 
-def test_processes_make_the_same_bytes(read_skeleton, monkeypatch, tmp_path):
-    monkeypatch.setattr(skeletons, "BLOCK_ZYX", (16, 40, 90))
-    read_skeleton(5)
-    first = {file.name: file.read_bytes() for file in (tmp_path / "a/skeletons").iterdir()}
-    read_skeleton(5, processes=2)
-    assert {file.name: file.read_bytes() for file in (tmp_path / "a/skeletons").iterdir()} == first
-
-
-def test_the_radius_is_declared(read_skeleton, tmp_path):
-    read_skeleton(5)
-    info = json.loads((tmp_path / "a/skeletons/info").read_text())
-    assert info["vertex_attributes"] == [{"id": "radius", "data_type": "float32", "num_components": 1}]
-    assert {path.suffix or path.name for path in (tmp_path / "a/skeletons").iterdir()} == {".shard", "info"}
-
-
 @pytest.mark.parametrize("segment_id", [99, 7])
 def test_segments_too_small_have_an_empty_skeleton(read_skeleton, segment_id):
     assert len(read_skeleton(segment_id).vertices) == 0
+
+
+def parse(path):
+    """Return the header, and {node: (x, y, z, radius, parent)} in the order of the file."""
+    lines = path.read_text().splitlines()
+    header = [line for line in lines if line.startswith("#")]
+    rows = [line.split() for line in lines[len(header) :]]
+    assert all(len(row) == 7 and row[1] == "0" for row in rows)
+    return header, {int(row[0]): (*map(float, row[2:6]), int(row[6])) for row in rows}
+
+
+def star(owner=2**63 + 5):
+    """Return a loop with a twig, thickest at its end, a part of two nodes, and a node alone."""
+    nodes = np.array([[0, 0, 0], [0, 0, 9], [0, 8, 0], [7.25, 0, 0], [90, 0, 0], [90, 5, 0], [500, 1, 2]], np.float32)
+    edges = np.array([[0, 1], [1, 2], [2, 0], [0, 3], [5, 4]])
+    return Skeleton(owner, nodes, edges, np.array([1, 1, 1, 40, 2, 3, 4], np.float32))
+
+
+def test_parents_come_before_their_children_in_trees_of_the_given_edges():
+    skeleton = star()
+    order, parents = trees(skeleton)
+    assert sorted(order.tolist()) == list(range(7))
+    given = {frozenset(edge) for edge in skeleton.edges.tolist()}
+    kept = {frozenset((int(node), int(order[p - 1]))) for node, p in zip(order, parents, strict=True) if p > 0}
+    assert (parents <= np.arange(7)).all() and kept < given and len(kept) == 4, "only the loop was opened"
+    assert set(order[parents == -1].tolist()) == {3, 5, 6}, "the thickest node of each part"
+
+
+def test_a_file_has_positions_radii_and_unit(tmp_path):
+    write_swc(tmp_path / "swc", star())
+    header, nodes = parse(tmp_path / f"swc/{2**63 + 5}.swc")
+    assert list(nodes) == [*range(1, 8)]
+    assert {node[:4] for node in nodes.values()} >= {(0, 0, 7.25, 40), (2, 1, 500, 4), (9, 0, 0, 1)}
+    meta = next(json.loads(line[7:]) for line in header if line.startswith("# Meta:"))  # as navis finds it
+    assert meta == {"name": str(2**63 + 5), "id": 2**63 + 5, "units": "1 nanometer"}
+
+
+def test_cloud_volume_reads_the_trees(tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from cloudvolume import Skeleton as CloudSkeleton
+    write_swc(tmp_path / "swc", star(7))
+    found = CloudSkeleton.from_swc((tmp_path / "swc/7.swc").read_text())
+    assert len(found.vertices) == 7 and len(found.edges) == 4
+    assert sorted(len(part.vertices) for part in found.components()) == [2, 4]  # it leaves out the node alone
+    assert found.radii.max() == 40 and found.vertices.max(0).tolist() == [9, 8, 500]
+
+
+def test_an_export_writes_the_skeletons_that_are_scored_again(tmp_path, sources):
+    export(sources, tmp_path / "out", ExportConfig(formats=("precomputed", "swc")))
+    layer = tmp_path / "out/segmentation"
+    assert {path.name for path in (layer / "swc").iterdir()} == {"4.swc", "9.swc"}, "the speck has no skeleton"
+    assert not (tmp_path / "out/truth/swc").exists()
+    ours, binary = read_skeletons(layer / "swc"), read_skeletons(layer / "skeletons")
+    assert set(ours.owners.tolist()) == {4, 9} and len(ours.edges) == len(binary.edges)
+    assert ours.edge_lengths_nm().sum() == pytest.approx(binary.edge_lengths_nm().sum(), rel=1e-3)

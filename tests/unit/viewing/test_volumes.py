@@ -1,11 +1,207 @@
-"""The volumes of an export."""
+"""Volumes with their mips: precomputed as cloud-volume reads them, OME-Zarr as zarr and our own readers do."""
+
+import json
 
 import numpy as np
+import pytest
+import tensorstore as ts
+import zarr
 
-from ffn.io.open import open_volume
-from ffn.viewing import volumes
+from ffn.errors import ExportError
+from ffn.geometry import Box
+from ffn.io.open import open_mip, open_volume
+from ffn.viewing import mips, ome_zarr, precomputed, volumes
+from ffn.viewing.config import ExportConfig
+from ffn.viewing.export import export
+from ffn.viewing.inputs import Sources
+from ffn.viewing.mips import plan_scales
+from ffn.viewing.precomputed import LABELS, image_encoding
 
-from ..volumes import write
+from ..volumes import read_scale, write
+from .conftest import BOX, two_tubes, write_image, write_volume
+from .conftest import SIZE_NM as TUBES_NM
+
+ODD = Box((13, -7, 2601), (13 + 70, -7 + 90, 2601 + 150))
+SIZE_NM = (40.0, 8.5, 8.5)
+BOTH = ExportConfig(formats=("precomputed", "ome-zarr"), image_encoding="png")
+
+
+def write_precomputed(path, box, voxels, encoding, size_nm=SIZE_NM):
+    write_volume(path, encoding, plan_scales(box, size_nm), lambda block: voxels[block.slices(box.start)])
+
+
+def write_ome(group, box, voxels, size_nm=SIZE_NM):
+    scales = plan_scales(box, size_nm)
+    write_image(group, voxels.dtype, "mode", scales, lambda block: voxels[block.slices(box.start)])
+    return scales
+
+
+@pytest.fixture
+def read_back(cloud_volume):
+    def read(path, mip=0):
+        volume = cloud_volume(f"file://{path}", mip=mip, progress=False, fill_missing=False)
+        return volume, np.asarray(volume[:])[..., 0].T
+
+    return read
+
+
+def labels_like(box):
+    rng = np.random.default_rng(0)
+    small = rng.integers(0, 2**63, [-(-n // 9) for n in box.shape], dtype=np.uint64)
+    z, y, x = box.shape
+    return small.repeat(9, 0).repeat(9, 1).repeat(9, 2)[:z, :y, :x]
+
+
+def test_labels_are_equal_at_an_odd_offset(tmp_path, read_back):
+    voxels = labels_like(ODD)
+    write_precomputed(tmp_path / "labels", ODD, voxels, LABELS)
+    volume, found = read_back(tmp_path / "labels")
+    assert found.dtype == np.uint64 and np.array_equal(found, voxels)
+    assert volume.resolution.tolist() == [8.5, 8.5, 40]
+    assert volume.voxel_offset.tolist() == [2601, -7, 13]
+    files = {f.suffix or f.name for f in tmp_path.rglob("*") if f.is_file()}
+    assert files == {".shard", "info"}, "nothing may depend on a server that unpacks gzip files"
+
+
+@pytest.mark.parametrize("dtype, wanted", [(np.uint8, "png"), (np.uint16, "png"), (np.uint16, "jpeg")])
+def test_images_that_are_not_jpeg_are_lossless(tmp_path, read_back, dtype, wanted):
+    box = Box((3, 0, 5), (33, 50, 165))
+    voxels = np.random.default_rng(0).integers(0, np.iinfo(dtype).max, box.shape, dtype)
+    write_precomputed(tmp_path / "image", box, voxels, image_encoding(voxels.dtype, wanted, "a.h5:raw"))
+    volume, found = read_back(tmp_path / "image")
+    assert volume.dtype == found.dtype == dtype
+    assert np.array_equal(found, voxels)
+
+
+def test_jpeg_images_are_close_and_smaller(tmp_path, read_back):
+    box = Box.from_shape((40, 70, 80))
+    ramp = np.add.outer(np.arange(40), np.add.outer(np.arange(70), np.arange(80)))
+    voxels = (ramp % 256).clip(40, 200).astype(np.uint8)
+    write_precomputed(tmp_path / "image", box, voxels, image_encoding(voxels.dtype, "jpeg", "a.h5:raw"))
+    difference = read_back(tmp_path / "image")[1].astype(int) - voxels
+    assert 0 < np.abs(difference).mean() < 4
+    assert sum(f.stat().st_size for f in tmp_path.rglob("*.shard")) < voxels.nbytes / 3
+
+
+def test_other_types_are_not_images():
+    with pytest.raises(ExportError, match="a.h5:raw: has type float32"):
+        image_encoding(np.dtype(np.float32), "jpeg", "a.h5:raw")
+
+
+def test_mips_make_voxels_more_isotropic_down_to_one_chunk():
+    scales = plan_scales(Box((1, 3, 5), (101, 303, 405)), (40.0, 8.0, 8.0))
+    assert [s.factors_zyx for s in scales] == [(1, 1, 1), (1, 2, 2), (1, 2, 2), (2, 2, 2)]
+    assert [s.voxel_size_zyx_nm for s in scales][2:] == [(40, 32, 32), (80, 64, 64)]
+    assert scales[1].box == Box((1, 1, 2), (101, 152, 203))
+    assert all(n <= 64 for n in scales[-1].box.shape) and any(n > 64 for n in scales[-2].box.shape)
+
+
+def test_mips_are_modes_and_means_of_the_finer_voxels(tmp_path, read_back):
+    """Mips are computed voxel by voxel for the factors 1, 2, 2 and an odd offset in y and x."""
+    box = Box((4, 3, 5), (8, 3 + 13, 5 + 80))
+    voxels = np.random.default_rng(1).integers(0, 3, box.shape, dtype=np.uint64)
+    write_precomputed(tmp_path / "labels", box, voxels, LABELS)
+    grey = (voxels * 50).astype(np.uint8)
+    write_precomputed(tmp_path / "image", box, grey, image_encoding(grey.dtype, "png", "a.h5:raw"))
+    volume, modes = read_back(tmp_path / "labels", mip=1)
+    means = read_scale(tmp_path / "image", 1)
+    assert volume.voxel_offset.tolist() == [2, 1, 4] and volume.resolution.tolist() == [17, 17, 40]
+    for z, y, x in np.ndindex(modes.shape):
+        rows, columns = slice(max(0, 2 * y - 1), 2 * y + 1), slice(max(0, 2 * x - 1), 2 * x + 1)
+        assert modes[z, y, x] == np.bincount(voxels[z, rows, columns].ravel().astype(int)).argmax()
+        assert abs(means[z, y, x] - grey[z, rows, columns].mean()) <= 0.5
+
+
+@pytest.mark.parametrize("module", [precomputed, ome_zarr])
+def test_many_shards_are_written_one_by_one(tmp_path, monkeypatch, module):
+    """No read covers more than a shard, and together they cover everything once."""
+    monkeypatch.setattr(module, "SHARD_BYTES", 2 * 64**3 * 8)
+    voxels, reads, scales = labels_like(ODD), [], plan_scales(ODD, (10.0, 10.0, 10.0))
+
+    def read(block):
+        reads.append(block)
+        return voxels[block.slices(ODD.start)]
+
+    if module is precomputed:
+        write_volume(tmp_path / "a", LABELS, scales, read)
+        assert np.array_equal(read_scale(tmp_path / "a", 0), voxels)
+    else:
+        write_image(tmp_path / "a", voxels.dtype, "mode", scales, read)
+        assert np.array_equal(zarr.open_array(tmp_path / "a/0", mode="r")[:], voxels)
+    assert max(block.num_voxels for block in reads) <= 2 * 64**3 and len(reads) > 2
+    assert sum(block.num_voxels for block in reads) == ODD.num_voxels
+    finest = "10_10_10/*.shard" if module is precomputed else "0/c/*/*/*"
+    assert len(list((tmp_path / "a").glob(finest))) == len(reads)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_mips_do_not_depend_on_how_they_are_cut(tmp_path, monkeypatch, seed):
+    """Compare random boxes, voxel sizes, shards and pieces with the mips of the whole array in memory."""
+    rng = np.random.default_rng(seed)
+    box = Box.from_shape(tuple(rng.integers(20, 170, 3).tolist()), tuple(rng.integers(-70, 70, 3).tolist()))
+    size_nm = tuple(rng.choice([8.0, 16.0, 40.0], 3).tolist())
+    for module in (precomputed, ome_zarr):
+        monkeypatch.setattr(module, "SHARD_BYTES", 64**3 * 8 * 2 ** int(rng.integers(0, 4)))
+    monkeypatch.setattr(mips, "PIECE_ZYX", tuple(rng.integers(5, 90, 3).tolist()))
+    labels = rng.integers(0, 3, box.shape, np.uint64)
+    grey = rng.integers(0, 256, box.shape, np.uint8)
+    write_precomputed(tmp_path / "labels", box, labels, LABELS, size_nm)
+    write_precomputed(tmp_path / "image", box, grey, image_encoding(grey.dtype, "png", "a"), size_nm)
+    write_ome(tmp_path / "a.zarr", box, labels, size_nm)
+    for name, whole, method in (("labels", labels, "mode"), ("image", grey, "mean")):
+        for mip, scale in enumerate(plan_scales(box, size_nm)):
+            if mip:
+                whole = ts.downsample(view, scale.factors_zyx, method).read().result()  # noqa: F821
+            view = ts.array(whole)[ts.d[:].translate_to[scale.box.start]]  # noqa: F841
+            assert np.array_equal(read_scale(tmp_path / name, mip), whole), f"{name}, mip {mip}"
+            if name == "labels":
+                assert np.array_equal(zarr.open_array(tmp_path / f"a.zarr/{mip}", mode="r")[:], whole)
+
+
+def test_our_own_readers_find_every_mip_at_its_place(tmp_path):
+    voxels = labels_like(ODD)
+    scales = write_ome(tmp_path / "a.zarr", ODD, voxels)
+    with open_volume(tmp_path / "a.zarr") as volume:
+        assert volume.voxel_sizes_zyx_nm == [scale.voxel_size_zyx_nm for scale in scales]
+        assert np.array_equal(volume.read(), voxels)
+    for mip, scale in enumerate(scales):
+        with open_mip(tmp_path / "a.zarr", mip) as volume:
+            assert (volume.box, volume.voxel_size_zyx_nm) == (scale.box, scale.voxel_size_zyx_nm)
+
+
+def test_a_voxel_of_a_mip_is_centred_on_those_it_covers(tmp_path):
+    """Scale and translation place centres: voxel 1 of mip 1 covers the voxels 2 and 3, and 0 and 1 lie before it."""
+    box = Box((0, 0, 2), (4, 80, 102))
+    write_ome(tmp_path / "a.zarr", box, np.ones(box.shape, np.uint64), (40.0, 8.0, 8.0))
+    fine, coarse = zarr.open_group(tmp_path / "a.zarr", mode="r").attrs["ome"]["multiscales"][0]["datasets"][:2]
+    places = [[step[step["type"]] for step in each["coordinateTransformations"]] for each in (fine, coarse)]
+    assert places == [[[40, 8, 8], [0, 0, 16]], [[40, 16, 16], [0, 4, 20]]]
+
+
+def test_an_export_has_ome_zarr_with_the_voxels_and_metadata_of_the_specification(tmp_path, sources):
+    export(sources, tmp_path / "out", BOTH)
+    group = zarr.open_group(tmp_path / "out/ome.zarr", mode="r")
+    layers = {"image": group, **{name: group[f"labels/{name}"] for name in ("segmentation", "truth")}}
+    assert group["labels"].attrs["ome"]["labels"] == ["segmentation", "truth"]
+    (multiscale,) = group.attrs["ome"]["multiscales"]
+    assert [tuple(axis.values()) for axis in multiscale["axes"]] == [(axis, "space", "nanometer") for axis in "zyx"]
+    for name, image in layers.items():
+        paths = [dataset["path"] for dataset in image.attrs["ome"]["multiscales"][0]["datasets"]]
+        num_mips = len(json.loads((tmp_path / "out" / name / "info").read_text())["scales"])
+        assert paths == [str(mip) for mip in range(num_mips)] and num_mips > 1
+        for mip, path in enumerate(paths):
+            assert np.array_equal(image[path][:], read_scale(tmp_path / "out" / name, mip)), (name, mip)
+        ome = image.attrs["ome"]
+        assert ome["version"] == "0.5" and (name == "image" or ome["image-label"]["source"]["image"] == "../../")
+    assert np.array_equal(layers["segmentation"]["0"][:], two_tubes())
+
+
+def test_labels_without_an_image_have_a_group_around_them(tmp_path, sources):
+    export(Sources(segmentation=sources.segmentation), tmp_path / "out", BOTH)
+    group = zarr.open_group(tmp_path / "out/ome.zarr", mode="r")
+    assert group.attrs["ome"] == {"version": "0.5"} and list(group["labels"]) == ["segmentation"]
+    with open_volume(tmp_path / "out/ome.zarr/labels/segmentation") as volume:
+        assert (volume.box, volume.voxel_size_zyx_nm, volume.dtype) == (BOX, TUBES_NM, np.uint64)
 
 
 def test_the_contrast_leaves_out_extreme_grey_levels(tmp_path):
@@ -13,9 +209,3 @@ def test_the_contrast_leaves_out_extreme_grey_levels(tmp_path):
     image[:5], image[0, 0, :3], image[9, 19, :3] = 150, 0, 255
     with open_volume(write(tmp_path / "raw.h5", image)) as volume:
         assert volumes.contrast(volumes.Part("image", volume, volume.box, (1.0, 1.0, 1.0))) == (100, 150)
-
-
-def test_edges_are_stored_as_black_and_white(tmp_path):
-    with open_volume(write(tmp_path / "edges.h5", np.array([[[0, 1, 7]]], np.uint16))) as volume:
-        voxels = volumes.Part("edges", volume, volume.box, (1.0, 1.0, 1.0)).read(volume.box)
-    assert voxels.dtype == np.uint8 and voxels.tolist() == [[[0, 255, 255]]]

@@ -20,11 +20,11 @@ from ffn.model.network import weight_shapes
 from ffn.model.store import Model, save_model
 from ffn.options import flags
 from ffn.training.arguments import parse_masks
+from ffn.viewing import MIPS
 from ffn.workflow import arguments, subvolume_lists
 from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.places import check_sources
 from ffn.workflow.run import load_run
-from ffn.workflow.stages import EXPORT_STEPS, MIPS
 
 MODEL = {"depth": 2, "features": 8, "fov_size_zyx": [9, 11, 13], "deltas_zyx": [2, 3, 3]}
 SHAPE = [64, 56, 72]
@@ -462,5 +462,5 @@ def test_a_mip_of_an_export_waits_for_the_finer_one_and_small_ones_have_no_jobs(
 def test_a_huge_volume_has_jobs_for_every_mip_of_several_shards():
     volumes = {"huge": {"synthetic": {"shape_zyx": [40_000, 40_000, 40_000]}}}
     made = pipeline(volumes=volumes, subvolumes={"size_zyx": [4000] * 3, "overlap_zyx": [14] * 3})
-    numbers = [len(made.job_records("export", "huge", step=step.name)) for step in EXPORT_STEPS if step in MIPS]
+    numbers = [len(made.job_records("export", "huge", step=mip)) for mip in MIPS]
     assert numbers == [1000, 1000, 1000, 1000, 944, 118, 14, 0], "157³ shards of 256³"
