@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import itertools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -100,11 +100,12 @@ def _run(arguments: argparse.Namespace) -> None:
 
 
 def _parse_earlier(words: list[str]) -> dict[str, str]:
-    named = [word.partition("=") for word in words]
-    for word, (name, _, spec) in zip(words, named, strict=True):
-        if not (name and spec):
+    earlier = {}
+    for word in words:
+        name, _, earlier[name] = word.partition("=")
+        if not (name and earlier[name]):
             raise ConfigError(f"--earlier: {word!r} is incomplete, expected NAME=VOLUME")
-    return {name: spec for name, _, spec in named}
+    return earlier
 
 
 @dataclass(frozen=True)
@@ -209,8 +210,8 @@ def evaluate(
     inputs.require_no_output(str(out), inputs.baseline_out)
     if inputs.name in inputs.earlier:
         raise ConfigError(f"--earlier: {inputs.name!r} is also the --name of the segmentation, expected another name")
+    _require_writable(out)
     with (
-        _writable(out),
         open_masked_truth(inputs.truth, inputs.masks) as truth,
         open_segmentation(inputs.segmentation) as segmentation,
         contextlib.ExitStack() as volumes,
@@ -337,15 +338,10 @@ def _voxel_size(truth: Volume, segmentation: Volume, config: EvaluateConfig, ske
     return size or NO_SIZE
 
 
-@contextlib.contextmanager
-def _writable(out: str | Path) -> Iterator[None]:
-    """Report an output that cannot be written, if possible before the work starts."""
+def _require_writable(out: str | Path) -> None:
+    """Report an output that cannot be written before the work starts."""
     path = Path(out).absolute()
     folder = next(parent for parent in path.parents if parent.exists())
     if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
         found = "is a folder" if path.is_dir() else f"{folder} is not a writable folder"
         raise EvaluationError(f"{out}: {found}, expected the name of a new file. Choose another --out")
-    try:
-        yield
-    except PermissionError as reason:
-        raise EvaluationError(f"{out}: cannot be written ({reason}). Choose another --out") from None

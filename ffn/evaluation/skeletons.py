@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 import reprlib
+import warnings
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,6 @@ SHORTEST = 4  # the median edge of skeletons is at least a voxel divided by this
 CACHE_BYTES = 2**26  # of the indices of shards, while many skeletons are read
 DATASETS = ("nodes_zyx_nm", "edges", "owners")
 SWC_COLUMNS = ("node", "type", "x", "y", "z", "radius", "parent")  # in nm; the parent of a root is -1
-MEND_SWC = "Export the file again, or take it away"
 IDENTITY_XYZ = (1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0)
 
 
@@ -188,45 +187,22 @@ def _read_swc(paths: Sequence[Path]) -> Iterator[Skeleton]:
 
 
 def _read_swc_file(path: Path, owner: int) -> Skeleton:
-    rows = _swc_rows(path)
-    index = {int(row[0]): i for i, row in enumerate(rows.values())}
-    edges = []
-    for i, (number, row) in enumerate(rows.items()):
-        parent = int(row[6])
-        if parent >= 0 and parent not in index:
-            raise EvaluationError(
-                f"{path}: line {number}: parent {parent} is no node of this file, expected one of its {len(index)} "
-                f"nodes, or -1 for a root. {MEND_SWC}"
-            )
-        if parent >= 0:
-            edges.append((i, index[parent]))
-    nodes = np.array([row[4:1:-1] for row in rows.values()], np.float64)
-    return Skeleton(owner, nodes, np.array(edges, np.int64))
-
-
-def _swc_rows(path: Path) -> dict[int, list[float]]:
-    """Return the columns of each node by the number of its line."""
+    expected = f"expected lines of {', '.join(SWC_COLUMNS)}. Export the file again, or take it away"
     try:
-        lines = path.read_text(errors="replace").splitlines()
-    except OSError as reason:
-        raise EvaluationError(f"{path}: cannot be read ({reason.strerror}), expected an SWC file") from None
-    rows = {}
-    for number, line in enumerate(lines, 1):
-        words = line.partition("#")[0].split()
-        try:
-            row = [float(word) for word in words]
-        except ValueError:
-            row = []
-        if words and (len(row) < len(SWC_COLUMNS) or not all(map(math.isfinite, row))):
-            raise EvaluationError(
-                f"{path}: line {number}: {reprlib.repr(line)} is no node of an SWC file, expected the numbers "
-                f"{', '.join(SWC_COLUMNS)}. {MEND_SWC}"
-            )
-        if words:
-            rows[number] = row
-    if not rows:
-        raise EvaluationError(f"{path}: has no nodes, expected lines of {', '.join(SWC_COLUMNS)}. {MEND_SWC}")
-    return rows
+        with warnings.catch_warnings(action="ignore"):  # of a file without lines
+            rows = np.loadtxt(path, usecols=range(len(SWC_COLUMNS)), ndmin=2, encoding="latin1")
+    except (OSError, ValueError) as reason:
+        raise EvaluationError(f"{path}: cannot be read ({reason}), {expected}") from None
+    if not len(rows) or not np.isfinite(rows).all():
+        raise EvaluationError(f"{path}: has {'values that are not finite' if len(rows) else 'no nodes'}, {expected}")
+    numbers, parents = rows[:, 0].astype(np.int64), rows[:, 6].astype(np.int64)
+    children = np.flatnonzero(parents >= 0)
+    order = np.argsort(numbers, kind="stable")
+    ends = order[np.searchsorted(numbers, parents[children], sorter=order).clip(max=len(rows) - 1)]
+    lost = parents[children][numbers[ends] != parents[children]]
+    if len(lost):
+        raise EvaluationError(f"{path}: parent {lost[0]} is not a node of this file, {expected}")
+    return Skeleton(owner, rows[:, 4:1:-1], np.stack([children, ends], axis=1))
 
 
 def read_precomputed(folder: Path) -> Iterator[Skeleton]:

@@ -8,13 +8,11 @@ from skimage import metrics
 
 from ffn.cli import main
 from ffn.config import Mask
-from ffn.errors import EvaluationError, VolumeError
+from ffn.errors import VolumeError
 from ffn.evaluation.config import EvaluateConfig
 from ffn.evaluation.evaluate import Inputs, evaluate
 from ffn.evaluation.scoring import Comparison
 from ffn.geometry import Box
-from ffn.io.blocks import WHOLE
-from ffn.io.open import open_truth
 from ffn.io.volume import IGNORED
 
 from ..volumes import write
@@ -91,13 +89,6 @@ def test_a_segmentation_of_an_image_without_a_voxel_size_is_scored(tmp_path, spe
     bare = write(tmp_path / "bare.h5", segmentation, size=(1.0, 1.0, 1.0))
     scores = [scored(tmp_path, spec, specs[1])["scores"] for spec in (bare, specs[0])]
     assert scores[0] == scores[1]
-
-
-def test_ids_that_ingest_kept_are_scored(tmp_path):
-    """`ignore_labels` may name other labels than CREMI's."""
-    voxels = np.array([[[5, 2**64 - 3, 2**64 - 1]]], np.uint64)
-    with open_truth(write(tmp_path / "labels.h5", voxels, record={"stage": "ingest"})) as labels:
-        assert labels.read().tolist() == [[[5, 2**64 - 3, 0]]]
 
 
 def test_a_mask_covers_what_is_scored_and_need_not_cover_what_is_around(tmp_path, specs):
@@ -196,18 +187,14 @@ def make_unsized(path):
     ("change", "named"),
     [
         (lambda t, s, p: {"--segmentation": write(p / "f.h5", s.astype(np.float32))}, "f.h5"),
-        (lambda t, s, p: {"--truth": write(p / "f.h5", t.astype(np.float32))}, "f.h5"),
         (lambda t, s, p: {"--segmentation": write(p / "f.h5", s, (50, 0, 0), SIZE_ZYX_NM)}, "50:60,0:18,0:28"),
         (lambda t, s, p: {"--box": "10:12,0:18,0:28"}, "--box: 10:12"),
         (lambda t, s, p: {"--truth": write(p / "f.h5", t * 0, size=SIZE_ZYX_NM)}, "0:10,0:18,0:28"),
         (lambda t, s, p: {"--earlier": "base"}, "--earlier: 'base'"),
-        (lambda t, s, p: {"--earlier": f"={p / 's.h5'}:s"}, "--earlier"),
         (lambda t, s, p: {"--earlier": f"base={write(p / 'f.h5', s[:5])}"}, "0:5,0:18,0:28"),
         (lambda t, s, p: {"--earlier": f"base={p / 'seg.h5'}:segmentation", "--name": "base"}, "--earlier: 'base'"),
         (lambda t, s, p: {"--baseline-out": "b.h5:segmentation"}, "--baseline-out"),
-        (lambda t, s, p: {"--image": write(p / "f.h5", t[:5])}, "0:5,0:18,0:28"),
         (lambda t, s, p: {"--baseline": write(p / "f.h5", t[:5], size=SIZE_ZYX_NM)}, "0:5,0:18,0:28"),
-        (lambda t, s, p: {"--out": str(p)}, "is a folder"),
         (lambda t, s, p: {"--out": str(p / "labels.h5" / "s.json")}, "labels.h5 is not a writable folder"),
         (
             lambda t, s, p: dict.fromkeys(("--truth", "--segmentation"), make_unsized(p / "u.h5")) | {"--border": "20"},
@@ -222,40 +209,6 @@ def test_bad_input_is_one_line(tmp_path, specs, truth, segmentation, change, nam
     (line,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("ffn: error: "))
     assert named in line
     assert not (tmp_path / "out").exists()
-
-
-def test_a_file_that_cannot_be_replaced_is_an_error(tmp_path, specs, monkeypatch):
-    def refuse(path, content):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr("ffn.evaluation.evaluate.write_json", refuse)
-    with pytest.raises(EvaluationError, match="s.json"):
-        scored(tmp_path, *specs)
-
-
-NEEDED = ["evaluate", "--segmentation", "s.h5:s", "--truth", "t.h5:t", "--out", "scores.json"]
-
-
-@pytest.fixture
-def calls(monkeypatch):
-    given = []
-    monkeypatch.setattr("ffn.evaluation.evaluate.evaluate", lambda *arguments: given.append(arguments))
-    return given
-
-
-def test_inputs_and_references_are_passed_on(calls):
-    extra = ["--image", "raw.h5:raw", "--baseline-out", "b.h5:b", "--skeletons", "s.h5", "--box", "0:1,0:2,0:3"]
-    extra += ["--earlier", "base=a.h5:s", "--name", "filled", "--rng-seed", "7"]
-    assert main([*NEEDED, *extra]) == 0
-    ((inputs, out, _, box, *rest),) = calls
-    expected = Inputs("s.h5:s", "t.h5:t", "filled", "raw.h5:raw", None, "b.h5:b", "s.h5", {"base": "a.h5:s"})
-    assert (inputs, out, box) == (expected, "scores.json", Box((0, 0, 0), (1, 2, 3)))
-    assert rest == [7, WHOLE]
-
-
-def test_without_watershed_the_image_is_not_used(calls):
-    assert main([*NEEDED, "--image", "raw.h5:raw", "--no-watershed"]) == 0
-    assert calls[0][0] == Inputs("s.h5:s", "t.h5:t")
 
 
 @pytest.mark.parametrize("place", ["out", "baseline_out"])

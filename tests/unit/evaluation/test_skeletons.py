@@ -91,11 +91,11 @@ def swc(text):
     ("prepare", "message"),
     [
         (lambda p: p.mkdir(), "s: "),
-        (swc("# x\n1 0 1 2\n"), "a.swc: line 2: '1 0 1 2'"),
-        (swc("1 0 1 2 3 1 -1\n2 0 nan 2 3 1 1\n"), "a.swc: line 2: '2 0 nan"),
-        (swc("1 0 1 2 3 1 -1\n2 0 1 2 4 1 root\n"), "a.swc: line 2: .*root"),
-        (swc("1 0 1 2 3 1 9\n"), "a.swc: line 1: parent 9"),
-        (swc("# nothing\n"), "a.swc: "),
+        (swc("# x\n1 0 1 2\n"), "a.swc"),
+        (swc("1 0 1 2 3 1 -1\n2 0 nan 2 3 1 1\n"), "a.swc"),
+        (swc("1 0 1 2 3 1 -1\n2 0 1 2 4 1 root\n"), "a.swc: .*root"),
+        (swc("1 0 1 2 3 1 9\n"), "a.swc: parent 9"),
+        (swc("# nothing\n"), "a.swc"),
         (lambda p: p.mkdir() or (p / "info").write_text("{"), "s: "),
         (lambda p: p.mkdir() or (p / "info").write_text("[]"), r"s: .*\[\]"),
         (
@@ -121,5 +121,5 @@ def test_a_look_at_many_files_reads_the_first_of_them(tmp_path, two):
     check_skeletons(tmp_path / "swc", (10, 10, 10))
     (tmp_path / "swc/2.swc").write_text("xxx")
     check_skeletons(tmp_path / "swc", (10, 10, 10))
-    with pytest.raises(EvaluationError, match="2.swc: line 1: 'xxx"):
+    with pytest.raises(EvaluationError, match="2.swc: .*xxx"):
         read_skeletons(tmp_path / "swc")
