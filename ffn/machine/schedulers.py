@@ -199,7 +199,9 @@ class Slurm(Scheduler):
         return {name: v for name, v in environment.items() if not name.startswith("SLURM_") or name == "SLURM_CONF"}
 
 
-cobalt, pbs, slurm = Cobalt(), Pbs(), Slurm()
+cobalt = Cobalt()
+pbs = Pbs()
+slurm = Slurm()
 SCHEDULERS: dict[str, Scheduler] = {scheduler.name: scheduler for scheduler in (cobalt, pbs, slurm)}
 
 
