@@ -61,11 +61,6 @@ def test_specks_are_not_markers():
     assert np.count_nonzero(labels) == 96
 
 
-def test_a_blank_image_gives_an_empty_segmentation(tissue):
-    segmentation, _ = best_watershed(np.full(tissue[1].shape, 7, np.uint8), tissue[1], (1.0, 1.0, 1.0))
-    assert not segmentation.any()
-
-
 def test_the_watershed_is_scored_and_saved(tmp_path, specs, image):
     arguments = ["--segmentation", specs[0], "--truth", specs[1], "--image", image, "--box", "1:9,0:18,2:28"]
     kept = f"{tmp_path / 'base.h5'}:segmentation"
@@ -160,8 +155,7 @@ def test_a_middle_without_a_skeleton_has_no_run_length(tmp_path, specs, image):
     join([Skeleton(1, nodes, np.array([[0, 1]]))]).write(tmp_path / "corner.h5", {})
     inputs = Inputs(*specs, image=image, skeletons=str(tmp_path / "corner.h5"))
     result = evaluate(inputs, tmp_path / "s.json", EvaluateConfig(watershed_max_voxels=630))
-    assert "erl" in result and "voi" in result["baseline"]["scores"]["all"]
-    assert "erl" not in result["baseline"] and "erl" not in result["baseline"]["beside"]
+    assert "erl" in result and "erl" not in result["baseline"] and "erl" not in result["baseline"]["beside"]
 
 
 @pytest.mark.parametrize(("max_voxels", "expected"), [(4096, "1:9,0:16,-4:28"), (512, "3:7,4:12,4:20")])

@@ -11,10 +11,10 @@ from ffn.config import Mask
 from ffn.errors import VolumeError
 from ffn.evaluation.config import EvaluateConfig
 from ffn.evaluation.evaluate import Inputs, evaluate
-from ffn.evaluation.scoring import Comparison
 from ffn.geometry import Box
 from ffn.io.volume import IGNORED
 
+from ...jobs import require_same_files
 from ..volumes import write
 from .conftest import SIZE_ZYX_NM
 
@@ -238,41 +238,13 @@ def command(tmp_path, specs, image, segmentation, monkeypatch):
     return ["evaluate", *options, "--skeletons", skeletons, "--image", image, "--masks", "#box=0:2,0:18,0:28"]
 
 
-def test_jobs_and_killed_ones_give_the_bytes_of_one_process(tmp_path, command, monkeypatch):
-    outs = {name: tmp_path / f"{name}/s.json" for name in ("one", "many", "killed")}
-    assert main([*command, "--out", str(outs["one"])]) == 0
-    for job in ("2-of-2", "1-of-2"):
-        record = ["--job-record", f"{outs['many']}.jobs/write/{job}.json"]
-        assert main([*command, "--job", job, *record, "--out", str(outs["many"])]) == 0
-    assert sorted(path.name for path in outs["many"].parent.iterdir()) == ["s.json.jobs"]
-    with monkeypatch.context() as patch:
-        patch.setattr("ffn.evaluation.scoring.Comparison.look", looker(looked := [], 2))
-        assert main([*command, "--out", str(outs["killed"])]) == 130
-        patch.setattr("ffn.evaluation.scoring.Comparison.look", looker(looked, 999))
-        assert main([*command, "--out", str(outs["many"])]) == 0
-        baseline = len(looked) - 2
-        assert main([*command, "--out", str(outs["killed"])]) == 0
-    assert len(looked) == 2 + baseline + 4 + baseline, "of six blocks, two were finished"
-    results = {out.read_bytes() for out in outs.values()}
-    assert len(results) == 1 and {"erl", "errors", "baseline"} <= json.loads(results.pop()).keys()
-    for table in ("bodies", "errors"):
-        assert len({out.with_name(f"s-{table}.csv").read_bytes() for out in outs.values()}) == 1
-    assert not outs["killed"].with_name("s.json.jobs").exists()
+def test_jobs_and_killed_ones_give_the_bytes_of_one_process(tmp_path, command):
+    def run(folder, *job):
+        assert main([*command, *job, "--out", f"{folder}/s.json"]) == 0
 
-
-LOOK = Comparison.look
-
-
-def looker(looked, calls):
-    """Return `Comparison.look`, interrupted after some calls, which are noted in `looked`."""
-
-    def look(self, block):
-        if len(looked) == calls:
-            raise KeyboardInterrupt
-        looked.append(block)
-        return LOOK(self, block)
-
-    return look
+    made = require_same_files(run, tmp_path, ["2-of-2", "1-of-2", ""])
+    assert made.keys() == {"s.json", "s-bodies.csv", "s-errors.csv"}
+    assert {"erl", "errors", "baseline"} <= json.loads(made["s.json"]).keys()
 
 
 @pytest.mark.parametrize(

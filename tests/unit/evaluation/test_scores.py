@@ -121,8 +121,6 @@ def test_cremi_score_is_the_geometric_mean(random_volumes):
     summary = summarize(table, table)
     cremi = summary["scores"]["cremi"]
     assert summary["cremi_score"] == pytest.approx((cremi["voi"] * cremi["are"]) ** 0.5)
-    perfect = count_pairs(random_volumes[0], random_volumes[0])
-    assert summarize(perfect, perfect)["cremi_score"] == pytest.approx(0, abs=1e-6)
 
 
 def test_summary_counts_ids_and_coverage():

@@ -12,7 +12,7 @@ from ffn.geometry import Box
 from ffn.io import hdf5
 from ffn.io.open import open_volume
 
-from ...jobs import options
+from ...jobs import require_same_files
 from .conftest import TUBE_SIZE_NM
 
 
@@ -38,27 +38,12 @@ def test_a_volume_without_voxel_size_is_refused(tmp_path):
 def test_jobs_and_killed_ones_give_the_bytes_of_one_process(tmp_path, tubes, monkeypatch):
     monkeypatch.setattr("ffn.evaluation.skeletonize.blocks_in", lambda box: list(box.blocks((12, 23, 31))))
     command = ["skeletonize", "--labels", tubes[0], "--min-voxels", "500", "--masks", "#box=10:22,20:60,30:33"]
-    outs = {name: tmp_path / f"{name}/skeletons.h5" for name in ("one", "many", "killed")}
-    assert main([*command, "--out", str(outs["one"])]) == 0
-    for job in ("2-of-2", "1-of-2", ""):
-        assert main([*command, *options(job), "--out", str(outs["many"])]) == 0
-    read = []
 
-    def interrupted(*arguments):
-        if len(read) == 3:
-            raise KeyboardInterrupt
-        read.append(1)
-        return thin(*arguments)
+    def run(folder, *job):
+        assert main([*command, *job, "--out", f"{folder}/skeletons.h5"]) == 0
 
-    with monkeypatch.context() as patch:
-        patch.setattr("ffn.evaluation.skeletonize.thin", interrupted)
-        assert main([*command, "--out", str(outs["killed"])]) == 130
-    with monkeypatch.context() as patch:
-        patch.setattr("ffn.evaluation.skeletonize.thin", lambda *words: read.append(1) or thin(*words))
-        assert main([*command, "--out", str(outs["killed"])]) == 0
-    assert len(read) == 4
-    assert len({out.read_bytes() for out in outs.values()}) == 1 and len(read_skeletons(outs["one"]).edges)
-    assert [path.name for path in outs["killed"].parent.iterdir()] == ["skeletons.h5"]
+    assert list(require_same_files(run, tmp_path, ["2-of-2", "1-of-2", ""])) == ["skeletons.h5"]
+    assert len(read_skeletons(tmp_path / "one/skeletons.h5").edges)
 
 
 def test_the_labels_are_never_overwritten(tubes, capsys):

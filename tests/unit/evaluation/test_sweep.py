@@ -13,7 +13,7 @@ from ffn.contingency import ContingencyTable, count_pairs
 from ffn.evaluation.scores import score
 from ffn.evaluation.sweep import NO_MERGES, SWEPT_CONVENTIONS, sweep_step
 
-from ...jobs import options as job_options
+from ...jobs import require_same_files
 from ..volumes import read, write
 
 TABLE = ContingencyTable(
@@ -77,38 +77,11 @@ def command(tmp_path, random_volumes, monkeypatch):
     return ["sweep", f"{tmp_path}/graph.csv", "--segmentation", base, "--truth", truth, "--box", "0:6,0:11,1:13"]
 
 
-def test_jobs_and_killed_ones_give_the_bytes_of_one_process(tmp_path, command, monkeypatch):
-    outs = {name: tmp_path / f"{name}/sweep.json" for name in ("one", "many", "killed")}
-    assert main([*command, "--out", str(outs["one"])]) == 0
-    for job in ("2-of-2", "1-of-2"):
-        record = ["--job-record", f"{outs['many']}.jobs/write/{job}.json"]
-        assert main([command[0], *command[2:], "--job", job, *record, "--out", str(outs["many"])]) == 0
-    with monkeypatch.context() as patch:
-        patch.setattr("ffn.evaluation.sweep.count_pairs", None)  # no block is compared again
-        assert main([*command, "--out", str(outs["many"])]) == 0
-    with monkeypatch.context() as patch:
-        patch.setattr("ffn.evaluation.sweep.count_pairs", interrupted_after(2))
-        assert main([*command, "--out", str(outs["killed"])]) == 130
-    with monkeypatch.context() as patch:
-        counted = []
-        patch.setattr("ffn.evaluation.sweep.count_pairs", lambda *labels: counted.append(1) or count_pairs(*labels))
-        assert main([*command, "--out", str(outs["killed"])]) == 0
-    assert len(counted) == 2, "of four blocks, two were finished"
-    assert len({out.read_bytes() for out in outs.values()}) == 1
-    assert [path.name for path in outs["killed"].parent.iterdir()] == ["sweep.json"]
-    assert (tmp_path / "many/sweep.json.jobs/write/1-of-2.json").exists()
+def test_jobs_and_killed_ones_give_the_bytes_of_one_process(tmp_path, command):
+    def run(folder, *job):
+        assert main([*command, *job, "--out", f"{folder}/sweep.json"]) == 0
 
-
-def interrupted_after(calls):
-    done = []
-
-    def count(*labels):
-        if len(done) == calls:
-            raise KeyboardInterrupt
-        done.append(1)
-        return count_pairs(*labels)
-
-    return count
+    assert list(require_same_files(run, tmp_path, ["2-of-2", "1-of-2", ""])) == ["sweep.json"]
 
 
 def test_a_finishing_job_needs_graphs(tmp_path, command, capsys):
@@ -161,16 +134,12 @@ def test_jobs_that_look_for_nuclei_do_not_show(tmp_path, given, monkeypatch):
     monkeypatch.setattr("ffn.io.shards.MAX_SHARD", 8)
     words, truth, specs = given
     options = [*truth, "--nuclei", specs["nuclei"]]
-    outs = {name: tmp_path / f"{name}/sweep.json" for name in ("one", "many", "none")}
-    assert main(["sweep", *words, *options, "--out", str(outs["one"])]) == 0
-    assert [path.name for path in outs["one"].parent.iterdir()] == ["sweep.json"]
-    assert main(["sweep", *words, *options, "--step", "write", "--out", str(outs["none"])]) == 2
-    for job in ("nuclei 3-of-3", "nuclei 1-of-3", "nuclei 2-of-3", "nuclei", "2-of-2", "1-of-2"):
-        assert main(["sweep", *words[1:], *options, *job_options(job), "--out", str(outs["many"])]) == 0
-    with monkeypatch.context() as patch:
-        patch.setattr("ffn.assembly.given.count_pairs", None)  # no block is looked at again
-        assert main(["sweep", *words, *options, "--step", "write", "--out", str(outs["many"])]) == 0
-    assert outs["many"].read_bytes() == outs["one"].read_bytes()
+
+    def run(folder, *job):
+        assert main(["sweep", *words, *options, *job, "--out", f"{folder}/sweep.json"]) == 0
+
+    jobs = ["nuclei 3-of-3", "nuclei 1-of-3", "nuclei 2-of-3", "nuclei", "2-of-2", "1-of-2", "write"]
+    assert list(require_same_files(run, tmp_path, jobs)) == ["sweep.json"]
 
 
 def test_other_thresholds_need_no_new_comparison_but_other_volumes_do(tmp_path, command, random_volumes, caplog):
