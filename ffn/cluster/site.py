@@ -14,8 +14,7 @@ from typing import Any
 import yaml
 
 from ffn.cluster.batch import makers_of, scheduler_of, still_queued
-from ffn.cluster.job_script import with_environment
-from ffn.cluster.queues import in_queue
+from ffn.cluster.job_script import in_queue, with_environment
 from ffn.errors import ClusterError
 from ffn.machine.limits import usable_cores
 from ffn.machine.schedulers import BatchJob, Scheduler, slurm

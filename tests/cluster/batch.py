@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 from ..small_run import ROOT
-from .mini_slurm import MiniSlurm
 
 SHIMS = Path(__file__).parent / "shims"
 SCHEDULERS = {"theta": "cobalt", "polaris": "pbs"}
@@ -17,40 +16,27 @@ QUICK = ["--seconds-between-status-checks", "1", "--latency-wait", "20", "--core
 
 
 class Site:
-    """A folder to run in, the profiles as a clean clone has them, and the shims' state.
+    """A folder to run in, with a profile (theta or polaris) as a clean clone has it, and the shims' state."""
 
-    Parameters
-    ----------
-    folder : Path
-        Made if it does not exist.
-    profile : str
-        theta or polaris.
-    cluster : MiniSlurm, optional
-        What is behind the shims; default processes of this machine.
-    """
-
-    def __init__(self, folder: Path, profile: str, cluster: MiniSlurm | None = None) -> None:
+    def __init__(self, folder: Path, profile: str) -> None:
         self.folder, self.profile = folder, profile
         self.state = folder / "shims"
         self.state.mkdir(parents=True)
         (folder / profile).symlink_to(ROOT / profile)
-        self._cluster = cluster
 
     def command(self, *arguments: str) -> list[str]:
         """Return the command line of Snakemake."""
-        snakemake = [sys.executable, "-m", "snakemake", *arguments, *QUICK, "--profile", self.profile]
-        return self._cluster.login(*snakemake) if self._cluster else snakemake
+        return [sys.executable, "-m", "snakemake", *arguments, *QUICK, "--profile", self.profile]
 
     def environment(self) -> dict[str, str]:
         """Return the environment of a user who has these commands and is impatient."""
         folders = [str(SHIMS / SCHEDULERS[self.profile]), str(Path(sys.executable).parent), os.environ["PATH"]]
         return {
-            **(self._cluster.environment() if self._cluster else os.environ),
+            **os.environ,
             "PATH": ":".join(folders),
             "PYTHONPATH": str(ROOT),
             "TF_CPP_MIN_LOG_LEVEL": "3",
             "FFN_SHIMS": str(self.state),
-            "FFN_SHIM_BACKEND": "slurm" if self._cluster else "local",
             "FFN_QUEUE_SECONDS": "1",
             "FFN_LOST_SECONDS": "2",
             "FFN_ACCOUNT": "brains",

@@ -1,7 +1,4 @@
-"""The whole pipeline, and the commands that the schedulers get.
-
-`snakemake --profile theta` has processes of this machine behind its scheduler, `polaris` the nodes of a Slurm cluster.
-"""
+"""The whole pipeline with a batch profile, and the commands that its scheduler gets."""
 
 from __future__ import annotations
 
@@ -33,23 +30,15 @@ TINY_RUN = {
     "skeletonize": {"spacing_nm": 0},
     "export": {"min_mesh_voxels": 10**9},
 }
-LAUNCHED = {
-    "theta": "aprun -n 2 -N 1 -d 64 -j 1 -cc depth -e OMP_NUM_THREADS=64 -e KMP_BLOCKTIME=0 ffn train ",
-    "polaris": "mpiexec -n 2 --ppn 2 --depth 16 --cpu-bind depth --env OMP_NUM_THREADS=16 --env KMP_BLOCKTIME=0 "
-    "--env CUDA_VISIBLE_DEVICES=3,2,1,0 ffn train ",
-}
+LAUNCHED = "aprun -n 2 -N 1 -d 64 -j 1 -cc depth -e OMP_NUM_THREADS=64 -e KMP_BLOCKTIME=0 ffn train "
 COBALT = "qsub -n {nodes} -t {minutes} --mode script --jobname {name} -o {log} -e {log} -q {queue} -A brains"
-PBS = (
-    "qsub -l select={nodes}:ncpus={cores}{mpi}{gpus}:system=polaris -l place=scatter -l walltime={hours} "
-    "-l filesystems=home:eagle -r y -N {name} -j oe -o {log} -q preemptable -A brains"
-)
-# The entries of the queue, in the order of submission; equal for both schedulers.
+# The entries of the queue, in the order of submission.
 ENTRIES = ["synth", "prepare", "train", "normalize", "segment", "reconcile", "assess"]
 
 
 def job_names(lines: list[str]) -> list[str]:
     """Return the names of the jobs in qsub lines without their prefix."""
-    return [re.search(r"(?:--jobname|-N) ffn-(\w+)", line)[1] for line in lines]
+    return [re.search(r"--jobname ffn-(\w+)", line)[1] for line in lines]
 
 
 def run_pipeline(site: Site) -> None:
@@ -68,33 +57,15 @@ def submission(site: Site, name: str) -> str:
     return re.sub(rf"(ffn-{name})-[0-9a-f]{{8}}", r"\1", line)
 
 
-def check_transcript(profile: str, site: Site) -> None:
-    """Check the entries of the queue and the start of the ranks."""
-    assert job_names(site.transcript("qsub")) == ENTRIES
-    (launched,) = [line for line in site.transcript("aprun", "mpiexec") if " ffn train " in line]
-    assert launched.startswith(LAUNCHED[profile])
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_polaris_on_slurm(cluster, tmp_path):
-    """The ranks start under the scheduler's launcher, which is then srun in disguise."""
-    site = Site(tmp_path / "polaris", "polaris", cluster)
-    run_pipeline(site)
-    check_transcript("polaris", site)
-    files = {"name": "ffn-train", "log": "ffn-train.log"}
-    options = PBS.format(nodes=1, cores=32, mpi=":mpiprocs=2", gpus=":ngpus=4", hours="24:00:00", **files)
-    assert submission(site, "train") == f"{options} ffn-train.sh"
-    assert all(" ffn train " in line for line in site.transcript("mpiexec"))
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.usefixtures("needs_mpi")
 def test_theta_on_local_processes(tmp_path):
     site = Site(tmp_path / "theta", "theta")
     run_pipeline(site)
-    check_transcript("theta", site)
+    assert job_names(site.transcript("qsub")) == ENTRIES
+    (launched,) = [line for line in site.transcript("aprun") if " ffn train " in line]
+    assert launched.startswith(LAUNCHED)
     files = {"name": "ffn-train", "log": "ffn-train.log"}
     attrs = "--attrs mcdram=cache:numa=quad ffn-train.sh"
     long = {"minutes": 180, "queue": "default"}  # no queue has two nodes for six hours

@@ -1,6 +1,6 @@
-"""What stands behind the commands of the emulated schedulers: processes of this machine, or a Slurm cluster.
+"""Behind the commands of the emulated schedulers are processes of this machine.
 
-FFN_SHIMS is the folder of their state, FFN_SHIM_BACKEND says `local` or `slurm`. Every command is recorded.
+FFN_SHIMS is the folder of their state. Every command is recorded.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from pathlib import Path
 
 STATE = Path(os.environ["FFN_SHIMS"])
 FIRST_ID = 1001
-BARE = ("HOME", "LANG", "FFN_SHIMS", "FFN_SHIM_BACKEND", "SLURM_CONF", "TF_CPP_MIN_LOG_LEVEL")  # what a job gets
-OPEN_MPI = "OMPI_MCA_"  # also settings of the emulated network
+BARE = ("HOME", "LANG", "FFN_SHIMS", "TF_CPP_MIN_LOG_LEVEL")  # that a scheduler leaves of the environment
 
 
 def record() -> None:
@@ -55,11 +54,6 @@ def use_cores(environment: dict[str, str]) -> None:
     """Take a launcher's environment, with no more threads than this machine has for what stands for a node."""
     os.environ.update(environment)
     os.environ["OMP_NUM_THREADS"] = str(min(int(os.environ.get("OMP_NUM_THREADS", "1")), os.cpu_count() or 1))
-
-
-def bare_environment() -> dict[str, str]:
-    """Return what a scheduler leaves of the environment."""
-    return {k: v for k, v in os.environ.items() if k in BARE or k.startswith(OPEN_MPI)}
 
 
 class Local:
@@ -125,7 +119,7 @@ class Local:
         null = subprocess.DEVNULL
         subprocess.Popen(
             ["bash", STATE / f"{number}.start"],
-            env={**bare_environment(), "PATH": os.defpath},
+            env={**{k: v for k, v in os.environ.items() if k in BARE}, "PATH": os.defpath},
             cwd="/",
             start_new_session=True,
             stdin=null,
@@ -155,43 +149,6 @@ class Local:
         self._sessions[number] = session
         listed = subprocess.run(["ps", "-o", "pid=", "-s", session or "0"], capture_output=True, text=True).stdout
         return [int(word) for word in listed.split()] if session else []
-
-
-class Slurm:
-    """Every job is a Slurm job with exclusive nodes."""
-
-    def submit(
-        self, script: str, nodes: int, minutes: float, log: str, variables: dict[str, str], turn: str = ""
-    ) -> str:
-        """Submit a script; `{id}` in the values of `variables` becomes the job's number."""
-        exports = [f"export {k}={v.format(id='$SLURM_JOB_ID')}" for k, v in variables.items()]
-        exports += [f"export {name}={shlex.quote(value)}" for name, value in bare_environment().items()]
-        body = "\n".join(["#!/bin/bash", *exports, f"exec {shlex.quote(script)}", ""])
-        command = ["sbatch", "--parsable", "--no-requeue", "--exclusive", f"-N{nodes}", f"-t{minutes:.0f}", f"-o{log}"]
-        done = subprocess.run(command, input=body, capture_output=True, text=True)
-        if done.returncode:
-            sys.exit(done.stderr)
-        return done.stdout.split(";")[0].strip()
-
-    def live(self) -> list[str]:
-        """Return the numbers of the jobs that are not over."""
-        return subprocess.run(["squeue", "-h", "-o%i"], capture_output=True, text=True, check=True).stdout.split()
-
-    def cancel(self, numbers: list[str]) -> None:
-        """End these jobs."""
-        subprocess.run(["scancel", *numbers], check=False)
-
-    def launch(self, ranks: int, per_node: int, command: list[str]) -> None:
-        """Become the launcher of these processes."""
-        nodes = -(-ranks // per_node)
-        mpi = "--mpi=pmix" if ranks > 1 else "--mpi=none"
-        options = [mpi, f"-N{nodes}", f"-n{ranks}", f"--ntasks-per-node={per_node}", "--kill-on-bad-exit=1"]
-        os.execvp("srun", ["srun", *options, *command])
-
-
-def backend() -> Local | Slurm:
-    """Return what FFN_SHIM_BACKEND names."""
-    return {"local": Local, "slurm": Slurm}[os.environ["FFN_SHIM_BACKEND"]]()
 
 
 def _signal(process: int, name: signal.Signals) -> None:

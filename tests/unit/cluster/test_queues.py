@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from ffn.cluster import batch
-from ffn.cluster.queues import in_queue, read_queues
+from ffn.cluster.job_script import in_queue, read_queues
 from ffn.cluster.site import ROOT
 from ffn.errors import ClusterError
 from ffn.machine.schedulers import BatchJob
