@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ffn.assembly.contacts import MAX_GAP, halo_of, spread
+from ffn.assembly.contacts import MAX_GAP, faces_in, halo_of, spread
 from ffn.assembly.tables import (
     ALONE,
     FIRST_OVERLAP,
@@ -34,7 +34,7 @@ from ffn.contingency import (
     merge_tables,
 )
 from ffn.errors import VolumeError
-from ffn.geometry import Box, VoxelSize, cell_shape, zyx
+from ffn.geometry import Box, VoxelSize, cell_shape
 from ffn.io.block_log import Result
 from ffn.io.blocks import WHOLE, Job, Writers, add_job_options, blocks_of, job_of, map_blocks, reduce_step
 from ffn.io.create import Writer, require_replaceable, volume_name
@@ -217,24 +217,9 @@ def _write(block: Box, out: Writer, a: Volume, b: Volume, fragments: Fragments) 
 def fragment_ids(table: ContingencyTable, min_fragment_size: int) -> np.ndarray:
     """Choose the id of every fragment, the voxels that share a pair of ids.
 
-    Parameters
-    ----------
-    table : ContingencyTable
-        Voxels of each pair (a, b).
-    min_fragment_size : int
-        Fragments with fewer voxels become 0.
-
-    Returns
-    -------
-    uint64 ndarray of shape (N,)
-        The largest fragment of each a keeps its id; of equal fragments, the one with the smallest b. All others get new
-        ids after the largest a, in order of a and b. Background of a stays background. Background of b counts as one
-        more object, so voxels that only a has are kept.
-
-    Raises
-    ------
-    VolumeError
-        If the new ids do not fit into int64.
+    Fragments with fewer voxels than `min_fragment_size` become 0. The largest fragment of each a keeps its id; of equal
+    fragments, the one with the smallest b. All others get new ids (uint64) after the largest a, in order of a and b.
+    Background of a stays background. Background of b counts as one more object, so voxels that only a has are kept.
 
     Notes
     -----
@@ -247,13 +232,8 @@ def fragment_ids(table: ContingencyTable, min_fragment_size: int) -> np.ndarray:
     keeps_id[largest_parts(table.a, table.b, table.voxels)] = True
     remains = (table.a != 0) & (table.voxels >= min_fragment_size)
     is_new = remains & ~keeps_id
-    highest, num_new = int(table.a.max()), int(is_new.sum())
-    if highest + num_new > MAX_ID:
-        raise VolumeError(
-            f"consensus: {num_new} new ids after {highest} exceed {MAX_ID}, smaller ids are needed. Renumber A"
-        )
     ids = np.where(remains, table.a, 0)
-    ids[is_new] = np.uint64(highest) + np.arange(1, num_new + 1, dtype=np.uint64)
+    ids[is_new] = table.a.max() + np.arange(1, np.count_nonzero(is_new) + 1, dtype=np.uint64)
     return ids
 
 
@@ -287,21 +267,12 @@ def _summary(table: ContingencyTable, ids: np.ndarray) -> str:
 def touching(fragments: np.ndarray, block: Box, outer: Box, voxel_size_zyx_nm: VoxelSize) -> np.ndarray:
     """Count the faces between fragments, also across gaps: between two there is often one that was too small to keep.
 
-    `fragments` are the labels of `outer`, the block with the halo of `halo_of`. A face counts if its lower voxel lies
-    in the block, so disjoint blocks share no face. The result (int64, (N, 6)) has smaller label, larger label, first
-    voxel of a cell, faces there.
+    `fragments` are the labels of `outer`, the block with the halo of `halo_of`. The result (int64, (N, 6)) has smaller
+    label, larger label, first voxel of a cell, faces there.
     """
-    near = spread(fragments, voxel_size_zyx_nm, MAX_GAP)
-    cell = cell_shape(voxel_size_zyx_nm)
-    rows = [np.empty((0, 6), np.int64)]
-    for axis in range(3):
-        step = zyx(int(axis == k) for k in range(3))
-        lower = block.intersect(Box(outer.start, outer.shift(zyx(-n for n in step)).stop))
-        a, b = near[lower.slices(outer.start)], near[lower.shift(step).slices(outer.start)]
-        where = np.nonzero((a != b) & (a != 0) & (b != 0))
-        ids = np.sort(np.stack([a[where], b[where]], axis=1).astype(np.int64), axis=1)
-        places = (np.stack(where, axis=1) + lower.start) // cell * cell
-        rows.append(np.column_stack([ids, places, np.ones(len(ids), np.int64)]))
+    cell, rows = np.array(cell_shape(voxel_size_zyx_nm)), [np.empty((0, 6), np.int64)]
+    for ids, places, _ in faces_in(spread(fragments, voxel_size_zyx_nm, MAX_GAP), block, outer):
+        rows.append(np.column_stack([ids.astype(np.int64), places // cell * cell, np.ones(len(ids), np.int64)]))
     return add_up(np.concatenate(rows))
 
 
@@ -322,24 +293,10 @@ def candidates(
 ) -> np.ndarray:
     """List the touching fragments that are one object, or two overlapping ones, in one of the two segmentations.
 
-    Parameters
-    ----------
-    table : ContingencyTable
-        Voxels of each pair (a, b). Its rows are the fragments.
-    ids : uint64 ndarray of shape (N,)
-        Id of each fragment, from `fragment_ids`.
-    faces : int64 ndarray of shape (F, 6)
-        Of `merged_faces`.
-    claims : two int64 ndarrays of shape (M, 6)
-        ``overlaps`` of the two inputs.
-    objects : pair of Objects
-        Of which the ids of the two inputs are components.
-
-    Returns
-    -------
-    int64 ndarray of shape (K, 6)
-        Rows of ``overlaps`` with the evidence for each pair in voxels. Each input adds the size of the smaller
-        fragment, wherever they touch, if it has both in one object; else the voxels that its two objects both claimed.
+    The rows of `table` are the fragments, `ids` are their ids. `faces` are those of `merged_faces`, `claims` the
+    ``overlaps`` of the two inputs. The result has rows of ``overlaps`` with the evidence for each pair in voxels. Each
+    input adds the size of the smaller fragment, wherever they touch, if it has both in one object; else the voxels that
+    its two objects both claimed.
     """
     one, other = faces[:, 0], faces[:, 1]
     smaller = np.minimum(table.voxels[one], table.voxels[other])

@@ -12,7 +12,7 @@ import numpy as np
 from ffn.assembly.tables import ALONE, Objects, read_overlaps
 from ffn.config import PART_ZYX, AgglomerateConfig
 from ffn.contingency import RowLookup
-from ffn.geometry import ZYX, Box, VoxelSize, cell_shape, relative_sides, scale, zyx
+from ffn.geometry import ZYX, Box, VoxelSize, cell_shape, relative_sides, scale, subtract, zyx
 from ffn.io.masks import NO_MASKS, Masks
 from ffn.io.volume import Volume, voxel_size_of
 from ffn.progress import track
@@ -111,8 +111,7 @@ def find_contacts(scene: Scene, block: Box, pairs: np.ndarray) -> list[Contact]:
     near = spread(labels, size, MAX_GAP)
     if scene.masks:
         near[scene.masks.read(outer)] = 0
-    faces = _faces(near, smooth, block, outer, pairs)
-    return _strongest(faces, pairs, size)
+    return _brightest(near, smooth, block, outer, pairs, cell_shape(size))
 
 
 Contacts = dict[tuple[int, int], dict[ZYX, Contact]]  # by pair, then by number of the cell along each axis
@@ -158,19 +157,8 @@ def with_overlaps(
 def decision_points(contacts: Contacts, box: Box, radius: int) -> list[Contact]:
     """Choose the places inside `box` that are brighter than all others of their pair within some cells.
 
-    Parameters
-    ----------
-    contacts : Contacts
-        Those that may be decision points; complete within `radius` cells of the box.
-    box : Box
-        Jobs whose boxes tile the volume find every point once.
-    radius : int
-        Number of cells.
-
-    Returns
-    -------
-    list of Contact
-        By ascending pair, then by falling brightness.
+    `contacts` are those that may be decision points, complete within `radius` cells of the box, so that jobs whose
+    boxes tile the volume find every point once. By ascending pair, then by falling brightness.
     """
     chosen = []
     for _, places in sorted(contacts.items()):
@@ -223,48 +211,34 @@ def _smooth(image: np.ndarray, voxel_size_zyx_nm: VoxelSize) -> np.ndarray:
     return ndimage.gaussian_filter(image.astype(np.float32), sigma, truncate=TRUNCATE)
 
 
-@dataclass(frozen=True)
-class _Faces:
-    """Faces between segments: row of their pair, lower voxel (full volume) and brightness, one entry for each face."""
+def faces_in(labels: np.ndarray, block: Box, outer: Box) -> Iterator[tuple[np.ndarray, np.ndarray, ZYX]]:
+    """Yield the faces between labels along each axis: both labels (N, 2), smaller first, lower voxels (N, 3), the step.
 
-    row: np.ndarray
-    position: np.ndarray
-    brightness: np.ndarray
-
-
-def _faces(labels: np.ndarray, smooth: np.ndarray, block: Box, outer: Box, pairs: np.ndarray) -> _Faces:
-    """Collect the faces of `block` along all three axes."""
-    inner = block.slices(outer.start)
-    lookup = RowLookup(*pairs.T)
-    found = []
+    `labels` are those of `outer`. A face counts if its lower voxel lies in the block, so disjoint blocks share no face.
+    """
     for axis in range(3):
-        lower = [slice(None)] * 3
-        upper = [slice(None)] * 3
-        lower[axis], upper[axis] = slice(0, -1), slice(1, None)
-        a, b = labels[tuple(lower)][inner], labels[tuple(upper)][inner]
+        step = zyx(int(axis == k) for k in range(3))
+        lower = block.intersect(Box(outer.start, subtract(outer.stop, step)))
+        a, b = labels[lower.slices(outer.start)], labels[lower.shift(step).slices(outer.start)]
         where = np.nonzero((a != b) & (a != 0) & (b != 0))
-        row = lookup.find(np.minimum(a[where], b[where]), np.maximum(a[where], b[where]))
-        brightness = np.minimum(smooth[tuple(lower)][inner][where], smooth[tuple(upper)][inner][where])
-        position = np.stack(where, axis=1) + block.start
-        found.append((row[row >= 0], position[row >= 0], brightness[row >= 0]))
-    row, position, brightness = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    return _Faces(row, position, brightness)
+        yield np.sort(np.stack([a[where], b[where]], axis=1), axis=1), np.stack(where, axis=1) + lower.start, step
 
 
-def _strongest(faces: _Faces, pairs: np.ndarray, voxel_size_zyx_nm: VoxelSize) -> list[Contact]:
+def _brightest(
+    near: np.ndarray, smooth: np.ndarray, block: Box, outer: Box, pairs: np.ndarray, cell_zyx: ZYX
+) -> list[Contact]:
     """Return the brightest face of each pair and cell as a contact; ties go to the first in zyx order."""
-    cells = faces.position // np.array(cell_shape(voxel_size_zyx_nm))
-    _, group = np.unique(np.column_stack([faces.row, cells]), axis=0, return_inverse=True)
-    z, y, x = faces.position.T
-    order = np.lexsort((x, y, z, -faces.brightness, group.ravel()))
+    lookup, found = RowLookup(*pairs.T), []
+    for ids, places, step in faces_in(near, block, outer):
+        row = lookup.find(*ids.T)
+        lower, upper = (tuple((places - outer.start + shift).T) for shift in (0, step))
+        brightness = np.minimum(smooth[lower], smooth[upper])
+        found.append((row[row >= 0], places[row >= 0], brightness[row >= 0]))
+    row, places, brightness = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    _, group = np.unique(np.column_stack([row, places // np.array(cell_zyx)]), axis=0, return_inverse=True)
+    z, y, x = places.T
+    order = np.lexsort((x, y, z, -brightness, group.ravel()))
     _, first, counts = np.unique(group.ravel()[order], return_index=True, return_counts=True)
-    return [
-        Contact(
-            segment_a=int(pairs[faces.row[k], 0]),
-            segment_b=int(pairs[faces.row[k], 1]),
-            position_zyx=zyx(faces.position[k]),
-            brightness=float(faces.brightness[k]),
-            faces=int(count),
-        )
-        for k, count in zip(order[first], counts, strict=True)
-    ]
+    best = order[first]
+    columns = pairs[row[best]].tolist(), places[best].tolist(), brightness[best].tolist(), counts.tolist()
+    return [Contact(a, b, zyx(place), value, count) for (a, b), place, value, count in zip(*columns, strict=True)]

@@ -15,49 +15,27 @@ OPEN = 0.7  # default of merge.threshold; to judge again is to grow both sides i
 
 @dataclass(frozen=True)
 class Evidence:
-    """Result of growing both sides of a contact. All counts and shares are of voxels inside the window.
+    """Result of growing both sides of a contact. All counts and shares are of voxels inside the window."""
 
-    Parameters
-    ----------
-    voxels_a, voxels_b : int
-        Size of each segment.
-    radius_a, radius_b : float
-        Largest distance of a voxel of the segment from its surface, in units of the smallest voxel side.
-    tries_a, tries_b : int
-        Seeds tried for each side; 0 if no voxel of the side can be a seed, or the score was 0 without it.
-    fovs_a, fovs_b : int
-        Network evaluations from the seed that counts.
-    recovered_aa, recovered_bb : float
-        Share of each segment that its own object covers again: how far the window can be trusted.
-    recovered_ab, recovered_ba : float
-        Share of b that the object grown from a covers, and the reverse.
-    agreement : float
-        Voxels in both objects, as a share of the smaller object.
-    iou : float
-        Voxels in both objects, as a share of the voxels in either.
-    deleted_a, deleted_b : float
-        Voxels that the object lost again while it grew (POM from 0.8 or more to less than 0.5), as a share of it.
-    lost : float
-        Share of both segments that neither object covers.
-    """
-
-    voxels_a: int
+    voxels_a: int  # size of each segment
     voxels_b: int
-    radius_a: float
+    radius_a: float  # largest distance of a voxel of the segment from its surface, in smallest voxel sides
     radius_b: float
-    tries_a: int
+    tries_a: int  # seeds tried; 0 if no voxel of the side can be a seed, or the score was 0 without it
     tries_b: int
-    fovs_a: int
+    fovs_a: int  # network evaluations from the seed that counts
     fovs_b: int
-    recovered_aa: float
-    recovered_ab: float
+    recovered_aa: float  # share of each segment that its own object covers again
+    recovered_ab: float  # share of b that the object grown from a covers
     recovered_ba: float
     recovered_bb: float
-    agreement: float
-    iou: float
-    deleted_a: float
+    agreement: float  # voxels in both objects, as a share of the smaller object
+    iou: float  # voxels in both objects, as a share of the voxels in either
+    deleted_a: (
+        float  # voxels lost again while it grew (POM from 0.8 or more to less than 0.5), as a share of the object
+    )
     deleted_b: float
-    lost: float
+    lost: float  # share of both segments that neither object covers
 
     def score(self, config: AgglomerateConfig) -> float:
         """Return how much the two sides agree.

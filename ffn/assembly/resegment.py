@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import logging
 import threading
 from collections import deque
@@ -16,7 +15,7 @@ import numpy as np
 
 from ffn.assembly.contacts import Contact, Scene
 from ffn.assembly.evidence import Evidence, Grown, compare, share_of
-from ffn.assembly.merge_graph import MergeEdge, MergeGraphError, header, parse_edge
+from ffn.assembly.merge_graph import MergeEdge, header, parse_edge
 from ffn.config import Agglomeration
 from ffn.geometry import ZYX, Box, VoxelSize, add, relative_sides, subtract, zyx
 from ffn.inference.canvas import MASKED, Canvas, is_free, reach_of
@@ -139,8 +138,7 @@ def _resumed(partial: Path, head: str, expected: list[Contact]) -> list[str]:
     partial.parent.mkdir(parents=True, exist_ok=True)
     text = partial.read_text(errors="replace") if partial.exists() else ""
     whole = text[len(head) :].rpartition("\n")[0] if text.startswith(head) else ""
-    lines = whole.split("\n") if whole else []
-    lines = [line for line, _ in itertools.takewhile(_is_of, zip(lines, expected, strict=False))]
+    lines = whole.split("\n")[: len(expected)] if whole else []
     if lines:
         log.info("%s: resuming after %d decision points", partial, len(lines))
     write_lines(partial, head, lines)
@@ -150,17 +148,6 @@ def _resumed(partial: Path, head: str, expected: list[Contact]) -> list[str]:
 def write_lines(path: str | Path, head: str, lines: list[str]) -> None:
     """Write a file of edges at once."""
     atomic.write_text(path, head + "".join(line + "\n" for line in lines))
-
-
-def _is_of(finished: tuple[str, Contact]) -> bool:
-    """Whether a line is the complete edge of the expected contact."""
-    line, contact = finished
-    try:
-        edge = parse_edge(line, "")
-    except MergeGraphError:
-        return False
-    place = (edge.segment_a, edge.segment_b, (edge.z, edge.y, edge.x), edge.overlap_voxels, edge.contact_faces)
-    return place == (*contact.pair, contact.position_zyx, contact.overlap, contact.faces)
 
 
 class Side(NamedTuple):

@@ -295,15 +295,6 @@ def test_a_partial_graph_of_changed_voxels_is_not_resumed(scene, killed, caplog)
     assert "resuming after" not in caplog.text
 
 
-def test_damaged_lines_of_a_partial_graph_are_dropped(scene, killed):
-    whole = agglomerate(scene, name="whole")[1].read_bytes()
-    partial = killed()
-    lines = partial.read_bytes().splitlines(keepends=True)
-    partial.write_bytes(b"".join(lines[:2]) + b"4,9,\xff\x00\n" + lines[2])
-    code, graph = agglomerate(scene)
-    assert code == 0 and graph.read_bytes() == whole
-
-
 def test_nothing_is_decided_in_a_mask_and_no_object_enters_one(scene):
     code, graph = agglomerate(scene, "--masks", f"#box=100:132,20:54,{3 + 26}:{3 + 32}")
     assert code == 0

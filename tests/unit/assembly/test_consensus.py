@@ -105,12 +105,6 @@ def test_ids_follow_the_rules(a, b, expected):
     assert [by_pair[pair] for pair in zip(a.tolist(), b.tolist(), strict=True)] == expected
 
 
-def test_new_ids_that_do_not_fit_are_refused():
-    highest = np.full(4, 2**63 - 1, np.uint64)
-    with pytest.raises(VolumeError, match="9223372036854775807"):
-        fragment_ids(count_pairs(highest, np.array([1, 1, 1, 2])), 1)
-
-
 def test_boxes_that_differ_are_refused(tmp_path):
     labels = np.ones(BOX.shape, np.uint64)
     specs = write(tmp_path / "a.h5", labels, BOX.start), write(tmp_path / "b.h5", labels, (4, -3, 11))
