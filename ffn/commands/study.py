@@ -98,7 +98,8 @@ def _run(arguments: argparse.Namespace) -> None:
 
 
 def _train_or_measure(arguments: argparse.Namespace) -> None:
-    from ffn.studies.trainings import Training, measure, train_point
+    from ffn.studies.trainings import measure, train_point
+    from ffn.training.plan import Training
 
     given = _training(arguments)
     data = training_data(given)

@@ -6,11 +6,9 @@ import logging
 import os
 import time
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
-from ffn.config import ModelConfig
 from ffn.errors import DivergenceError, EvaluationError
 from ffn.io import atomic, hdf5
 from ffn.machine.launchers import launched_rank
@@ -24,7 +22,7 @@ from ffn.training.choice import make_learner
 from ffn.training.config import TrainConfig
 from ffn.training.lane_walks import LaneWalks, Prefetcher
 from ffn.training.parallel.process_group import ProcessGroup
-from ffn.training.plan import TrainingData, TrainingPlan
+from ffn.training.plan import Training, TrainingPlan
 from ffn.training.schedule import learning_rate
 from ffn.training.train import train, training_job, with_engine
 
@@ -32,15 +30,6 @@ MESSAGE_SIZES = (2**8, 2**12, 2**15, 2**17, 2**19, 2**20, 2**21)  # values; this
 MESSAGES_PER_SIZE = 30
 
 log = logging.getLogger(__name__)
-
-
-class Training(NamedTuple):
-    """Data, network and options of a training, and the seed of everything random."""
-
-    data: TrainingData
-    model: ModelConfig
-    config: TrainConfig
-    rng_seed: int
 
 
 def train_point(training: Training, runs_folder: str, out_path: str, rates_path: str | None = None) -> None:
@@ -57,13 +46,13 @@ def train_point(training: Training, runs_folder: str, out_path: str, rates_path:
     rates_path : str, optional
         Output of the study of the learning rate; its best rate replaces that of `training`.
     """
-    data, model, config, rng_seed = training
+    config = training.config
     workers = config.num_workers * config.virtual_workers
     if rates_path is not None:
         config = config.model_copy(update={"learning_rate": best_rate(rates_path, workers)})
-    folder = Path(runs_folder) / f"workers-{workers}-rate-{config.learning_rate!r}-seed-{rng_seed}"
+    folder = Path(runs_folder) / f"workers-{workers}-rate-{config.learning_rate!r}-seed-{training.rng_seed}"
     try:
-        train(data, str(folder), model, config, rng_seed, machine=f"{runs_folder}/{FOLDER}")
+        train(training._replace(config=config), str(folder), machine=f"{runs_folder}/{FOLDER}")
     except DivergenceError as error:
         log.warning("%s", error)
     except SystemExit as end:  # of another rank, where rank 0 has the error
@@ -90,11 +79,11 @@ def measure(training: Training, out_path: str, num_steps: int) -> None:
     Rank 0 writes an HDF5 file: ``compute_seconds`` (everything that a process does without the others) and
     ``allreduce_seconds``, float64 (processes, steps); ``message_bytes`` (sizes,), ``message_seconds`` (sizes, repeats).
     """
-    data, model, config, rng_seed = training
+    config = training.config
     _keep_to_cores(config)
     steps = WARM_UP_STEPS + num_steps  # also where the run itself does not train
     config = config.model_copy(update={"max_steps": max(steps, config.max_steps)})
-    with training_job(data, model, config, rng_seed) as (group, plan, _):
+    with training_job(training._replace(config=config)) as (group, plan, _):
         plan.load_records(group)
         plan = with_engine(plan, Path(out_path).with_name(FOLDER), group)
         seconds = _step_seconds(plan, group, num_steps)
@@ -106,7 +95,7 @@ def measure(training: Training, out_path: str, num_steps: int) -> None:
             attributes: dict[str, str | int | float] = {
                 "processes": group.size,
                 "fovs_per_step": config.batch_size * config.virtual_workers,
-                "num_weights": num_weights(model),
+                "num_weights": num_weights(training.model),
                 "precision": plan.train.precision,
             }
             hdf5.write_arrays(out_path, arrays, attributes)

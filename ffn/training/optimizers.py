@@ -35,24 +35,12 @@ class Library(NamedTuple):
 
 
 class State(NamedTuple):
-    """All that an update changes.
-
-    Parameters
-    ----------
-    weights : float32 array of shape (N,)
-        The weights.
-    slots : tuple of float32 array of shape (N,)
-        Vectors that the optimizer keeps.
-    num_updates : float32 array of shape ()
-        Updates so far; whole up to 2^24.
-    average : float32 array of shape (N,), optional
-        Moving average of the weights.
-    """
+    """All that an update changes: float32 arrays of all N weights."""
 
     weights: Any
-    slots: tuple[Any, ...]
-    num_updates: Any
-    average: Any | None
+    slots: tuple[Any, ...]  # that the optimizer keeps
+    num_updates: Any  # so far, float32, which is exact up to 2^24
+    average: Any | None  # moving average of the weights
 
     def map(self, function: Callable[[Any], Any]) -> State:
         """Apply a function to every array."""

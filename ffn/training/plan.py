@@ -40,27 +40,13 @@ class ValidationSource(NamedTuple):
 
 @dataclass(frozen=True)
 class TrainingData:
-    """The files that training reads.
+    """The files that training reads; mappings are by the names of volumes in the records."""
 
-    Parameters
-    ----------
-    records : str
-        Folder of TFRecord shards with ``index.json``.
-    volumes : mapping of str to (str, str)
-        Image and labels, each ``NAME.zarr`` or ``FILE.h5:DATASET``, by the volume names in the records.
-    validation : mapping of str to ValidationSource
-        Validation boxes by volume name. A name in `volumes` means the same files.
-    normalize : mapping of str to Normalize
-        How the image of a volume is normalised, by volume name; see `ffn.config.ImageConfig`.
-    masks : mapping of str to tuple of Mask
-        Voxels whose grey levels do not count, by volume name.
-    """
-
-    records: str
-    volumes: Mapping[str, tuple[str, str]]
-    validation: Mapping[str, ValidationSource] = field(default_factory=dict)
-    normalize: Mapping[str, Normalize] = field(default_factory=dict)
-    masks: Mapping[str, tuple[Mask, ...]] = field(default_factory=dict)
+    records: str  # folder of TFRecord shards with ``index.json``
+    volumes: Mapping[str, tuple[str, str]]  # image and labels to train on
+    validation: Mapping[str, ValidationSource] = field(default_factory=dict)  # a name in `volumes` means the same files
+    normalize: Mapping[str, Normalize] = field(default_factory=dict)  # see `ffn.config.ImageConfig`
+    masks: Mapping[str, tuple[Mask, ...]] = field(default_factory=dict)  # voxels whose grey levels do not count
 
     @property
     def held_out(self) -> dict[str, list[Box]]:
@@ -73,6 +59,17 @@ class TrainingData:
             ]
             for name, (image, labels) in self.volumes.items()
         }
+
+
+class Training(NamedTuple):
+    """A training that was asked for."""
+
+    data: TrainingData
+    model: ModelConfig  # architecture; with `init`, only the fields that were set explicitly count, see `choose_model`
+    config: TrainConfig
+    rng_seed: int  # of everything random
+    init: str | None = None  # model folder or checkpoint to start from; by default, weights are new
+    stage_to: str | None = None  # folder on the node, where records, volumes and masks are copied first, once per node
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from ffn.training.loop import run
 from ffn.training.parallel.joining import process_group
 from ffn.training.parallel.placement import configure_libraries
 from ffn.training.parallel.process_group import ProcessGroup
-from ffn.training.plan import TrainingData, TrainingPlan, choose_model, make_training_plan, with_normalisation
+from ffn.training.plan import Training, TrainingData, TrainingPlan, choose_model, make_training_plan, with_normalisation
 from ffn.training.validation import ValidationBox, make_validation_set
 
 log = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> None:
     data = training_data(arguments, arguments.validate)
     model, config = from_arguments(ModelConfig, arguments), _train_config(arguments)
-    train(data, arguments.out, model, config, arguments.rng_seed, arguments.init, arguments.stage_to)
+    train(Training(data, model, config, arguments.rng_seed, arguments.init, arguments.stage_to), arguments.out)
 
 
 def _train_config(arguments: argparse.Namespace) -> TrainConfig:
@@ -80,37 +80,18 @@ def _train_config(arguments: argparse.Namespace) -> TrainConfig:
     return config.model_copy(update={name: defaults[name] for name in defaults.keys() - config.model_fields_set})
 
 
-def train(
-    data: TrainingData,
-    out_folder: str,
-    model: ModelConfig,
-    config: TrainConfig,
-    rng_seed: int,
-    init_folder: str | None = None,
-    stage_to: str | None = None,
-    machine: str | None = None,
-) -> None:
+def train(training: Training, out_folder: str, machine: str | None = None) -> None:
     """Train a network. Every process of the job calls this.
 
     An interrupted run resumes from its newest usable checkpoint and ends with the same weights.
 
     Parameters
     ----------
-    data : TrainingData
-        Records, volumes and validation boxes.
+    training : Training
+        Data, network and options.
     out_folder : str
         Model folder: ``model.yaml``, ``weights.h5``, ``checkpoints/``, ``metrics.csv``, ``validation.csv``,
         ``tensorboard/``.
-    model : ModelConfig
-        Architecture. With `init_folder`, only the fields that were set explicitly count, see `choose_model`.
-    config : TrainConfig
-        Options.
-    rng_seed : int
-        Seed of everything random.
-    init_folder : str, optional
-        Model folder or checkpoint to start from. The default draws new weights.
-    stage_to : str, optional
-        Node-local folder. Records, volumes and masks are copied there first, once per node.
     machine : str, optional
         Folder that records what ``auto`` takes as engine and precision, by default one in the model folder. A training
         that resumes elsewhere takes the same.
@@ -120,11 +101,12 @@ def train(
     FfnError
         If data, model and options do not fit together, or training cannot continue.
     """
-    with training_job(data, model, config, rng_seed, init_folder, stage_to) as (group, plan, opened):
+    config, rng_seed = training.config, training.rng_seed
+    with training_job(training) as (group, plan, opened):
         if group.rank == 0 and (departures := config.departures()):
             named = ", ".join(f"{name} {value} instead of {usual}" for name, (value, usual) in departures.items())
             log.info("train: preset %s with %s", config.preset, named)
-        boxes = {name: ValidationBox(opened[name], source.box) for name, source in data.validation.items()}
+        boxes = {name: ValidationBox(opened[name], source.box) for name, source in training.data.validation.items()}
         examples = make_validation_set(boxes, plan.initial.config, plan.train, rng_seed, group)
         plan.load_records(group)  # the last check, because it takes longest
         with alone_in(out_folder, group):
@@ -132,21 +114,17 @@ def train(
             with Interruption(config.walltime_minutes) as interruption:
                 step, weights = run(plan, examples, Path(out_folder), group, interruption)
             if group.rank == 0:
-                origin = _origin(data, plan.train, rng_seed, init_folder, step)
+                origin = _origin(training, plan.train, step)
                 save_model(out_folder, Model(plan.initial.config, weights, origin, plan.initial.histogram))
             group.barrier()
 
 
 @contextlib.contextmanager
 def training_job(
-    data: TrainingData,
-    model: ModelConfig,
-    config: TrainConfig,
-    rng_seed: int,
-    init_folder: str | None = None,
-    stage_to: str | None = None,
+    training: Training,
 ) -> Iterator[tuple[ProcessGroup, TrainingPlan, Mapping[str, TrainingVolume]]]:
-    """Join the processes and check the inputs for the length of a ``with`` block; see `train` for the parameters."""
+    """Join the processes and check the inputs for the length of a ``with`` block; also yield all open volumes."""
+    data, model, config, rng_seed, init, stage_to = training
     with contextlib.ExitStack() as stack:
         group = stack.enter_context(process_group(config.num_workers, config.stall_seconds, config.collective))
         if _computes(config):
@@ -159,9 +137,7 @@ def training_job(
         volumes = {name: opened[name] for name in data.volumes}
         methods = {name: data.normalize.get(name, "training") for name in opened}
         remeasures = config.max_steps > 0 and not are_matched(methods, model)
-        chosen = group.together(
-            lambda: choose_model(model, init_folder, rng_seed, remeasures) if group.rank == 0 else None
-        )
+        chosen = group.together(lambda: choose_model(model, init, rng_seed, remeasures) if group.rank == 0 else None)
         initial = with_normalisation(_of_rank_0(chosen, group), volumes, group)
         initial = with_contrast(initial, opened, volumes, data.normalize, group)
         named = dataclasses.replace(data, records=near.records)  # checkpoints are of the originals, not of copies
@@ -228,23 +204,24 @@ def _sources(data: TrainingData) -> dict[str, tuple[str, str]]:
     return {**{name: (source.image, source.labels) for name, source in data.validation.items()}, **data.volumes}
 
 
-def _origin(
-    data: TrainingData, config: TrainConfig, rng_seed: int, init_folder: str | None, step: int
-) -> dict[str, Any]:
-    """Provenance of a model with the weights after `step` steps."""
-    volumes = " ".join(f"{name}={image},{labels}" for name, (image, labels) in data.volumes.items())
-    inputs: dict[str, object] = {"records": data.records, "volumes": volumes, "rng_seed": rng_seed}
-    if init_folder:
-        inputs["init"] = init_folder
-    if data.validation:
-        inputs["validation"] = " ".join(f"{name}={','.join(map(str, one))}" for name, one in data.validation.items())
-    if data.normalize:
-        inputs["normalize"] = " ".join(f"{name}={method}" for name, method in data.normalize.items())
-    if data.masks:
-        inputs["masks"] = " ".join(f"{name}={mask}" for name, masks in data.masks.items() for mask in masks)
-    if config.use_best:
-        inputs["best_step"] = step
-    return provenance("train", config, **inputs)
+def _origin(training: Training, config: TrainConfig, step: int) -> dict[str, Any]:
+    """Provenance of a model with the weights after `step` steps; `config` has the engine that was chosen."""
+    data = training.data
+    given: dict[str, object] = {
+        "init": training.init,
+        "validation": " ".join(f"{name}={','.join(map(str, one))}" for name, one in data.validation.items()),
+        "normalize": " ".join(f"{name}={method}" for name, method in data.normalize.items()),
+        "masks": " ".join(f"{name}={mask}" for name, masks in data.masks.items() for mask in masks),
+        "best_step": step if config.use_best else None,
+    }
+    return provenance(
+        "train",
+        config,
+        records=data.records,
+        volumes=" ".join(f"{name}={image},{labels}" for name, (image, labels) in data.volumes.items()),
+        rng_seed=training.rng_seed,
+        **{name: value for name, value in given.items() if value not in (None, "")},
+    )
 
 
 def check(init: str, model: ModelConfig, is_trained: bool) -> None:

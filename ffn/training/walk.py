@@ -27,21 +27,10 @@ Slices = tuple[slice, slice, slice]
 class Walk:
     """A FOV that visits the centre of an example, then the positions that the network's own POM reaches.
 
-    Parameters
-    ----------
-    example : Example
-        Patch of `ffn.training.data.examples.patch_size`.
-    model : ModelConfig
-        FOV and deltas.
-    train : TrainConfig
-        FOV policy.
-
     Attributes
     ----------
     canvas_logit : float32 ndarray of shape (Z, Y, X)
         Predicted object map (POM) of the patch.
-    position_zyx : tuple of int
-        Centre of the FOV, voxels of the patch.
     moves : int64 ndarray of shape (3, 3)
         Moves tried so far. Rows: to positions 1, 2, and 3 or more deltas from the centre, counted along the axes.
         Columns: to the object and allowed by the POM, to the object but not allowed, allowed but not to the object.
@@ -49,10 +38,10 @@ class Walk:
     Notes
     -----
     ``fixed`` and ``faces`` try the example's moves in order, and take each one whose POM has reached the threshold by
-    then. ``max_pred`` moves as inference does, but not out of the object. Unlike
-    inference, it continues when the POM at the centre drops below the threshold, because there is still something to
-    learn. Its patch is one delta larger on each side than what is scored. A new network adds to its own output at every
-    visit; such a walk ends where a logit has run away, or loss and gradient would overflow.
+    then. ``max_pred`` moves as inference does, but not out of the object. Unlike inference, it continues when the POM
+    at the centre drops below the threshold, because there is still something to learn. Its patch is one delta larger on
+    each side than the scored part. A new network adds to its own output at every visit; such a walk ends where a logit
+    has run away, or loss and gradient would overflow.
 
     Source: google/ffn, whose walks visit the same positions (tests/unit/training/test_walk.py).
     """
@@ -71,7 +60,7 @@ class Walk:
         self.canvas_logit[self._center] = INIT_LOGIT
         self.moves = np.zeros((MAX_DISTANCE, 3), np.int64)
         moves = [] if self._policy == "max_pred" else [add(self._center, move) for move in example.moves_zyx]
-        self.position_zyx: ZYX = self._center
+        self.position_zyx: ZYX = self._center  # of the FOV
         self._movement = self._resume(moves, [])
 
     @property

@@ -31,24 +31,8 @@ def permute_and_reflect(
 
 
 def draw_shifts(num_slices: int, config: TrainConfig, rng: np.random.Generator) -> np.ndarray:
-    """Draw the shifts of the slices of a misaligned patch.
+    """Draw the shifts along y and x of the slices of a misaligned patch against the central one, int64 (num_slices, 2).
 
-    Parameters
-    ----------
-    num_slices : int
-        Slices along z.
-    config : TrainConfig
-        Rate and largest shift.
-    rng : Generator
-        Source of randomness.
-
-    Returns
-    -------
-    int64 ndarray of shape (num_slices, 2)
-        Shift of each slice along y and x against the central slice, which does not move.
-
-    Notes
-    -----
     A real stack jumps between two sections and continues from there. So, seen from the centre, all slices beyond a jump
     share its shift until the next jump. Annotators label the stack as it is, with its jumps, so image and labels are
     shifted together.
@@ -67,23 +51,9 @@ def draw_shifts(num_slices: int, config: TrainConfig, rng: np.random.Generator) 
 
 
 def read_shifted(read: Callable[[Box], np.ndarray], inside: Box, box: Box, shifts: np.ndarray) -> np.ndarray:
-    """Read a box whose slices are shifted.
+    """Read a box whose slice z holds the voxels that lie ``shifts[z]`` further along y and x.
 
-    Parameters
-    ----------
-    read : callable
-        Returns the voxels of a box.
-    inside : Box
-        Box that can be read. Beyond it, the outermost voxels are repeated.
-    box : Box
-        Box to read, within `inside`.
-    shifts : int ndarray of shape (Z, 2)
-        Result of `draw_shifts`.
-
-    Returns
-    -------
-    ndarray of shape ``box.shape``
-        Slice z holds the voxels that lie ``shifts[z]`` further along y and x.
+    `inside` is the box that can be read; beyond it, the outermost voxels are repeated.
     """
     reach = int(np.abs(shifts).max())
     if reach == 0:

@@ -38,15 +38,7 @@ ShardRecords = tuple[np.ndarray, np.ndarray]
 
 
 class Record(NamedTuple):
-    """The location of a training example.
-
-    Parameters
-    ----------
-    center_zyx : tuple of int
-        Central voxel, full-volume voxels.
-    volume : str
-        Name of the volume.
-    """
+    """The location of a training example, full-volume voxels."""
 
     center_zyx: ZYX
     volume: str

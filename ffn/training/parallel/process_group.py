@@ -22,33 +22,15 @@ T = TypeVar("T")
 
 
 class ProcessGroup:
-    """All processes of the job. This class is the group of a single process, which needs no library.
+    """All processes of the job. This class is the group of a single process, which needs no library."""
 
-    Attributes
-    ----------
-    rank, size : int
-        Rank of this process; number of processes.
-    local_rank, local_size : int
-        The same for the processes on this machine.
-    """
-
-    rank = 0
-    size = 1
-    local_rank = 0
-    local_size = 1
+    rank, size = 0, 1
+    local_rank, local_size = 0, 1  # among the processes on this machine
 
     def total(self, rows: tf.Tensor) -> tf.Tensor:
-        """Sum the rows of all processes pairwise, in order of rank; usable inside a graph.
+        """Sum the (K, N) rows of all processes pairwise, in order of rank, to (N,); usable inside a graph.
 
-        Parameters
-        ----------
-        rows : float Tensor of shape (K, N)
-            Addends of this process. All processes have equally many rows.
-
-        Returns
-        -------
-        Tensor of shape (N,)
-            The same bits on all processes, and for any number of processes that have these rows together.
+        The bits are the same on all processes, and for any number of processes that have these rows together.
         """
         return pairwise_sum(rows)
 

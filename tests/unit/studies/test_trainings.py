@@ -9,9 +9,9 @@ from ffn.config import ModelConfig
 from ffn.errors import DivergenceError, TrainError
 from ffn.io import atomic
 from ffn.studies import trainings
-from ffn.studies.trainings import Training, _keep_to_cores, train_point
+from ffn.studies.trainings import _keep_to_cores, train_point
 from ffn.training.config import TrainConfig
-from ffn.training.plan import TrainingData
+from ffn.training.plan import Training, TrainingData
 
 CONFIG = TrainConfig(num_workers=2, virtual_workers=4, learning_rate=1e-3)
 TRAINING = Training(TrainingData("records", {}), ModelConfig(), CONFIG, rng_seed=3)
@@ -22,9 +22,9 @@ def trained(monkeypatch, tmp_path):
     """Return the configurations that were trained; every training diverges after its first row of metrics."""
     configs = []
 
-    def train(data, folder, model, config, rng_seed, machine):
+    def train(training, folder, machine):
         assert machine == f"{tmp_path}/machine"  # one for all runs, which are compared
-        configs.append(config)
+        configs.append(training.config)
         atomic.write_text(f"{folder}/metrics.csv", "step\n1\n")
         raise DivergenceError("the loss is not finite")
 

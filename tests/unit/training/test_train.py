@@ -19,7 +19,7 @@ from ffn.model.grey_levels import Histogram, count_levels
 from ffn.model.store import Model, load_model, save_model
 from ffn.training.config import TrainConfig
 from ffn.training.initial import initial_weights
-from ffn.training.plan import ValidationSource
+from ffn.training.plan import Training, ValidationSource
 from ffn.training.train import training_job
 
 from .conftest import VOLUME_BOX
@@ -97,7 +97,7 @@ def test_masks_are_read_from_copies_and_a_checkpoint_is_of_the_originals(data, t
     masked = replace(data, masks={"a": (Mask.model_validate(f"{spec}#values=2"),)})
     config, found = TrainConfig(num_workers=1, batch_size=1, permutable_axes=(), max_steps=0), []
     for folder in (None, f"{tmp_path}/near"):
-        with training_job(masked, MODEL, config, 1, stage_to=folder) as (_, plan, opened):
+        with training_job(Training(masked, MODEL, config, 1, stage_to=folder)) as (_, plan, opened):
             (_, volume), *_ = opened["a"]._masks._masks
             found.append((volume.name, plan.fingerprint()))
     (far, of_far), (near, of_near) = found
@@ -111,17 +111,21 @@ def test_matched_volumes_come_in_the_grey_levels_that_the_initial_weights_know(d
     save_model(tmp_path / "init", known)
     train, init = TrainConfig(num_workers=1, max_steps=1, permutable_axes=()), str(tmp_path / "init")
     for methods, expected in (({}, (image.mean(), image.std())), ({"a": "match"}, (120.0, 30.0))):
-        with training_job(replace(data, normalize=methods), ModelConfig(), train, 1, init) as (_, plan, opened):
+        with training_job(Training(replace(data, normalize=methods), ModelConfig(), train, 1, init)) as (
+            _,
+            plan,
+            opened,
+        ):
             config, seen = plan.initial.config, opened["a"].normalisation.apply(image)
         assert (config.image_mean, config.image_stddev) == pytest.approx(expected)
         assert (seen.mean(), seen.std()) == pytest.approx((0, 1), abs=0.05)
     validation = {"b": ValidationSource(*data.volumes["a"], VOLUME_BOX)}
     mixed = replace(data, normalize={"b": "match"}, validation=validation)
     message = "volumes.a.normalize: found training, expected match as for b, or volume"
-    with pytest.raises(ConfigError, match=message), training_job(mixed, ModelConfig(), train, 1, init):
+    with pytest.raises(ConfigError, match=message), training_job(Training(mixed, ModelConfig(), train, 1, init)):
         pass
     given = ModelConfig(image_mean=120.0, image_stddev=30.0)  # as where `a` is what the weights were trained on
-    with training_job(mixed, given, train, 1, init) as (_, plan, _):
+    with training_job(Training(mixed, given, train, 1, init)) as (_, plan, _):
         assert plan.initial.config.image_mean == 120
 
 
