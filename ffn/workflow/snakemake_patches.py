@@ -222,10 +222,13 @@ def _told_to_end(scheduler: JobScheduler, *signal: Any) -> None:
 
 
 def _end(scheduler: JobScheduler) -> None:
-    """Start no more jobs, and tell those of this machine to end, for which Snakemake would wait: training for hours."""
+    """Start no more jobs, and tell those of this machine to end, for which Snakemake would wait: training for hours.
+
+    Jobs of a cluster get the signal from their scheduler, and Open MPI's mpirun takes a second one as a SIGKILL.
+    """
     _exit_gracefully(scheduler)
-    told: set[int] = set()
-    while not submits(scheduler.workflow):
+    workflow, told = scheduler.workflow, set[int]()
+    while workflow.local_exec and not workflow.remote_exec:
         for child in psutil.Process().children():
             if child.pid not in told:
                 told.add(child.pid)
