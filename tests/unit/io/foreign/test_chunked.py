@@ -61,17 +61,6 @@ def test_axes_of_length_1_are_dropped(tmp_path):
     check(create_store(tmp_path / "raw.zarr", "zarr", (1, 1, *SHAPE), voxels()[None, None]))
 
 
-@pytest.mark.parametrize("shape", [(2, *SHAPE), SHAPE[1:]])
-def test_zarr_with_other_axes_is_refused(tmp_path, shape):
-    path = create_store(tmp_path / "raw.zarr", "zarr", shape)
-    refuse(path, f"raw.zarr: has shape {shape}")
-
-
-def test_voxels_that_are_not_numbers_are_refused(tmp_path):
-    path = create_store(tmp_path / "raw.zarr", "zarr", None, dtype="complex64", schema={"domain": {"shape": SHAPE}})
-    refuse(path, "raw.zarr: has type complex64")
-
-
 def test_attributes_of_funlib_are_read(tmp_path):
     path = create_store(tmp_path / "raw.zarr", "zarr", SHAPE, voxels())
     (tmp_path / "raw.zarr/.zattrs").write_text(json.dumps({"voxel_size": [40, 4, 4], "offset": [400, 0, -8]}))

@@ -31,27 +31,14 @@ def test_what_is_read_belongs_to_the_caller(tmp_path):
     check(spec)
 
 
-@pytest.mark.parametrize(
-    "array",
-    [
-        np.zeros(SHAPE, "c8"),
-        np.zeros(SHAPE, "U3"),
-        np.zeros(SHAPE, "M8[s]"),
-        np.zeros(SHAPE, [("a", "u1")]),
-    ],
-    ids=lambda array: str(array.dtype),
-)
-def test_an_array_of_another_type_is_refused(tmp_path, array):
-    refuse(save(tmp_path / "a.npy", array), f"a.npy: has type {array.dtype}")
+@pytest.mark.parametrize("dtype", ["c8", "U3", "M8[s]", [("a", "u1")]], ids=str)
+def test_an_array_of_another_type_is_refused(tmp_path, dtype):
+    refuse(save(tmp_path / "a.npy", np.zeros(SHAPE, dtype)), "a.npy: has type ")
 
 
-@pytest.mark.parametrize("shape", [SHAPE[1:], (2, *SHAPE)])
+@pytest.mark.parametrize("shape", [SHAPE[1:], (2, *SHAPE), (0, 2, 3)])
 def test_an_array_of_another_shape_is_refused(tmp_path, shape):
     refuse(save(tmp_path / "a.npy", np.zeros(shape, "u1")), f"a.npy: has shape {shape}")
-
-
-def test_an_array_without_voxels_is_refused(tmp_path):
-    refuse(save(tmp_path / "a.npy", np.zeros((0, 2, 3), "u1")), "a.npy: has shape (0, 2, 3)")
 
 
 def test_a_channel_of_length_1_is_dropped(tmp_path):

@@ -78,21 +78,12 @@ def test_only_the_slices_of_a_box_are_decoded(tmp_path, monkeypatch):
     assert decoded == ["slice9.png", "slice10.png", "slice11.png"]
 
 
-BAD_SLICES = {
-    "unequal size": (".png", lambda path: save(path, PLANE[:-1]), "is uint8 11 x 20 (y x) but", "12 x 20"),
-    "another type": (".png", lambda path: save(path, PLANE.astype(np.uint16)), "is uint16 12 x 20"),
-    "unequal TIFF": (".tif", lambda path: save(path, PLANE[:, 1:]), "is uint8 12 x 19 (y x)"),
-    "colour": (".png", lambda path: save(path, np.stack([PLANE] * 3, axis=-1)), "is a colour image (RGB)"),
-    "truncated": (".png", lambda path: path.write_bytes(path.read_bytes()[:-60]), "cannot be decoded"),
-}
-
-
-@pytest.mark.parametrize("case", BAD_SLICES)
-def test_the_error_for_a_bad_slice_names_the_file(tmp_path, case):
-    suffix, write, *parts = BAD_SLICES[case]
+@pytest.mark.parametrize("suffix", [".png", ".tif"])
+@pytest.mark.parametrize("plane", [PLANE[:-1], PLANE.astype(np.uint16)])
+def test_a_slice_unlike_the_first_is_named(tmp_path, suffix, plane):
     path = write_slices(tmp_path / "stack", voxels(), "slice{}" + suffix) / f"slice10{suffix}"
-    write(path)
-    refuse(path.parent, path, *parts)
+    save(path, plane)
+    refuse(path.parent, f"{path}: is {plane.dtype} {plane.shape[0]} x 20")
 
 
 def test_a_slice_that_is_replaced_after_opening_is_refused(tmp_path):
