@@ -60,6 +60,7 @@ autoapi_root = "docs/api"
 autoapi_options = ["members", "show-inheritance"]
 autoapi_add_toctree_entry = False
 default_role = "literal"  # numpydoc's `name`
+suppress_warnings = ["autoapi.python_import_resolution"]  # of `A, B = 1, 2`, which it does not parse
 napoleon_google_docstring = False
 napoleon_use_param = napoleon_use_rtype = False  # types are prose: "of shape (Z, Y, X)" is no link to a `shape`
 napoleon_custom_sections = [("Attributes", "params_style")]
