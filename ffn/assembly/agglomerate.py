@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ffn.assembly.contacts import Scene, candidates
+from ffn.assembly.contacts import Scene, candidates, open_scene
 from ffn.assembly.resegment import Judge, judge_all
 from ffn.assembly.tables import Objects
 from ffn.config import AgglomerateJobs, Agglomeration, require_window
@@ -13,9 +13,7 @@ from ffn.errors import ConfigError, VolumeError
 from ffn.geometry import ZYX, Box, cut
 from ffn.inference.inputs import AgglomerateInputs, add_flood_inputs, flood_inputs
 from ffn.io.blocks import WHOLE, Job, add_job_options, job_of, make_files
-from ffn.io.masks import open_masks
-from ffn.io.open import open_segmentation, open_volume
-from ffn.io.volume import Volume, require_image_of, require_other_file
+from ffn.io.volume import require_other_file
 from ffn.options import add_box_option, add_masks_option, add_options, add_volume_option, from_arguments
 from ffn.progress import track
 from ffn.provenance import fingerprint
@@ -60,8 +58,8 @@ def agglomerate_parts(
 ) -> None:
     """Write a graph for each part of a box, with the rows of `agglomerate`."""
     _require_here(folder)
-    with open_volume(inputs.segmentation) as segmentation, open_volume(inputs.image) as image:
-        parts = cut(_checked(segmentation, image, box), size_zyx)
+    with open_scene(inputs.segmentation, inputs.image) as scene:
+        parts = cut(_part_of(scene, box), size_zyx)
     key = {**inputs.key(inputs.network(config)), "box": box, "size": size_zyx}
     with make_files(folder, ".csv", parts, fingerprint("agglomerate", config, **key), job) as left:
         objects = Objects.read(inputs.segmentation)  # of the whole volume, so not for each part
@@ -120,21 +118,17 @@ def agglomerate(
         raise VolumeError(f"{out_path}: is a folder, expected a file to write to, such as {out_path}/graph.csv")
     network = inputs.network(config)
     require_window(config.window_radius_zyx, network.model.config, "window_radius_zyx")
-    with (
-        open_segmentation(inputs.segmentation) as segmentation,
-        open_volume(inputs.image) as image,
-        open_masks(inputs.masks, image.voxel_size_zyx_nm) as masks,
-    ):
-        box = _checked(segmentation, image, box)
-        scene = Scene(segmentation, image, objects or Objects.read(inputs.segmentation), masks)
+    objects = objects or Objects.read(inputs.segmentation)
+    with open_scene(inputs.segmentation, inputs.image, inputs.masks, objects) as scene:
+        box = _part_of(scene, box)
         points, judge = candidates(scene, box, config), Judge(scene, network, config)
         about = {
             **inputs.about(network, ""),
             "segmentation": inputs.segmentation,
             "voxels": judge.checksum(box),
-            "size": str(segmentation.voxel_size_zyx_nm),
+            "size": str(scene.segmentation.voxel_size_zyx_nm),
             "box": str(box),
-            "image_box": str(image.box),
+            "image_box": str(scene.image.box),
             "network": network.model.config.model_dump_json(),
             "own_deltas": str(network.trained_deltas_zyx),
             **inputs.known,
@@ -148,11 +142,9 @@ def _require_here(out_path: str) -> None:
         raise VolumeError(f"{out_path}: is an address, expected a path on this machine. Copy the graph there later")
 
 
-def _checked(segmentation: Volume, image: Volume, box: Box | None) -> Box:
-    require_image_of(segmentation, image)
-    part = segmentation.box if box is None else box.intersect(segmentation.box)
+def _part_of(scene: Scene, box: Box | None) -> Box:
+    whole = scene.segmentation.box
+    part = whole if box is None else box.intersect(whole)
     if part.is_empty:
-        raise VolumeError(
-            f"{segmentation.name}: box {box} lies outside the volume {segmentation.box}, expected one that overlaps it"
-        )
+        raise VolumeError(f"{scene.segmentation.name}: covers {whole}, expected some of --box {box}")
     return part

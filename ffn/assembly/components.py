@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -49,11 +49,17 @@ class Components:
         return cls(objects, voxels, first)
 
 
+class Labels(NamedTuple):
+    """Labels that are split: a function that returns those of a block, and the tables of `with_seeds`."""
+
+    read: Callable[[Box], np.ndarray]
+    tables: Tables
+
+
 def write_components(
     out_spec: str,
     placement: Placement,
-    read: Callable[[Box], np.ndarray],
-    tables: Tables,
+    labels: Labels,
     min_voxels: int,
     key: Mapping[str, Any],
     job: Job = WHOLE,
@@ -63,10 +69,11 @@ def write_components(
     The labels are read twice: the step `LABEL` finds the pieces of each block and ends with their ids, then the blocks
     are written. The result does not depend on blocks or jobs.
 
-    `tables` are those of `with_seeds`. An origin goes with the component at its seed, else with the largest. An overlap
-    remains one of objects, see `ffn.assembly.tables.Objects`.
+    An origin goes with the component at its seed, else with the largest. An overlap remains one of objects, see
+    `ffn.assembly.tables.Objects`.
     """
-    path, name, blocks = file_of(out_spec), volume_name(out_spec), component_blocks(placement)
+    (read, tables), path = labels, file_of(out_spec)
+    name, blocks = volume_name(out_spec), component_blocks(placement)
     number = {block.start: index for index, block in enumerate(blocks)}
     key = {**key, "min_voxels": min_voxels, "part": PART_ZYX}
 

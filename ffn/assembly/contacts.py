@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 from collections.abc import Iterable, Iterator
@@ -10,11 +11,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ffn.assembly.tables import ALONE, Objects, read_overlaps
-from ffn.config import PART_ZYX, AgglomerateConfig
+from ffn.config import PART_ZYX, AgglomerateConfig, Mask
 from ffn.contingency import RowLookup
 from ffn.geometry import ZYX, Box, VoxelSize, cell_shape, relative_sides, scale, subtract, zyx
-from ffn.io.masks import NO_MASKS, Masks
-from ffn.io.volume import Volume, voxel_size_of
+from ffn.io.masks import NO_MASKS, Masks, open_masks
+from ffn.io.open import open_segmentation, open_volume
+from ffn.io.volume import Volume, require_image_of, voxel_size_of
 from ffn.progress import track
 
 log = logging.getLogger(__name__)
@@ -33,6 +35,20 @@ class Scene:
     image: Volume
     objects: Objects = ALONE
     masks: Masks = NO_MASKS
+
+
+@contextlib.contextmanager
+def open_scene(
+    segmentation_spec: str, image_spec: str, masks: tuple[Mask, ...] = (), objects: Objects = ALONE
+) -> Iterator[Scene]:
+    """Open a segmentation, its image and masks; the image has to cover the segmentation and have its voxels."""
+    with (
+        open_segmentation(segmentation_spec) as segmentation,
+        open_volume(image_spec) as image,
+        open_masks(masks, image.voxel_size_zyx_nm) as masked,
+    ):
+        require_image_of(segmentation, image)
+        yield Scene(segmentation, image, objects, masked)
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,15 @@ import logging
 
 import numpy as np
 
+from ffn import options
+from ffn.assembly.contacts import Scene, open_scene
 from ffn.config import FillConfig, Mask
 from ffn.geometry import Box, VoxelSize, zyx
-from ffn.io.blocks import WHOLE, Job, Writers, add_job_options, job_of, map_blocks
+from ffn.io import blocks
 from ffn.io.create import volume_name
-from ffn.io.masks import Masks, identities, mask_inputs, open_masks
-from ffn.io.open import open_segmentation, open_volume
+from ffn.io.masks import identities, mask_inputs
 from ffn.io.shards import Shards
-from ffn.io.volume import Placement, Volume, file_of, require_image_of, require_other_file, voxel_size_of
-from ffn.options import add_masks_option, add_options, add_volume_option, from_arguments, masks_from
+from ffn.io.volume import Placement, file_of, require_other_file, voxel_size_of
 from ffn.provenance import fingerprint, provenance
 
 log = logging.getLogger(__name__)
@@ -29,18 +29,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     The input is not changed. Voxels beyond the maximum distance stay unsegmented.
     """
-    add_volume_option(parser, "--segmentation", "labels")
-    add_volume_option(parser, "--image", "raw image")
-    add_volume_option(parser, "--out", "uint64 filled segmentation")
-    add_masks_option(parser)
-    add_job_options(parser)
-    add_options(parser, FillConfig)
+    options.add_volume_option(parser, "--segmentation", "labels")
+    options.add_volume_option(parser, "--image", "raw image")
+    options.add_volume_option(parser, "--out", "uint64 filled segmentation")
+    options.add_masks_option(parser)
+    blocks.add_job_options(parser)
+    options.add_options(parser, FillConfig)
     parser.set_defaults(function=_run)
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    config, masks = from_arguments(FillConfig, arguments), masks_from(arguments)
-    fill(arguments.segmentation, arguments.image, arguments.out, config, masks, job_of(arguments))
+    config, masks = options.from_arguments(FillConfig, arguments), options.masks_from(arguments)
+    fill(arguments.segmentation, arguments.image, arguments.out, config, masks, blocks.job_of(arguments))
 
 
 def fill(
@@ -49,7 +49,7 @@ def fill(
     out_spec: str,
     config: FillConfig,
     masks: tuple[Mask, ...] = (),
-    job: Job = WHOLE,
+    job: blocks.Job = blocks.WHOLE,
 ) -> None:
     """Write a copy of a segmentation with its gaps filled.
 
@@ -81,13 +81,8 @@ def fill(
     """
     require_other_file(out_spec, segmentation_spec, image_spec)
     inputs = {"segmentation": segmentation_spec, "image": image_spec}
-    with (
-        open_segmentation(segmentation_spec) as segmentation,
-        open_volume(image_spec) as image,
-        open_masks(masks, image.voxel_size_zyx_nm) as masked,
-    ):
-        require_image_of(segmentation, image)
-        voxel_size = voxel_size_of(segmentation)
+    with open_scene(segmentation_spec, image_spec, masks) as scene:
+        voxel_size = voxel_size_of(scene.segmentation)
         if config.max_distance_nm < min(voxel_size):
             log.warning(
                 "%s: max_distance_nm, %g nm, is less than the smallest side of a voxel (%g nm), so nothing is filled",
@@ -95,16 +90,16 @@ def fill(
             )
         record = provenance("fill", config, **inputs, **mask_inputs(masks))
         key = fingerprint("fill", config, **identities(inputs, masks))
-        tiles, name = Shards(segmentation.box, config.block_size_zyx), volume_name(out_spec)
+        tiles, name = Shards(scene.segmentation.box, config.block_size_zyx), volume_name(out_spec)
 
-        def work(block: Box, out: Writers) -> None:
+        def work(block: Box, out: blocks.Writers) -> None:
             for tile in tiles.touched_by(block):
                 part = tile.intersect(block)
-                filled = _filled_tile(segmentation, image, masked, tile, voxel_size, config)
+                filled = _filled_tile(scene, tile, voxel_size, config)
                 out[name].write(part, filled[part.slices(tile.start)])
 
-        placement = Placement(segmentation.box, voxel_size, record)
-        map_blocks(file_of(out_spec), {name: np.uint64}, placement, work, key, job)
+        placement = Placement(scene.segmentation.box, voxel_size, record)
+        blocks.map_blocks(file_of(out_spec), {name: np.uint64}, placement, work, key, job)
 
 
 def fill_gaps(
@@ -176,16 +171,9 @@ def smoothed(image: np.ndarray, sigma_nm: float, voxel_size_zyx_nm: VoxelSize) -
     return ndimage.gaussian_filter(image.astype(np.float32), sigma, truncate=TRUNCATE)
 
 
-def _filled_tile(
-    segmentation: Volume,
-    image: Volume,
-    masks: Masks,
-    tile: Box,
-    voxel_size: VoxelSize,
-    config: FillConfig,
-) -> np.ndarray:
+def _filled_tile(scene: Scene, tile: Box, voxel_size: VoxelSize, config: FillConfig) -> np.ndarray:
     """Read a tile with its halo and fill it."""
-    outer = with_halo(tile, config, voxel_size).intersect(segmentation.box)
-    masked = masks.read(outer) if masks else None
-    filled = fill_gaps(segmentation.read(outer), image.read(outer), voxel_size, config, masked)
+    outer = with_halo(tile, config, voxel_size).intersect(scene.segmentation.box)
+    masked = scene.masks.read(outer) if scene.masks else None
+    filled = fill_gaps(scene.segmentation.read(outer), scene.image.read(outer), voxel_size, config, masked)
     return filled[tile.slices(outer.start)]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ffn.assembly.components import LABEL, TABLES, component_blocks, with_seeds, write_components
+from ffn.assembly.components import LABEL, TABLES, Labels, component_blocks, with_seeds, write_components
 from ffn.assembly.connected import Forest
 from ffn.assembly.local_ids import LocalIds, SubvolumeTables
 from ffn.assembly.subvolumes import GlobalIds, Subvolumes, VolumePool, open_subvolumes
@@ -117,8 +117,7 @@ def reconcile(specs: Sequence[str], out_spec: str, config: ReconcileConfig, job:
         write_components(
             out_spec,
             Placement(tiling.hull, subvolumes.voxel_size_zyx_nm, record),
-            lambda block: ids.read(block, pool),
-            matched,
+            Labels(lambda block: ids.read(block, pool), matched),
             config.min_component_size,
             {**key, "match": matched.digest},
             job,

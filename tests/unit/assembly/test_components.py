@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from skimage.measure import label
 
-from ffn.assembly.components import component_blocks, with_seeds, write_components
+from ffn.assembly.components import Labels, component_blocks, with_seeds, write_components
 from ffn.assembly.tables import OverlapIndex
 from ffn.geometry import Box
 from ffn.io.open import read_table
@@ -32,7 +32,7 @@ def components(folder, labels, min_voxels=1, block=(99, 99, 99), tables=NOTHING)
     found = Tables(with_seeds(tables, component_blocks(placement)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ffn.assembly.components.PART_ZYX", block)
-        write_components(spec, placement, lambda b: labels[b.slices(BOX.start)], found, min_voxels, {})
+        write_components(spec, placement, Labels(lambda b: labels[b.slices(BOX.start)], found), min_voxels, {})
     return read(spec), spec
 
 
