@@ -101,7 +101,7 @@ class BlockLogs(Sequence[Result]):
             Does the work on several blocks at once, as many as it has `workers`.
         """
         with contextlib.closing(JobLog(self, number, of)) as job:
-            blocks = track(job, job.num_left, "blocks")
+            blocks = track(job, job.num_left, self.folder.name)
             for block, result in _in_pool(pool, workers, work, blocks) if pool else ((b, work(b)) for b in blocks):
                 job.finish(block, result)
         self.look()

@@ -100,7 +100,7 @@ def export(sources: Sources, out: str | Path, config: ExportConfig, box: Box | N
 
 
 def _do_blocks(work: ExportWork) -> Mapping[str, Counts]:
-    """Do the step or the steps of a job that are of blocks; return the facts about all segments for the last one."""
+    """Do the steps of a job; return the facts about all segments if it does the last one."""
     if work.job.step in MIPS:
         work.write_mip(MIPS.index(work.job.step))
     if work.job.step in (PLAN, *MIPS):
@@ -113,7 +113,7 @@ def _do_blocks(work: ExportWork) -> Mapping[str, Counts]:
 
 
 def _write(work: ExportWork, counts: Mapping[str, Counts], tables: ExportTables, sources: Sources) -> None:
-    """Write what is not of blocks, and at last the state."""
+    """Write metadata, tables and links, and the state last."""
     folder, parts, config = work.folder, work.parts, work.config
     work.finish_metadata()
     write_facts(folder, parts, counts, tables, work.lengths(), config.formats)

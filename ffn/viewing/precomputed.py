@@ -48,9 +48,9 @@ LABELS = Encoding(
 
 
 def image_encoding(dtype: np.dtype, wanted: str, name: str) -> Encoding:
-    """Return the encoding of an image: the `wanted` one, ``jpeg`` or ``png``, of 8 bits, and raw in gzip of 16.
+    """Return the encoding of an image: the `wanted` one, ``jpeg`` or ``png``, for 8 bits, raw in gzip for 16.
 
-    Of 16 bits, cloud-volume cannot read PNG, and what gzip leaves is as small.
+    cloud-volume cannot read PNG of 16 bits, and gzip compresses as well.
     """
     if dtype not in (np.uint8, np.uint16):
         raise ExportError(f"{name}: has type {dtype}, expected an image of uint8 or uint16. Ingest it as one of these")

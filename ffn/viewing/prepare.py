@@ -1,4 +1,4 @@
-"""The beginning of an export: what it depends on, and its folder."""
+"""The first step of an export: its key and its folder."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import numpy as np
 
 from ffn.errors import ExportError
 from ffn.geometry import Box
-from ffn.io.block_log import ARRAYS, LOG
+from ffn.io.atomic import write_text
 from ffn.io.blocks import WHOLE, Job
 from ffn.io.open import identity
 from ffn.io.provenance import PROVENANCE_FILE
-from ffn.io.store_names import JOBS, TABLES, jobs_folder
+from ffn.io.store_names import JOBS, jobs_folder
 from ffn.io.tables import Tables, read_tables, write_tables
 from ffn.provenance import fingerprint
 from ffn.viewing import PLAN
@@ -35,7 +35,7 @@ OURS = (STATE_FILE, PROVENANCE_FILE, f"{STATE_FILE}.{JOBS}")  # any of them tell
 def begin(
     folder: Path, sources: Sources, config: ExportConfig, box: Box | None, job: Job
 ) -> tuple[Tables, dict[str, Any]]:
-    """Prepare the folder if that is part of a job; return the tables of this step, and what all blocks depend on."""
+    """Prepare the folder if the job does that; return the tables of this step, and the key of all blocks."""
     _require_replaceable(folder)
     jobs, of_blocks = jobs_folder(str(folder / STATE_FILE)), _of_blocks(sources)
     few = [spec for specs in of_blocks.volumes.values() if len(specs) == 1 for spec in specs]
@@ -52,27 +52,30 @@ def begin(
 def _prepare(folder: Path, sources: Sources, config: ExportConfig, box: Box | None, key: Mapping[str, Any]) -> None:
     """Check everything; empty the folder unless it has an export of the same; write the metadata of all volumes.
 
-    The tables of this step are what every job would have to gather of many outputs of subvolumes.
+    The tables of this step spare the other jobs from opening all outputs of subvolumes.
     """
     jobs = jobs_folder(str(folder / STATE_FILE))
     with open_volumes(sources) as volumes:
         parts = plan_parts(volumes, config, box)
         bounds = getattr(volumes.get("probability"), "bounds", np.empty((0, 2, 3), np.int64))
         seeds = sorted_points(read_origins(sources.origins).seeds_zyx)
-        contents = np.frombuffer(bytes.fromhex(_contents(_of_blocks(sources).specs)), np.uint8)
-        before = read_tables(jobs / PLAN, key)
-        if before is None or not np.array_equal(before.read("contents"), contents):
-            _empty(folder, jobs)
+        contents = _contents(_of_blocks(sources).specs)
+        text, mark = json.dumps({**key, "contents": contents}), jobs / PLAN / "key.json"  # Snakemake removes the tables
+        if not mark.exists() or mark.read_text() != text:
+            _empty(folder, jobs, mark)
+            write_text(mark, text)
         (folder / STATE_FILE).unlink(missing_ok=True)  # the export is not finished any more
         ExportWork(folder, parts, config, key, WHOLE, seeds).create()
-    write_tables(jobs / PLAN, {"bounds": bounds, "seeds": seeds, "contents": contents}, key)
+    digest = np.frombuffer(bytes.fromhex(contents), np.uint8)
+    write_tables(jobs / PLAN, {"bounds": bounds, "seeds": seeds, "contents": digest}, key)
 
 
-def _empty(folder: Path, jobs: Path) -> None:
-    """Remove an earlier export, and the logs of its jobs; what Snakemake sees of them stays."""
-    (jobs / PLAN / TABLES).unlink(missing_ok=True)  # first: after a kill, nothing is taken for a whole export
-    for path in [*jobs.rglob(f"*{LOG}"), *jobs.rglob(f"*{ARRAYS}"), *jobs.rglob(TABLES)]:
-        path.unlink()
+def _empty(folder: Path, jobs: Path, mark: Path) -> None:
+    """Remove an earlier export and the logs of its jobs, but not Snakemake's records of them."""
+    mark.unlink(missing_ok=True)  # first: after a kill, nothing is taken for a whole export
+    for path in jobs.rglob("*"):
+        if path.is_file() and not path.match("*-of-*.json"):
+            path.unlink()
     for path in folder.iterdir() if folder.exists() else ():
         if path.is_dir() and path != jobs:
             shutil.rmtree(path)

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     import neuroglancer
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-SNAP = Path("/usr/bin/snap")  # what the commands of Snaps are links to
+SNAP = Path("/usr/bin/snap")  # the commands of Snaps are links to it
 TIMEOUT_SECONDS = 180.0  # for a large export on a busy machine; a usual picture takes five seconds
 POLL_SECONDS = 0.05
 
-# Neuroglancer needs WebGL 2, which without a GPU must be rendered in software. The other flags turn off what a browser
-# does unasked, such as looking for updates.
+# Neuroglancer needs WebGL 2, which without a GPU must be rendered in software. The other flags turn off
+# background activity, such as looking for updates.
 FLAGS = (
     "--headless=new",
     "--use-gl=angle",

@@ -119,7 +119,7 @@ def sort_pieces(
 
     `blocks` are the rows of `write_pieces`, `ids` all segments to store: each gets an empty piece in block 0, so that
     it is there without any other. `encoded` are the bytes in a shard, on average, for a byte of a piece. Memory is that
-    of a block and of a row for each segment, whatever the number of pieces.
+    of a block and of a row for each segment.
     """
     rows, total = ScratchRows((4,), np.uint64, folder), 0
     rows.append(np.column_stack([ids, np.zeros((len(ids), 3), np.uint64)]))

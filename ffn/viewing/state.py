@@ -72,7 +72,7 @@ def dimensions(voxel_size_zyx_nm: VoxelSize) -> dict[str, list]:
 
 
 def error_state(whole: State, error: dict[str, Any], facts: Mapping[str, Segments], voxel_size: VoxelSize) -> State:
-    """Select what should have one colour but has several: the pieces of a split body, or the bodies of a merger.
+    """Select the pieces of a split body, or the bodies of a merger, in different colours.
 
     `facts` are the segments of the layers ``segmentation`` and ``truth``, where they exist.
     """

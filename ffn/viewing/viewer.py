@@ -59,7 +59,7 @@ def view_stores(
     VolumeError
         If a store cannot be opened.
     ExportError
-        If it is not on this machine, the configuration asks for what only an export has, or as in `view`.
+        If it is not on this machine, the configuration has options of exports, or as in `view`.
     """
     if config.link or config.volume or config.corrections:
         names = "--link, --volume, --corrections"

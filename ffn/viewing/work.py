@@ -80,7 +80,7 @@ class _Kind:
         return {"rows": write_pieces(self.piece_folder / block.stem, self.make(shown, block))}
 
     def join_shard(self, pieces: Tables, shard: Box) -> Result:
-        """Write a shard; without a segment, there is no file."""
+        """Write a shard; one without segments has no file."""
         number = shard.start[0]
         first, last = [0, *pieces.read(f"{self.key}-ends").tolist()][number : number + 2]
         if first == last:
@@ -176,19 +176,19 @@ class ExportWork:
         return np.concatenate([np.empty(0, np.uint64), *ids]), np.concatenate([np.empty(0), *nm])
 
     def finish_metadata(self) -> None:
-        """Add what the volumes have beside voxels, and describe those of OME-Zarr."""
+        """Add meshes, skeletons and properties to the metadata of the volumes, and write those of OME-Zarr."""
         for name, part in self.parts.items():
             path = self.folder / name / precomputed.INFO
-            beside = {kind.name: kind.name for kind in self._kinds if kind.layer.name == name}
+            members = {kind.name: kind.name for kind in self._kinds if kind.layer.name == name}
             if name in LABELS_LAYERS:
-                write_json(path, {**json.loads(path.read_text()), "segment_properties": FOLDER, **beside})
+                write_json(path, {**json.loads(path.read_text()), "segment_properties": FOLDER, **members})
             if self._has_ome_zarr(name):
                 ome_zarr.write_image_group(self._group(name), part.encoding(self.config).downsample, part.scales)
         if self._labels and "ome-zarr" in self.config.formats:
             ome_zarr.write_labels_group(self.folder / OME_ZARR, self._labels)
 
     def clear(self) -> None:
-        """Remove what is not needed any more; what lets the last of several jobs be repeated stays."""
+        """Remove pieces and logs, but those with which the last of several jobs can be repeated."""
         for kind in self._kinds:
             shutil.rmtree(kind.piece_folder, ignore_errors=True)
         forget_blocks(self._state)
@@ -234,12 +234,12 @@ class ExportWork:
             return {}
         voxels = pyramid.copy_shard(shard)
         if pyramid.name == "segmentation":
-            truth, pom = self._beside
+            truth, pom = self._readers
             return count_segments(shard, voxels, truth, pom, self.seeds).arrays
         return count_segments(shard, voxels).arrays if pyramid.name in LABELS_LAYERS else {}
 
     @cached_property
-    def _beside(self) -> list[Callable[[Box], np.ndarray] | None]:
+    def _readers(self) -> list[Callable[[Box], np.ndarray] | None]:
         """Readers of the truth and of the probabilities where the segmentation is."""
         names = ("truth", "probability")
         return [one_at_a_time(self.parts[name].read_any) if name in self.parts else None for name in names]
@@ -276,7 +276,7 @@ class ExportWork:
 
     @contextlib.contextmanager
     def _processes(self) -> Iterator[Executor | None]:
-        """Yield processes for what holds Python's lock; None for this one, if one is enough."""
+        """Yield processes, because meshing holds Python's lock; None if this one is enough."""
         if self._threads <= 1:
             yield None
             return

@@ -289,10 +289,14 @@ def test_jobs_of_other_inputs_are_refused_until_the_folder_is_prepared_again(tmp
     assert not list(out.rglob("*.shard"))
 
 
-def test_another_subvolume_starts_the_export_over(tmp_path, all_sources, small_blocks):
+def test_another_subvolume_starts_the_export_over_and_nothing_else(tmp_path, all_sources, small_blocks):
     """Only the first job looks at the many files of subvolumes."""
     out = tmp_path / "out"
     run(all_sources, out, [Job(step="plan"), Job(1, 1, "mip0")])
+    shards = len(list(out.rglob("*.shard")))
+    (out / "neuroglancer.json.jobs/plan/tables.json").unlink()  # as the workflow does before it repeats the step
+    run(all_sources, out, [Job(step="plan")])
+    assert len(list(out.rglob("*.shard"))) == shards > 1
     write(tmp_path / "p1.h5", np.full((24, 70, 50), 7, np.uint8), (20, -10, 340), SIZE_NM)
     run(all_sources, out, [Job(step="plan")])
     assert not list(out.rglob("*.shard"))
