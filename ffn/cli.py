@@ -94,8 +94,6 @@ def main(argv: list[str] | None = None) -> int:
         where = f"{error.filename}: " if error.filename else ""
         reason = "No space left on device" if "No space left" in str(error) else error.strerror or error
         print(f"ffn: error: {where}{reason}. Nothing was left half-written", file=sys.stderr, flush=True)
-        if "errno = " in str(error):  # HDF5 could not flush: its clean-up at exit would print tracebacks and crash
-            os._exit(2)
         return 2
     except KeyboardInterrupt:
         print("ffn: interrupted", file=sys.stderr)

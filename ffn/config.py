@@ -581,15 +581,7 @@ class StageSections(Section):
 
 
 def explain(error: ValidationError, where: Callable[[tuple], str]) -> str:
-    """Turn pydantic's first complaint into one line that names key, value and expectation.
-
-    Parameters
-    ----------
-    error : ValidationError
-        What pydantic raised.
-    where : callable
-        Maps the path of a field to the name the user knows.
-    """
+    """Turn pydantic's first complaint into one line that names key, value and expectation."""
     first, *others = error.errors()
     path = tuple(str(part) for part in first["loc"])
     message = first["msg"].removeprefix("Value error, ")

@@ -67,11 +67,6 @@ class Box:
     def parse(cls, text: str) -> Box:
         """Read ``z0:z1,y0:y1,x0:x1``.
 
-        Raises
-        ------
-        ConfigError
-            If `text` has another form or an empty axis.
-
         Examples
         --------
         >>> Box.parse("0:4,0:5,2:6").start
@@ -263,15 +258,6 @@ def divide_up(a: ZYX, by: ZYX) -> ZYX:
 
 def piece_shape(least_zyx: ZYX, shape_zyx: ZYX, most: int) -> ZYX:
     """Return the shape of the pieces to cut something into: about cubes of up to `most` voxels.
-
-    Parameters
-    ----------
-    least_zyx : tuple of int
-        What a piece is multiples of, even if that is more.
-    shape_zyx : tuple of int
-        What is cut; no piece is longer.
-    most : int
-        Voxels.
 
     Examples
     --------

@@ -8,7 +8,6 @@ import shlex
 import sys
 import types
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -24,27 +23,16 @@ NULL = "none"
 
 
 class Parser(argparse.ArgumentParser):
-    """Parser with one-line errors that reads ``-5:18,…`` and ``-1e-05`` as values, not as options."""
+    """Parser with one-line errors and a short usage line."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
-        self._negative_number_matcher = re.compile(r"-\.?\d")  # as in Python 3.14; before, whole numbers alone
 
     def format_help(self) -> str:
         """Show only required arguments in the usage line; the options are listed below it."""
         needed = [word for action in self._actions if action.required for word in _words(action)]
         self.usage = self.usage or " ".join([self.prog, *needed, "[OPTION …]"])
         return super().format_help()
-
-    def _read_args_from_files(self, arg_strings: list[str]) -> list[str]:
-        """Replace each ``@FILE`` by its lines. Unlike argparse, read UTF-8 everywhere, and no files named in files."""
-        words = []
-        for word in arg_strings:
-            try:
-                words += Path(word[1:]).read_text("utf-8").splitlines() if word.startswith("@") else [word]
-            except (OSError, ValueError) as reason:
-                self.error(f"{word}: cannot be read ({reason}), expected a text file with an argument on each line")
-        return words
 
     def error(self, message: str) -> NoReturn:
         """Print the error and how to get help; exit with 2."""
@@ -71,17 +59,7 @@ def option_name(field: str) -> str:
 
 
 def add_options(parser: argparse.ArgumentParser, model: type[Section], skip: tuple[str, ...] = ()) -> None:
-    """Give `parser` one option for each field of `model`, under the headings of the section.
-
-    Parameters
-    ----------
-    parser : ArgumentParser
-        Parser of a subcommand.
-    model : type
-        Section of the configuration.
-    skip : tuple of str
-        Fields that are no options of this command, besides those that only the workflow reads.
-    """
+    """Give `parser` one option for each field of `model`, under the headings of the section."""
     title = f"{model.__name__.removesuffix('Config').lower()} options"
     group = parser.add_argument_group(title)
     for name, info in model.model_fields.items():
@@ -163,17 +141,6 @@ def flags(
     defaults: Mapping[str, object] | None = None,
 ) -> str:
     """Return the options that make `section` from the defaults, for a shell line of the workflow.
-
-    Parameters
-    ----------
-    section : Section
-        Section of the configuration.
-    skip : tuple of str
-        Fields to leave out, besides those that only the workflow reads.
-    result : bool
-        Whether to give the options that the result depends on, or those that are `SameResult`.
-    defaults : mapping of str to value, optional
-        Defaults that the command has instead of those of the section.
 
     Examples
     --------

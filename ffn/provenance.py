@@ -36,22 +36,7 @@ def revision(stage: str) -> int:
 
 
 def provenance(stage: str, config: BaseModel | None = None, **inputs: object) -> dict[str, Any]:
-    """Describe how an output was made.
-
-    Parameters
-    ----------
-    stage : str
-        Name of the command.
-    config : pydantic model, optional
-        Section of the configuration, recorded completely.
-    **inputs
-        Paths and values that the result depends on, such as ``image="raw.h5:raw"``.
-
-    Returns
-    -------
-    dict
-        Keys ``stage``, ``version``, ``config`` and ``inputs``, ready for JSON.
-    """
+    """Describe how an output was made."""
     return {
         "stage": stage,
         "version": __version__,
@@ -61,22 +46,7 @@ def provenance(stage: str, config: BaseModel | None = None, **inputs: object) ->
 
 
 def fingerprint(stage: str, config: Section | None = None, **inputs: object) -> dict[str, Any]:
-    """Describe what a result depends on. A killed job resumes only from what has the same fingerprint.
-
-    Parameters
-    ----------
-    stage : str
-        Name of the command.
-    config : Section, optional
-        Section of the configuration; options that keep the result do not count.
-    **inputs
-        As in `provenance`.
-
-    Returns
-    -------
-    dict
-        Keys ``stage``, ``revision``, ``config`` and ``inputs``, ready for JSON.
-    """
+    """Describe what a result depends on. A killed job resumes only from what has the same fingerprint."""
     return {
         "stage": stage,
         "revision": revision(stage),

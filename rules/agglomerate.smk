@@ -31,7 +31,7 @@ rule agglomerate:
         machine=PATHS.machine,
     shell:
         "{params.launcher} ffn agglomerate --segmentation {input.segmentation} --image {input.image} "
-        "--normalization {input.normalization} --model {params.model} --box {params.box} {params.masks} "
+        "--normalization {input.normalization} --model {params.model} --box={params.box} {params.masks} "
         "{params.flags} --machine {params.machine:q} {params.out} > {log} 2>&1"
 
 

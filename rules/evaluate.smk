@@ -49,7 +49,7 @@ rule evaluate:
         out=lambda wildcards, output: output.scores,
     shell:
         "ffn evaluate --segmentation {input.segmentation} --name {params.name} {params.earlier} "
-        "--truth {input.truth} {params.skeletons} {params.baseline} --box {params.box} {params.masks} {params.flags} "
+        "--truth {input.truth} {params.skeletons} {params.baseline} --box={params.box} {params.masks} {params.flags} "
         "{params.untracked} {params.seed} {params.job} --out {params.out} > {log} 2>&1"
 
 

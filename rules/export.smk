@@ -41,7 +41,7 @@ rule export:
         "ffn export --image {input.image} --segmentation {input.segmentation} {params.truth} "
         "{params.errors} {params.edges} {params.coordinates} --origins {params.origins} "
         "--probability {params.probability} {params.agglomeration} {params.supervoxels} "
-        "--box {params.box} {params.flags} {params.untracked} {params.job} --out {params.folder} > {log} 2>&1"
+        "--box={params.box} {params.flags} {params.untracked} {params.job} --out {params.folder} > {log} 2>&1"
 
 
 # Parts of the blocks of a large volume, without tables that only the last job needs.

@@ -22,7 +22,7 @@ rule membrane:
         job="",
         out=lambda wildcards, output: output.membrane,
     shell:
-        "ffn membrane --image {input.image} --box {params.box} {params.flags} {params.untracked} "
+        "ffn membrane --image {input.image} --box={params.box} {params.flags} {params.untracked} "
         "{params.job} --out {params.out} > {log} 2>&1"
 
 

@@ -22,7 +22,7 @@ rule partition:
         job=PIPELINE.last_step("partition"),
         out=lambda wildcards, output: output.partitions,
     shell:
-        "ffn partition --labels {input.labels} --box {params.box} {params.flags} {params.untracked} "
+        "ffn partition --labels {input.labels} --box={params.box} {params.flags} {params.untracked} "
         "--threads {threads} {params.job} --out {params.out} > {log} 2>&1"
 
 

@@ -38,7 +38,7 @@ rule segment:
         stage=arguments.staging,
         machine=PATHS.machine,
     shell:
-        "{params.launcher} ffn segment --image {input.image} --model {params.model} --box {params.box} {params.flags} "
+        "{params.launcher} ffn segment --image {input.image} --model {params.model} --box={params.box} {params.flags} "
         "--normalization {input.normalization} {params.masks} {params.given} {params.untracked} {params.stage} "
         "--machine {params.machine:q} {params.out} > {log} 2>&1"
 

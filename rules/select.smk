@@ -61,7 +61,7 @@ rule checkpoint_segment:
         untracked=arguments.untracked(RUN.segment),
         machine=PATHS.machine,
     shell:
-        "ffn segment --image {input.image} --model {params.model} --box {params.box} {params.flags} "
+        "ffn segment --image {input.image} --model {params.model} --box={params.box} {params.flags} "
         "--normalization {input.normalization} {params.masks} {params.given} {params.untracked} "
         "--machine {params.machine:q} --out {output.segmentation}:segmentation > {log} 2>&1"
 
@@ -90,7 +90,7 @@ rule checkpoint_evaluate:
         untracked=arguments.untracked(RUN.evaluate),
     shell:
         "ffn evaluate --segmentation {input.segmentation}:segmentation --name base --truth {input.truth} "
-        "--box {params.box} {params.masks} {params.flags} {params.untracked} --rng-seed {params.seed} "
+        "--box={params.box} {params.masks} {params.flags} {params.untracked} --rng-seed {params.seed} "
         "--out {output.scores} > {log} 2>&1"
 
 

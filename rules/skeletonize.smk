@@ -24,7 +24,7 @@ rule skeletonize:
         job="",
         out=lambda wildcards, output: output.skeletons,
     shell:
-        "ffn skeletonize --labels {input.truth} --box {params.box} {params.masks} {params.flags} {params.job} "
+        "ffn skeletonize --labels {input.truth} --box={params.box} {params.masks} {params.flags} {params.job} "
         "--out {params.out} > {log} 2>&1"
 
 

@@ -37,7 +37,7 @@ rule sweep:
         out=lambda wildcards, output: output.table,
     shell:
         "ffn sweep {params.graphs} --segmentation {input.segmentation} --truth {input.truth} "
-        "--box {params.box} {params.masks} {params.corrections} {params.nuclei} {params.flags} {params.untracked} "
+        "--box={params.box} {params.masks} {params.corrections} {params.nuclei} {params.flags} {params.untracked} "
         "{params.job} --out {params.out} > {log} 2>&1"
 
 

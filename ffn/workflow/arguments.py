@@ -52,15 +52,7 @@ def named(name: str, names: Iterable[str], files: Iterable[str], suffix: str = "
 
 
 def files(pipeline: Pipeline, as_list: bool, stage: str, dataset: str = "", **wildcards: str) -> str:
-    """Return the files of a stage as arguments: their list, or their names where nobody has written the list.
-
-    Parameters
-    ----------
-    pipeline, stage, dataset, **wildcards
-        See `FileList.of`.
-    as_list : bool
-        Whether `file_lists` are written before the first job.
-    """
+    """Return the files of a stage as arguments: their list, or their names where nobody has written the list."""
     if as_list:
         return f"@{list_path(pipeline, stage, dataset, **wildcards)}"
     return " ".join(map(quote, FileList.of(pipeline, stage, dataset, **wildcards).lines))
@@ -104,7 +96,7 @@ def source(pipeline: Pipeline, volume: str, key: str) -> str:
     if key == "labels":
         given = {"offset_zyx": config.labels_offset_zyx, "ignore_labels": config.ignore_labels}
         given["mip"] = finer.mip if finer else None
-    box = "" if place.config.image_box in ("all", NEEDED) else f" --box {getattr(place, key)}"
+    box = "" if place.config.image_box in ("all", NEEDED) else f" --box={getattr(place, key)}"
     return f"{quote(getattr(config, key))} {flags(IngestConfig(voxel_size_zyx_nm=size, **given))}{box}"
 
 

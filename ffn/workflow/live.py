@@ -24,17 +24,9 @@ _PROGRESS = re.compile(r"\S.*:\s+\d+% .*\[.*\]")  # a line of ffn.progress
 
 
 class RunningJob(NamedTuple):
-    """A job that Snakemake started or submitted.
+    """A job that Snakemake started or submitted."""
 
-    Parameters
-    ----------
-    title : str
-        Rule and wildcards.
-    log : Path or None
-        Where its output goes.
-    """
-
-    title: str
+    title: str  # rule and wildcards
     log: Path | None
 
     def line(self) -> str:
@@ -70,11 +62,6 @@ class LiveJobs(logging.Handler):
 
     Snakemake's interface for logger plugins does not fit: a plugin that writes to the terminal replaces Snakemake's own
     output, and gets its records late, from a queue.
-
-    Parameters
-    ----------
-    stream : text file
-        Where Snakemake writes.
     """
 
     def __init__(self, stream: TextIO = sys.stderr) -> None:

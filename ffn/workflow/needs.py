@@ -35,15 +35,6 @@ FLOPS_PER_CORE = 5e10  # of a convolution in float32 on an old core; ours do 1.7
 def memory_mb(stage: str, num_voxels: int = 0, threads: int = 1) -> int:
     """Memory of one job of a stage, MB.
 
-    Parameters
-    ----------
-    stage : str
-        Key of `STAGES`.
-    num_voxels : int
-        Voxels that the job holds at once: a block, or its whole box.
-    threads : int
-        Threads or processes of the job.
-
     Examples
     --------
     >>> memory_mb("segment", 256**3)
@@ -55,17 +46,6 @@ def memory_mb(stage: str, num_voxels: int = 0, threads: int = 1) -> int:
 
 def training_mb(model: ModelConfig, train: TrainConfig, processes: int = 1, volumes: Iterable[int] = ()) -> int:
     """Memory of a training on one node, MB.
-
-    Parameters
-    ----------
-    model : ModelConfig
-        The network.
-    train : TrainConfig
-        Batch size, virtual workers, moves.
-    processes : int
-        How many run on the node.
-    volumes : iterable of int
-        Voxels of each volume that both image and labels cover.
 
     Examples
     --------
@@ -89,15 +69,6 @@ def training_mb(model: ModelConfig, train: TrainConfig, processes: int = 1, volu
 def flooding_mb(num_voxels: int, model: ModelConfig, canvases: int = 1) -> int:
     """Memory of flood filling boxes, MB.
 
-    Parameters
-    ----------
-    num_voxels : int
-        Voxels of the largest box.
-    model : ModelConfig
-        The network.
-    canvases : int
-        Boxes that are flooded at once.
-
     Examples
     --------
     >>> network = ModelConfig(features=32, fov_size_zyx=(33, 33, 33), deltas_zyx=(8, 8, 8))
@@ -109,17 +80,6 @@ def flooding_mb(num_voxels: int, model: ModelConfig, canvases: int = 1) -> int:
 
 def agglomerating_mb(block_voxels: int, window_voxels: int, model: ModelConfig, canvases: int = 1) -> int:
     """Memory of judging contacts, MB.
-
-    Parameters
-    ----------
-    block_voxels : int
-        Voxels that are searched for contacts at a time.
-    window_voxels : int
-        Voxels of the window around a contact.
-    model : ModelConfig
-        The network.
-    canvases : int
-        Windows at once.
 
     Examples
     --------
@@ -140,15 +100,6 @@ def _canvases_mb(num_voxels: int, model: ModelConfig, canvases: int) -> int:
 def minutes(stage: str, num_voxels: int, threads: int = 1) -> int:
     """Time of one job of a stage that runs no network, minutes.
 
-    Parameters
-    ----------
-    stage : str
-        Key of `STAGES`.
-    num_voxels : int
-        Voxels of the whole box.
-    threads : int
-        Threads or processes that share the work.
-
     Examples
     --------
     >>> minutes("export", 1000**3)
@@ -161,15 +112,6 @@ def minutes(stage: str, num_voxels: int, threads: int = 1) -> int:
 def flooding_minutes(num_voxels: int, model: ModelConfig, threads: int = 1) -> int:
     """Time of flood filling a box, minutes. Agglomeration takes less.
 
-    Parameters
-    ----------
-    num_voxels : int
-        Voxels of the box.
-    model : ModelConfig
-        The network: its operations per FOV, and its deltas.
-    threads : int
-        Threads of the job.
-
     Notes
     -----
     A killed job resumes from its checkpoint, so an estimate that is too small costs a retry, not the work.
@@ -180,15 +122,6 @@ def flooding_minutes(num_voxels: int, model: ModelConfig, threads: int = 1) -> i
 
 def training_minutes(model: ModelConfig, train: TrainConfig, threads: int = 1) -> int:
     """Time of a training, minutes.
-
-    Parameters
-    ----------
-    model : ModelConfig
-        The network.
-    train : TrainConfig
-        Steps, and what each process trains on in a step.
-    threads : int
-        Threads of each process.
 
     Examples
     --------

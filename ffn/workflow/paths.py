@@ -54,13 +54,7 @@ class RunPaths:
         return f"{self.machine}/subvolumes-of-a-job.yaml"
 
     def check_root(self) -> None:
-        """Refuse to write into what is no folder; there may be none yet.
-
-        Raises
-        ------
-        ConfigError
-            If the folder of the run, or one that it is in, is something else.
-        """
+        """Refuse to write into what is no folder; there may be none yet."""
         for folder in (Path(self.root), *Path(self.root).parents):
             if os.path.lexists(folder) and not folder.is_dir():
                 raise ConfigError(
@@ -69,17 +63,7 @@ class RunPaths:
                 )
 
     def of(self, stage: str, output: str | None = None, **wildcards: str) -> str:
-        """Return where a stage writes; wildcards that are not given stay in the path, as Snakemake needs them.
-
-        Parameters
-        ----------
-        stage : str
-            Key of `STAGES`.
-        output : str, optional
-            Name of one of its outputs, by default the first.
-        **wildcards : str
-            Values of ``{volume}``, ``{order}``, ``{subvolume}`` and ``{step}``.
-        """
+        """Return where a stage writes; wildcards that are not given stay in the path, as Snakemake needs them."""
         path = find_output(stage, output).path
         return f"{self.root}/{WILDCARD.sub(lambda match: wildcards.get(match[1], match[0]), path)}"
 
@@ -148,13 +132,7 @@ class RunPaths:
         return any((Path(self.root) / name).is_dir() for name in names)
 
     def read_config(self) -> RunConfig | None:
-        """Return the configuration of the run, or None in a folder without one, such as one made by hand.
-
-        Raises
-        ------
-        ConfigError
-            If this version cannot read it.
-        """
+        """Return the configuration of the run, or None in a folder without one, such as one made by hand."""
         path = Path(self.config)
         if not path.is_file():
             return None

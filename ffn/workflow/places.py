@@ -87,13 +87,7 @@ class Place:
 
 
 def check_sources(config: RunConfig) -> dict[str, Place]:
-    """Open every source, and check its boxes and all files that stages will read.
-
-    Raises
-    ------
-    ConfigError
-        If one does not fit; the message names the key and its value.
-    """
+    """Open every source, and check its boxes and all files that stages will read."""
     if config.init is not None:
         from ffn.training import train
 

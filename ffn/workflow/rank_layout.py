@@ -18,30 +18,11 @@ SITE_NUMBERS = ("ranks_per_node", "cores_per_node")
 
 @dataclass(frozen=True)
 class Layout:
-    """Processes on nodes. The run decides how many there are, the site how they are placed.
+    """Processes on nodes. The run decides how many there are, the site how they are placed."""
 
-    Parameters
-    ----------
-    ranks : int
-        Processes of the job.
-    ranks_per_node : int
-        Most processes on a node.
-    cores_per_node : int
-        Cores of a node, which its processes share.
-    launcher : str
-        Command that starts the processes; the command of one process follows it. It may contain ``{ranks}``,
-        ``{nodes}``, ``{per_node}`` and ``{depth}``.
-
-    Examples
-    --------
-    >>> layout = Layout(6, 4, 64, "aprun -n {ranks} -N {per_node} -d {depth}")
-    >>> layout.nodes, layout.command
-    (2, 'aprun -n 6 -N 3 -d 21')
-    """
-
-    ranks: int
-    ranks_per_node: int
-    cores_per_node: int
+    ranks: int  # processes of the job
+    ranks_per_node: int  # at most
+    cores_per_node: int  # which its processes share
     launcher: str = LOCAL_LAUNCHER
 
     @property

@@ -18,11 +18,6 @@ Resource = Callable[..., int]
 def by_attempt(amount: int | Callable[[Any, int], int]) -> Resource:
     """Return a resource that doubles with every attempt, for jobs that were killed because they had too little.
 
-    Parameters
-    ----------
-    amount : int or callable
-        What the first attempt gets, or a function of wildcards and threads that returns it.
-
     Examples
     --------
     >>> by_attempt(10)(None, threads=1, attempt=3)

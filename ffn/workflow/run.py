@@ -34,7 +34,6 @@ from ffn.errors import ConfigError
 from ffn.evaluation.config import EvaluateConfig, SelectConfig, SkeletonizeConfig, SweepConfig
 from ffn.geometry import ZYX, add, scale
 from ffn.io.foreign import readable_formats
-from ffn.io.store_names import without_metadata
 from ffn.studies.config import StudyConfig
 from ffn.synthetic.config import SynthConfig
 from ffn.training.config import MAX_MISALIGNMENT, TrainConfig, are_matched, fine_tuning_defaults
@@ -381,23 +380,8 @@ def training_reach(model: ModelConfig, train: TrainConfig) -> ZYX:
 
 
 def load_run(values: dict[str, Any]) -> RunConfig:
-    """Check a configuration without opening any files.
-
-    Raises
-    ------
-    ConfigError
-        If a value is wrong; one line with key, value and expectation.
-    """
+    """Check a configuration without opening any files."""
     try:
-        return RunConfig.model_validate(_with_folders(values))
+        return RunConfig.model_validate(values)
     except ValidationError as error:
         raise ConfigError(explain(error, lambda path: ".".join(path) or "config")) from None
-
-
-def _with_folders(value: Any) -> Any:
-    """Name stores by their folders in all texts of a configuration, as command lines do."""
-    if isinstance(value, str):
-        return without_metadata(value)
-    if isinstance(value, dict):
-        return {key: _with_folders(each) for key, each in value.items()}
-    return [_with_folders(each) for each in value] if isinstance(value, list) else value

@@ -17,99 +17,43 @@ COMMAND = re.compile(r"\bffn (\S+) (\S+)")
 
 
 class Output(NamedTuple):
-    """A file or a store that a stage writes.
+    """A file or a store that a stage writes."""
 
-    Parameters
-    ----------
-    name : str
-        Its name in the rule.
-    path : str
-        Below the run's folder, with the wildcards ``{volume}``, ``{order}``, ``{subvolume}`` and ``{step}``.
-    of : str
-        What it is made from: an attribute of `ffn.workflow.pipeline.Pipeline`, mostly a list of volumes. If the list
-        is empty, the stage has nothing to do.
-    boxes : str
-        Attribute of `Pipeline` with the boxes of the jobs, if one volume takes several.
-    blocks : Blocks, optional
-        As in `Stage`, where another output has others.
-    """
-
-    name: str
-    path: str
-    of: str
-    boxes: str = ""
-    blocks: Blocks | None = None
+    name: str  # in the rule
+    path: str  # below the run's folder, with {volume}, {order}, {subvolume} and {step}
+    of: str  # attribute of Pipeline, mostly a list of volumes; if it is empty, the stage has nothing to do
+    boxes: str = ""  # attribute of Pipeline with the boxes of the jobs, if one volume takes several
+    blocks: Blocks | None = None  # where another output of the stage has others
 
 
 @dataclass(frozen=True)
 class Need:
-    """Peak memory and time of one job, measured on the demo and on FIB-25, with a margin.
+    """Peak memory and time of one job, measured on the demo and on FIB-25, with a margin."""
 
-    Parameters
-    ----------
-    base_mb : int
-        Memory that does not depend on the size; TensorFlow or OpenVINO alone take 1-2 GB.
-    bytes_per_voxel : float
-        Memory for each voxel that the stage holds at once: those of a block if it works block by block, else those
-        of its box.
-    mb_per_thread : int
-        Memory for each of its threads or processes.
-    seconds_per_mvoxel : float
-        Time of one core for 10⁶ voxels of the whole box.
-    """
-
-    base_mb: int
-    bytes_per_voxel: float = 0
-    mb_per_thread: int = 0
-    seconds_per_mvoxel: float = 0
+    base_mb: int  # TensorFlow or OpenVINO alone take 1-2 GB
+    bytes_per_voxel: float = 0  # of a block if the stage works block by block, else of its box
+    mb_per_thread: int = 0  # or process
+    seconds_per_mvoxel: float = 0  # of one core, for 10⁶ voxels of the whole box
 
 
 class Step(NamedTuple):
-    """A step of a stage before the one that writes its output; see `ffn.io.blocks.reduce_step`.
+    """A step of a stage before the one that writes its output; see `ffn.io.blocks.reduce_step`."""
 
-    Parameters
-    ----------
-    name : str
-        As in ``--step NAME``.
-    in_parts : bool
-        Whether several jobs share it, rather than one doing all of it.
-    blocks_per_job : int
-        Blocks of the stage for a job of the step, at least. If one job would do, the step is left to the next.
-    finishes : bool
-        Whether a job comes after those that share it.
-    option : str
-        Of a volume; one without it leaves the step out.
-    box : str
-        Attribute of `ffn.workflow.places.Place`, where its blocks are not of the box of the stage.
-    """
-
-    name: str
-    in_parts: bool = True
-    blocks_per_job: int = 1
-    finishes: bool = True
-    option: str = ""
-    box: str = ""
+    name: str  # as in --step NAME
+    in_parts: bool = True  # whether several jobs share it
+    blocks_per_job: int = 1  # at least; if one job would do, the step is left to the next
+    finishes: bool = True  # whether a job comes after those that share it
+    option: str = ""  # of a volume; one without it leaves the step out
+    box: str = ""  # attribute of Place, where its blocks are not of the box of the stage
 
 
 class Blocks(NamedTuple):
-    """What a stage works on in blocks, which are the shards of its output or, if that is a table, of its input.
+    """What a stage works on in blocks, which are the shards of its output or, if that is a table, of its input."""
 
-    Parameters
-    ----------
-    box : str
-        Attribute of `ffn.workflow.places.Place`.
-    itemsize : int
-        Bytes of a voxel; of several volumes, of the largest.
-    steps : tuple of Step
-        What comes before.
-    layers : bool
-        Whether a block is a layer of shards.
-    """
-
-    box: str
-    itemsize: int
-    steps: tuple[Step, ...] = ()
-    layers: bool = False
+    box: str  # attribute of Place
+    itemsize: int  # bytes of a voxel; of several volumes, of the largest
+    steps: tuple[Step, ...] = ()  # that come before
+    layers: bool = False  # whether a block is a layer of shards
 
 
 # Each mip of an export has an eighth of the voxels of the finer one.
@@ -120,42 +64,18 @@ LABELS = Blocks("evaluate_box", itemsize=8)  # where a segmentation and the trut
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage: a subcommand of ``ffn``, a rule file and, where it has options, a section of the configuration.
+    """One stage: a subcommand of ``ffn``, a rule file and, where it has options, a section of the configuration."""
 
-    Parameters
-    ----------
-    name : str
-        Name of all of them; ``<name>_all`` is the stage's target.
-    module : str
-        What it does: the function, and the command line that calls it.
-    title : str
-        What it does, in one line.
-    example : str
-        A command line that works.
-    outputs : tuple of Output
-        What the workflow makes; a job is done when its first output exists.
-    need : Need
-        What a job needs of a machine.
-    section : str
-        Key of the configuration, empty if there is none.
-    rules : tuple of str
-        Rules in the order in which they run, if they are not just the one of the stage's name.
-    blocks : Blocks, optional
-        If several jobs may work on a volume: those of the rule ``<name>_blocks``, and one that finishes.
-    masked : bool
-        Whether it works on one volume and leaves out what is masked there.
-    """
-
-    name: str
-    module: str
+    name: str  # of all of them; <name>_all is the target
+    module: str  # with the function, and the command line that calls it
     title: str
-    example: str
-    outputs: tuple[Output, ...]
+    example: str  # a command line that works
+    outputs: tuple[Output, ...]  # a job is done when the first one exists
     need: Need
-    section: str = ""
-    rules: tuple[str, ...] = ()
-    blocks: Blocks | None = None
-    masked: bool = False
+    section: str = ""  # empty if there is none
+    rules: tuple[str, ...] = ()  # in their order, if they are not just the one of this name
+    blocks: Blocks | None = None  # if several jobs may work on a volume, by the rule <name>_blocks
+    masked: bool = False  # whether it works on one volume and leaves out what is masked there
 
 
 # In the order of the pipeline. Needs were measured on FIB-25 (250³ in blocks of 128³) and on the demo: `max_rss` and

@@ -33,7 +33,7 @@ def test_every_stage_is_planned_in_coordinates_of_the_full_volume(workflow):
     assert "ffn ingest labels.npy --voxel-size 30.0 8.0 8.0 --offset 20 4 10 --kind labels" in plan
     assert "ffn ingest image.npy --voxel-size 30.0 8.0 8.0 --kind image" in plan
     for stage, box in (("partition", "20:42,4:44,10:60"), ("evaluate", "42:50,4:44,10:60")):
-        assert re.findall(rf"ffn {stage} .*--box (\S+)", plan) == [box]
+        assert re.findall(rf"ffn {stage} .*--box=(\S+)", plan) == [box]
 
 
 def test_labels_are_brought_in_at_their_place_and_partitioned_there(workflow):

@@ -103,7 +103,7 @@ def test_the_best_checkpoint_is_used(tmp_path):
     assert {"checkpoint_model", "checkpoint_segment", "checkpoint_evaluate", "select"} <= planned(output)
     assert "step-00000100" in output and "step-00000120" in output and "step-00000080" not in output
     assert "--model results/small/selected" in output and "step-00000000" not in output
-    assert output.count("--box 36:56,0:56,0:72") == output.count("--box 40:52,0:56,0:72") == 2
+    assert output.count("--box=36:56,0:56,0:72") == output.count("--box=40:52,0:56,0:72") == 2
     (tmp_path / "published.index").touch()
     workflow.configure({**config, "init": "published"})
     output = workflow.plan("-p", "select_all")
@@ -284,7 +284,7 @@ def test_more_subvolumes_than_jobs_are_lists(tmp_path):
     folder = r"results/small/segmentation/phantom/subvolumes"
     cut = "--size 64 35 48 --overlap 14 14 14 --job [12]-of-2"
     out = rf"--job-record {folder}.jobs/write/[12]-of-2.json --out {folder}/"
-    assert len(re.findall(rf"ffn segment .*--box 0:64,0:56,0:72 .*{cut} {out} ", output)) == 2
+    assert len(re.findall(rf"ffn segment .*--box=0:64,0:56,0:72 .*{cut} {out} ", output)) == 2
     assert len(re.findall(r"ffn agglomerate .* --job-size 64 56 30 --job [12]-of-2 .* --out \S+/graphs/ ", output)) == 2
 
 

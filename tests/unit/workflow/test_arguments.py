@@ -42,7 +42,7 @@ def test_only_labels_are_moved_and_only_where_the_configuration_says_so():
     image, labels = sources(mip=0)
     assert image == f"{sources()[0]} --mip 0" and labels == sources()[1]
     image, labels = sources(image_box="0:9,0:9,0:9")
-    assert image == f"{sources()[0]} --box 0:9,0:9,0:9" and labels == f"{sources()[1]} --box 0:9,0:9,0:4"
+    assert image == f"{sources()[0]} --box=0:9,0:9,0:9" and labels == f"{sources()[1]} --box=0:9,0:9,0:4"
 
 
 def test_options_that_keep_the_result_are_a_parameter_that_snakemake_does_not_track():

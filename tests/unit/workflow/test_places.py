@@ -200,18 +200,6 @@ def test_labels_lie_where_the_configuration_says(tmp_path):
         refuse(labelled_part(tmp_path, labels_offset_zyx=offset), named)
 
 
-def test_the_metadata_of_a_store_name_it(tmp_path):
-    image, labels = (write(tmp_path / f"{name}.zarr", np.uint64, SHAPE) for name in ("raw", "labels"))
-    write(tmp_path / "image.zarr", np.uint8, SHAPE)
-    files = {"image": f"{tmp_path}/image.zarr/zarr.json", "labels": f"{labels}/zarr.json"}
-    volume = {**files, "init_segmentation": files["labels"], "masks": [f"{image}/zarr.json#values=3"]}
-    run = load_run({**GOOD, "volumes": {"cube": volume}})
-    pipeline = Pipeline(run, check_sources(run))
-    assert pipeline.places["cube"].labels == Box.from_shape(SHAPE)
-    assert source(pipeline, "cube", "image").startswith(f"{tmp_path}/image.zarr ")
-    assert str(run.volumes["cube"].masks[0]) == f"{image}#values=3"
-
-
 def test_labels_between_voxels_lie_where_the_configuration_says(tmp_path):
     group = zarr.create_group(tmp_path / "between.zarr", zarr_format=3)
     group.create_array("s0", data=np.ones((30, 40, 50), np.uint64))
@@ -280,7 +268,7 @@ def test_of_a_remote_image_only_what_the_boxes_need_is_brought_in(tmp_path, remo
         cube = {"image": str(image), "segment_box": "100:120,0:48,0:80"} | volume
         run = load_run({**trained, "volumes": {"cube": cube}})
         pipeline = SimpleNamespace(run=run, places=check_sources(run))
-        return str(pipeline.places["cube"].image), source(pipeline, "cube", "image").partition(" --box ")[2]
+        return str(pipeline.places["cube"].image), source(pipeline, "cube", "image").partition(" --box=")[2]
 
     everything, needed = "0:300,0:48,0:80", "36:184,0:48,0:80"  # 64 voxels around
     assert brought_in(remote) == (needed, needed)
