@@ -175,7 +175,12 @@ def _cost_panel(kind: str, costs: dict[float, dict[str, Any]], workers: list[int
         more = np.array([n for n in workers if n >= first])  # each F1 is relative to the fewest that reach it
         ideal = first / more if kind == "time" else np.ones(len(more))
         lines.append(Line(more, ideal, f"ideal, from {first}", ":", BLACK))
-    return Panel(lines, "workers", LABELS[kind], {"xscale": "log", "yscale": "log"}, workers, legend="")
+    values = np.concatenate([line.y for line in lines])
+    low, high = np.log2([values.min(), values.max()])
+    halves = 2.0 ** np.arange(np.floor(low), np.ceil(high) + 1)
+    return Panel(
+        lines, "workers", LABELS[kind], {"xscale": "log", "yscale": "log"}, workers, halves.tolist(), legend=""
+    )
 
 
 def mean_curves(runs: list[Run], step_seconds: float) -> Curves:
