@@ -1,4 +1,4 @@
-# Studies of distributed training: how it scales, which learning rate it needs, what it costs to reach a score.
+# Studies of distributed training: its scaling, its learning rates, and the cost of reaching a score.
 # Each training run is one job, which resumes after it was killed. The best rate is known only when the grid is done.
 # Therefore the files of further seeds do not name the rate, and the plan does not depend on results.
 

@@ -51,7 +51,7 @@ class KeptSweep(NamedTuple):
     key: dict[str, Any]
 
     def read(self) -> list[dict[str, Any]]:
-        """Return what was kept last; empty if there is none."""
+        """Return the scores kept last, or an empty list."""
         try:
             content = json.loads(self.path.read_text())
             return content["sweep"] if content["key"] == self.key else []
@@ -94,7 +94,7 @@ def best_watershed(
 def watersheds(
     image: np.ndarray, voxel_size_zyx_nm: VoxelSize, wanted: Sequence[Settings] = SWEEP
 ) -> Iterator[tuple[Settings, np.ndarray]]:
-    """Yield the segmentation of every setting; what neighbours in the order of `SWEEP` share is computed once."""
+    """Yield the segmentation of every setting. Neighbours in the order of `SWEEP` share intermediate results."""
     from skimage.filters import threshold_otsu  # the command line imports this module
     from skimage.segmentation import watershed
 

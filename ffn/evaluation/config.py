@@ -46,7 +46,7 @@ class SelectConfig(Section):
     volume: str | None = Field(None, description="volume of the validation box; null if there is only one")
     box: BoxText | None = Field(
         None,
-        description="validation box: has labels and overlaps no evaluate_box; what FOVs see around is segmented, too",
+        description="validation box: must have labels and overlap no evaluate_box; FOVs also see voxels around it",
     )
     metric: RankingName = Field("voi", description="score to choose by")
     convention: Literal["foreground", "all", "cremi"] = Field("all", description="convention of that score")

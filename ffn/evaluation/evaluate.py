@@ -53,7 +53,7 @@ NUM_ERRORS = 20  # splits, and mergers, that are listed with their places; our c
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Score a segmentation and a baseline against the ground truth: ARE, VOI, coverage, run length, worst errors."""
     add_volume_option(parser, "--segmentation", "labels to score")
-    text = "what the segmentation is in its run, for tables: base, agglomerated or filled"
+    text = "name of the segmentation in its run, for tables: base, agglomerated or filled"
     parser.add_argument("--name", default="", metavar="NAME", help=text)
     text = "a segmentation that an earlier stage made, to score as well, such as base=seg.h5:segmentation; repeat"
     parser.add_argument("--earlier", action="append", default=[], metavar="NAME=VOLUME", help=text)
@@ -110,7 +110,7 @@ def _parse_earlier(words: list[str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What to score, and what to compare it with.
+    """A segmentation, its ground truth, and other volumes to compare it with.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ class Inputs:
         return identities(specs | {f"earlier {i}": v for i, v in enumerate(self.earlier.values())}, self.masks)
 
     def require_no_output(self, *written: str | None) -> None:
-        """Refuse to write into what is read."""
+        """Raise if an output is also an input."""
         read = [*self.given().values(), *self.earlier.values(), *(mask.path for mask in self.masks if mask.path)]
         for path in filter(None, written):
             require_other_file(path, *read)
@@ -249,7 +249,7 @@ def evaluate(
 def _scores(
     scorer: Scorer, comparison: Comparison, results: Sequence[Result], names: Sequence[str]
 ) -> tuple[dict[str, Any], str]:
-    """Return what the score file has from the blocks, and the table of bodies; the first name is that of the result."""
+    """Return the scores that follow from the blocks, and the table of bodies. The first name is scored."""
     compared = dict(zip(names, comparison.add_up(results), strict=True))
     scores = {key: scorer.scores(one) for key, one in compared.items()}
     table = compared[names[0]].tables.all
@@ -269,7 +269,7 @@ def _scores(
 
 
 def _changes(tables: Mapping[str, ScoreTables], rng_seed: int) -> list[dict[str, Any]]:
-    """Return what each stage changes in the scores of the one before, as 95 % intervals by convention."""
+    """Return the change of each score from one stage to the next, as 95 % intervals by convention."""
     return [
         {
             "from": first,

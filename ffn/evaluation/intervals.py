@@ -32,8 +32,8 @@ def intervals(table: ContingencyTable, convention: str, rng_seed: int) -> Interv
 def change_intervals(before: ContingencyTable, after: ContingencyTable, convention: str, rng_seed: int) -> Intervals:
     """Return 95 % intervals of the scores of one segmentation minus those of another, of the same bodies.
 
-    Both are scored on the same draws, so these are narrower than the intervals of the two suggest: what makes a body
-    hard makes it hard for both.
+    Both are scored on the same draws, so these are narrower than the intervals of the two suggest: a body that is
+    hard for one is hard for both.
     """
     terms = [_terms(table, CONVENTIONS[convention]) for table in (before, after)]
     if min(np.count_nonzero(one[-1]) for one in terms) < 2:
@@ -48,7 +48,7 @@ def _limits(drawn: dict[str, np.ndarray]) -> Intervals:
 
 
 def _terms(table: ContingencyTable, rule: Convention) -> np.ndarray:
-    """Return what each body adds to the sums that the scores are ratios of: six rows, a column for each body."""
+    """Return each body's terms in the sums whose ratios are the scores: six rows, a column for each body."""
     labelled = table.keep(table.a != 0)
     ids, bodies = np.unique(labelled.a, return_inverse=True)
     kept = (labelled.b != 0) | rule.keeps_unsegmented

@@ -101,8 +101,8 @@ class Scorer:
     def scores_where(self, read: Read, others: Mapping[str, Read], box: Box) -> dict[str, Any]:
         """Score a segmentation under the convention ``foreground``, on the voxels that others cover.
 
-        A segmentation that leaves out what is difficult scores well under that convention. So it can only be compared
-        with scores on the same voxels.
+        A segmentation that leaves out difficult voxels scores well under that convention. So only scores on the same
+        voxels can be compared.
         """
         reads = [lambda part, other=other: np.where(other(part) != 0, read(part), 0) for other in others.values()]
         comparison = Comparison(replace(self, skeletons=None), reads, box)
@@ -169,7 +169,7 @@ class Comparison:
         return rows[~masks.read(part)[tuple((self._nodes[rows] - part.start).T)]]
 
     def add_up(self, results: Iterable[Result]) -> list[Compared]:
-        """Return what all blocks together say about each segmentation."""
+        """Combine the results of all blocks, for each segmentation."""
         sums: dict[str, TableSum] = defaultdict(TableSum)
         segments = np.zeros((len(self._reads), len(self._nodes)), np.uint64)
         is_scored = np.zeros(len(self._nodes), bool)

@@ -74,7 +74,7 @@ def skeletonize(
     Returns
     -------
     Skeletons or None
-        What was written; None if `job` does not finish.
+        The skeletons; None if `job` does not finish.
 
     Raises
     ------
@@ -155,7 +155,7 @@ def read_thinned(volume: Volume, box: Box, step_zyx: ZYX) -> np.ndarray:
 
 
 def thin(volume: Volume, block: Box, box: Box, step_zyx: ZYX) -> np.ndarray:
-    """Read what a block of `box` has of the result of `read_thinned`."""
+    """Read the part of the result of `read_thinned` that lies in a block of `box`."""
     inside = _thinned(block, box, step_zyx)
     first = [start + s // 2 + i * s for start, s, i in zip(box.start, step_zyx, inside.start, strict=True)]
     return volume.read(block)[

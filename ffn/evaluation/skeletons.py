@@ -102,7 +102,7 @@ def read_skeletons(path: str | Path, voxel_size_zyx_nm: VoxelSize | None = None)
         A file of ``ffn skeletonize``, an SWC file or a folder of them (x, y, z in nm; the file name is the id of the
         body), or a Neuroglancer precomputed folder of skeletons, sharded or not.
     voxel_size_zyx_nm : tuple of float, optional
-        Of what they are compared with. Skeletons in µm are noticed by it.
+        Of the segmentation. It reveals skeletons in µm.
 
     Returns
     -------

@@ -72,9 +72,9 @@ class SweepInputs(GraphInputs):
 
 
 def sweep(inputs: SweepInputs, out: str, config: SweepConfig, box: Box | None = None, job: Job = WHOLE) -> None:
-    """Write the scores of what `merge` would write at every threshold of the agglomeration graph.
+    """Write the scores that the output of `merge` would have at every threshold of the agglomeration graph.
 
-    Blocks are compared once, whatever the thresholds; their counts are added up.
+    Blocks are compared once for all thresholds, and their counts are added up.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def sweep(inputs: SweepInputs, out: str, config: SweepConfig, box: Box | None = 
     """
     volumes = {"segmentation": inputs.segmentation, "truth": inputs.truth}
     require_other_file(out, *volumes.values(), *inputs.given.values(), *inputs.graphs)
-    ends = job.writes  # errors of what people give come before the work
+    ends = job.writes  # errors in given files come before the work
     scores = best_scores(read_scored(inputs.graphs, config.calibration) if ends else [])
     corrections = inputs.read_corrections() if ends else []
     nuclei = count_nuclei(inputs, out, job)

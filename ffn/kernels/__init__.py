@@ -82,7 +82,7 @@ def unfit(precision: str, features: int) -> str | None:
 
 
 def _obstacle(precision: str) -> str | None:
-    """Say what keeps this machine from using the library."""
+    """Return why this machine cannot use the library, or None."""
     missing = (CPU_FLAGS if precision == "bfloat16" else FLOAT32_FLAGS) - cpu_flags()
     if missing:
         return f"the CPU has no {', '.join(sorted(missing))}"

@@ -21,7 +21,7 @@ def library_path() -> Path:
 
 
 def obstacle(features: int) -> str | None:
-    """Say what keeps this machine from computing a network; None if nothing does."""
+    """Return why this machine cannot compute a network, or None."""
     if features > MAX_FEATURES:
         return f"the network has {features} features, and they compute up to {MAX_FEATURES}"
     if reason := not_built(library_path()):

@@ -1,4 +1,4 @@
-"""What `auto` takes: the first job chooses and writes it to a folder, and all jobs on all machines read it there."""
+"""The choice of `auto`: the first job writes it to a folder, and all jobs on all machines read it there."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Choice:
 
 
 def choice_name(purpose: str, engine: str, precision: str, model: ModelConfig) -> str:
-    """Return the file name of a choice: what is to be chosen, and the network that it is chosen for.
+    """Return the file name of a choice: its purpose and the network.
 
     Examples
     --------
@@ -95,8 +95,8 @@ def _read(path: Path | None) -> Choice | None:
     except (yaml.YAMLError, UnicodeDecodeError, TypeError):
         pass
     raise ConfigError(
-        f"{path}: cannot be read, expected what 'auto' took as engine and precision. "
-        "Remove it, and what was computed with it (the run's segmentation, or the training), to choose again"
+        f"{path}: cannot be read, expected the engine and precision that 'auto' chose. "
+        "To choose again, remove it and its results (the run's segmentation, or the training)"
     )
 
 

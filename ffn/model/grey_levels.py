@@ -1,4 +1,4 @@
-"""Histograms of grey levels: of a volume, and of what a network was trained on."""
+"""Histograms of grey levels: of a volume, and of the training volumes of a network."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from ffn.geometry import Box, divide_up
 
 HISTOGRAM_DTYPES = (np.dtype(np.uint8), np.dtype(np.uint16))
-MAX_BINS = 256  # of what a model records, and of the curve of a match; exact for uint8
+MAX_BINS = 256  # of the histogram in a model, and of the curve of a match; exact for uint8
 SAMPLE_BLOCK_ZYX = (64, 64, 64)
 SAMPLED_PER_AXIS = 5  # our choice: mean and deviation of 125 blocks of FIB-25 are those of all within 0.5 grey levels
 NUM_RANKS = 1000
@@ -25,7 +25,7 @@ class Histogram:
 
     @classmethod
     def of_counts(cls, counts: np.ndarray) -> Histogram:
-        """Return the histogram of what `count_levels` returned."""
+        """Return the histogram of the counts from `count_levels`."""
         levels = np.flatnonzero(counts)
         return cls(levels.astype(np.float64), counts[levels].astype(np.int64))
 

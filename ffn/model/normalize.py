@@ -55,7 +55,7 @@ class Normalisation:
         return cls(mean, stddev)
 
     def __str__(self) -> str:
-        """Return what decides the result, for the provenance."""
+        """Return all that the result depends on, for the provenance."""
         curve = "" if self.curve is None else f"; matched in {len(self.curve[0])} levels, {self._checksum()}"
         return f"{self.mean!r} ± {self.stddev!r}{curve}"
 
@@ -63,14 +63,14 @@ class Normalisation:
         return hashlib.sha256(np.array(self.curve).tobytes()).hexdigest()
 
     def apply(self, raw: np.ndarray) -> np.ndarray:
-        """Return what the network sees of grey levels of any real type, as float32."""
+        """Return the network's input for grey levels of any real type, as float32."""
         grey = raw if self.curve is None else np.interp(raw, *self.curve)
         seen = np.subtract(grey, np.float32(self.mean), dtype=np.float32)
         seen /= np.float32(self.stddev)
         return seen
 
     def in_grey_levels(self, found: Histogram, model: ModelConfig) -> Histogram:
-        """Return what the network sees of a volume, in the grey levels of the model's training volumes."""
+        """Return the normalised histogram of a volume, in the grey levels of the model's training volumes."""
         assert model.image_mean is not None and model.image_stddev is not None
         if self == Normalisation(model.image_mean, model.image_stddev):
             return found  # without rounding
@@ -160,7 +160,7 @@ def read_normalisation(path: str | None, model: ModelConfig) -> Normalisation:
     try:
         normalisation = Normalisation.from_json(json.loads(Path(path).read_text()))
     except (OSError, ValueError, KeyError, TypeError) as reason:
-        raise ModelError(f"{path}: is no normalisation ({reason!r}), expected a file of 'ffn normalize'") from None
+        raise ModelError(f"{path}: is not a normalisation ({reason!r}), expected a file of 'ffn normalize'") from None
     log.info("%s: grey levels %s", path, normalisation)
     return normalisation
 
@@ -186,7 +186,7 @@ def reference_histogram(image_spec: str | None) -> Histogram | None:
 
 
 def reference_input(image_spec: str | None) -> dict[str, str]:
-    """Return what the provenance says of a reference image."""
+    """Return the entry of a reference image in the provenance."""
     return {"reference_image": image_spec} if image_spec else {}
 
 
@@ -215,7 +215,7 @@ def choose(
 def compare(
     normalisation: Normalisation, found: Histogram, model: ModelConfig, reference: Histogram | None
 ) -> dict[str, Any]:
-    """Compare a volume with what the network was trained on, before and after normalisation.
+    """Compare a volume with the training volumes of the network, before and after normalisation.
 
     Without a histogram, only mean and deviation of the model are known, and the distance is at least that much.
     """
@@ -257,6 +257,6 @@ def _counts(image: Volume, masks: Masks) -> np.ndarray:
         try:
             masks.require(block)
         except VolumeError:
-            continue  # a mask has to cover only what is looked at
+            continue  # a mask need not cover the whole volume
         counts += count_levels(image.read(block)[~masks.read(block)])
     return counts

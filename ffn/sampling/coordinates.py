@@ -30,7 +30,7 @@ from ffn.provenance import fingerprint, provenance
 
 log = logging.getLogger(__name__)
 
-BLOCK_ZYX = (128, 128, 128)  # determines the order of the coordinates, so it is no option
+BLOCK_ZYX = (128, 128, 128)  # determines the order of the coordinates, so it is not an option
 ROW_BLOCKS = 16  # along x, which a job looks at together: neighbours in that order, and 32 MiB in memory
 REASONS = {
     "margin": "in the margin (--margin)",

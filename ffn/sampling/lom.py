@@ -1,6 +1,6 @@
 """Count the voxels of the same object in the local object mask (LOM) around every voxel.
 
-This takes one pass, whatever the number of labels. For a plane of centres, ``sums[object, x]`` is the number of voxels
+This takes one pass for any number of labels. For a plane of centres, ``sums[object, x]`` is the number of voxels
 of an object in the (z, y) window around column x. Moving down by one row adds a row of columns and removes another;
 columns are read as runs of equal labels. The count of a voxel is the sum of its object's row of `sums` over the x
 window. Along a row, while the object stays the same, this takes one addition and one subtraction per voxel.

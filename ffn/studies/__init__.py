@@ -1,1 +1,1 @@
-"""Studies of distributed training: how it scales, which learning rate it needs, what it costs to reach a score."""
+"""Studies of distributed training: its scaling, its learning rates, and the cost of reaching a score."""

@@ -38,7 +38,7 @@ def study_model(run: RunConfig) -> ModelConfig:
 def study_train(run: RunConfig) -> TrainConfig:
     """Return the options of a training run with one worker: everything else is as in section ``train``.
 
-    The runs start from new weights. What `init` has put there, which a given value may equal, is as without it.
+    The runs start from new weights, so options that follow from `init` have their usual defaults.
     """
     tuning = fine_tuning_defaults(run.train, is_validated=False) if run.init else {}
     own = {
@@ -89,7 +89,7 @@ def measuring_minutes(run: RunConfig, train: TrainConfig, threads: int) -> int:
 
 
 def study_resources(jobs: Mapping[str, StudyJob], gpus: int) -> dict[str, Callable[..., Any]]:
-    """Return what training runs ask for, by their number of workers, with this number of GPUs in a node."""
+    """Return the resources of training runs by their number of workers, with this number of GPUs in a node."""
 
     def of(figure: Callable[[StudyJob], Any]) -> Callable[[Any], Any]:
         return lambda wildcards: figure(jobs[wildcards.workers])
