@@ -183,7 +183,8 @@ def _listing(scheduler: Scheduler) -> tuple[float, set[str]] | None:
     if asked is None or now - asked > _seconds("FFN_QUEUE_SECONDS", QUEUE_SECONDS):
         ids = sorted(p.stem for p in STATE.glob("*.submitted") if not _record(p.stem, "exit").exists())
         queued = scheduler.queued(run_command(scheduler.queue_command(ids))) if ids else set()
-        atomic.write_text(path, json.dumps({"asked": now, "queued": None if queued is None else sorted(queued)}))
+        text = json.dumps({"asked": now, "queued": None if queued is None else sorted(queued)})
+        atomic.write_text(path, text, atomic.this_job())  # of several runs in one folder
     answer = json.loads(path.read_text())
     return None if answer["queued"] is None else (answer["asked"], set(answer["queued"]))
 

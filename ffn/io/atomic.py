@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import json
 import os
 import shutil
-import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,7 +28,7 @@ def atomic_path(path: str | Path, writer: str = "") -> Iterator[Path]:
     path : path
         Final file or folder; parent folders are created.
     writer : str, optional
-        Part of the temporary name, where several jobs may write the same content at the same time.
+        Part of the temporary name, where several jobs may write the same content at the same time, see `this_job`.
 
     Yields
     ------
@@ -46,14 +47,14 @@ def atomic_path(path: str | Path, writer: str = "") -> Iterator[Path]:
         _remove(temporary)
 
 
-def this_process() -> str:
-    """Return a `writer` that no other running process has."""
-    return f"-{socket.gethostname()}-{os.getpid()}"
+def this_job() -> str:
+    """Return a `writer` that every attempt of this job has, and no other job: a digest of the command line."""
+    return f"-{hashlib.sha256(repr(sys.argv).encode()).hexdigest()[:8]}"
 
 
-def write_text(path: str | Path, text: str) -> None:
-    """Write `text` to `path` atomically."""
-    with atomic_path(path) as temporary:
+def write_text(path: str | Path, text: str, writer: str = "") -> None:
+    """Write `text` to `path` atomically; `writer` as in `atomic_path`."""
+    with atomic_path(path, writer) as temporary:
         temporary.write_text(text)
 
 
@@ -61,7 +62,7 @@ def write_text_once(path: str | Path, text: str) -> None:
     """Write `text` to `path` whole, unless the file is there: of several processes that write it, the first wins."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp{this_process()}")
+    temporary = path.with_name(f".{path.name}.tmp{this_job()}")
     try:
         temporary.write_text(text)
         _sync(temporary)

@@ -13,7 +13,7 @@ import numpy as np
 import tensorstore as ts
 
 from ffn.errors import VolumeError
-from ffn.io.atomic import atomic_path, this_process
+from ffn.io.atomic import atomic_path, this_job
 from ffn.io.foreign.locations import RETRIES, Location, first_line, writable_store, write_refusal
 from ffn.io.ome_zarr import encode, table_metadata
 from ffn.io.store_names import METADATA
@@ -85,7 +85,7 @@ class StoreFolder:
         """Write the metadata of an array or a group, unless they are there; several processes may do so at once."""
         key, content = f"{name}/{METADATA}".lstrip("/"), encode(metadata)
         if self.read(key) != content:
-            self.write(key, content, this_process())
+            self.write(key, content, this_job())
 
     def write_table(self, name: str, table: np.ndarray) -> None:
         """Write a small array, in place of any that is there."""

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ffn.io.atomic import atomic_path
+from ffn.io.atomic import atomic_path, this_job
 from ffn.io.scratch import ScratchRows, Table, parts_of, sort_rows
 
 SHARD_BYTES = 2**26  # target size of a file
@@ -77,7 +77,7 @@ def write_shard(path: Path, sharding: Sharding, items: Iterable[tuple[int, bytes
     The index points to the value. Neuroglancer expects the fragments of a mesh directly before it.
     """
     minishards: list[list[tuple[int, int, int]]] = [[] for _ in range(2 ** sharding["minishard_bits"])]
-    with atomic_path(path) as temporary, temporary.open("wb") as file:
+    with atomic_path(path, this_job()) as temporary, temporary.open("wb") as file:
         file.seek(INDEX_BYTES * len(minishards))  # the positions of the minishard indices come last
         position = 0
         for key, prefix, value in items:
@@ -105,7 +105,7 @@ def write_all(folder: Path, sharding: Sharding, values: dict[int, bytes]) -> Non
 def write_pieces(path: Path, pieces: Iterable[tuple[int, bytes]]) -> np.ndarray:
     """Write the pieces of a block; return id, start and stop in the file of each, uint64 of shape (N, 3)."""
     rows, position = [], 0
-    with atomic_path(path) as temporary, temporary.open("wb") as file:
+    with atomic_path(path, this_job()) as temporary, temporary.open("wb") as file:
         for segment_id, content in pieces:
             rows.append((segment_id, position, position + len(content)))
             position += file.write(content)

@@ -20,7 +20,7 @@ from scipy.sparse.csgraph import breadth_first_order, connected_components
 
 from ffn.evaluation.skeletons import RADIUS, Skeleton, skeleton_from_precomputed
 from ffn.geometry import ZYX, Box, Grid, cut
-from ffn.io.atomic import atomic_path
+from ffn.io.atomic import atomic_path, this_job
 from ffn.io.coarser import Scale
 from ffn.viewing.precomputed import open_scale
 from ffn.viewing.segments import number_segments
@@ -121,7 +121,7 @@ def write_swc(folder: Path, skeleton: Skeleton) -> None:
     order, parents = trees(skeleton)
     rows = np.column_stack([skeleton.nodes_zyx_nm[:, ::-1], _radii(skeleton)])[order]
     meta = {"name": str(skeleton.owner), "id": skeleton.owner, "units": "1 nanometer"}
-    with atomic_path(folder / f"{skeleton.owner}.swc") as temporary, temporary.open("w") as file:
+    with atomic_path(folder / f"{skeleton.owner}.swc", this_job()) as temporary, temporary.open("w") as file:
         file.write(f"# Segment {skeleton.owner}. Positions and radii are nm from the origin of the full volume.\n")
         file.write(f"# Meta: {json.dumps(meta)}\n# node type x y z radius parent\n")
         for number, ((x, y, z, radius), parent) in enumerate(zip(rows.tolist(), parents.tolist(), strict=True), 1):
