@@ -108,28 +108,10 @@ def read_scored(paths: Sequence[str | Path], calibration: str | None) -> Iterato
 def fit(
     edges: Sequence[MergeEdge], same: np.ndarray, penalty: float, names: Sequence[str] | None = None
 ) -> Calibration:
-    """Fit the probability to decision points that the ground truth decides.
+    """Fit the probability to decision points of which `same` (bool, (N,)) says whether they join one neuron.
 
-    Parameters
-    ----------
-    edges : sequence of MergeEdge
-        Decision points.
-    same : bool ndarray of shape (N,)
-        Whether both segments are one neuron.
-    penalty : float
-        Of the squared coefficients, as if so many examples spoke against each; keeps few examples from being learnt by
-        heart.
-    names : sequence of str, optional
-        Features; default all.
-
-    Raises
-    ------
-    CalibrationError
-        If there are no examples of one of the two kinds.
-
-    Notes
-    -----
-    Newton's method, which needs no random numbers. The log likelihood has one maximum.
+    `penalty` is of the squared coefficients, as if so many examples spoke against each, which keeps few examples from
+    being learnt by heart. Newton's method needs no random numbers, and the log likelihood has one maximum.
     """
     if same.all() or not same.any():
         raise CalibrationError(

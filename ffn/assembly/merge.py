@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import itertools
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
 from ffn.assembly.calibration import read_scored
-from ffn.assembly.corrections import Constraints, corrections_text
+from ffn.assembly.corrections import corrections_text
 from ffn.assembly.given import (
     NUCLEI,
     SEGMENTS,
@@ -29,6 +29,7 @@ from ffn.io.block_log import Result
 from ffn.io.blocks import WHOLE, Job, Writers, add_job_options, job_of, map_blocks, no_result, reduce_step
 from ffn.io.create import require_replaceable, volume_name
 from ffn.io.open import identity, open_segmentation
+from ffn.io.tables import Tables
 from ffn.io.volume import Placement, file_of, require_labels, require_other_file, voxel_size_of
 from ffn.options import add_options, add_volume_option, from_arguments
 from ffn.provenance import fingerprint, provenance
@@ -107,24 +108,11 @@ def merge(
         require_other_file(table, *read.values(), out_spec, *inputs.graphs)
     out_path, name = file_of(out_spec), volume_name(out_spec)
     require_replaceable(out_path, {name})
-    names = hashlib.sha256("\n".join(inputs.graphs).encode()).hexdigest()
-    corrections = inputs.read_corrections()
-    asked = {"corrections": corrections_text(corrections)} if inputs.corrections else {}  # not when it was touched
-    nuclei = count_nuclei(inputs, out_path, job)
-    if nuclei is None:
+    key = {**fingerprint("merge", config), "graphs": hashlib.sha256("\n".join(inputs.graphs).encode()).hexdigest()}
+    made = _mapping(inputs, out_path, config, key, job)
+    if made is None:
         return
-    asked |= {"nuclei": nuclei.digest} if inputs.nuclei else {}
-    key = fingerprint("merge", config, segmentation=identity(inputs.segmentation), **asked, graphs=names)
-
-    def joined(_: object) -> dict[str, np.ndarray]:
-        segments = nuclei.read(SEGMENTS)
-        found = _joined(inputs.graphs, config, inputs.constraints(corrections), segments)
-        warn_of_joined(segments, **found, where=str(inputs.corrections))
-        return found
-
-    mapping = reduce_step(out_path, MAPPING, [], no_result, joined, key, job)
-    if mapping is None:
-        return
+    mapping, key = made
     base_ids, group_ids = mapping.read("base_ids"), mapping.read("group_ids")
     lookup = RowLookup(base_ids)
     record = provenance("merge", config, **read, graphs=len(inputs.graphs), joined=len(base_ids))
@@ -150,25 +138,35 @@ def merge(
             _require_held(base_ids[voxels == 0], inputs.segmentation)
             if mapping_path is not None:
                 atomic.write_text(mapping_path, mapping_text(base_ids.tolist(), group_ids.tolist()))
-            largest = _largest(group_ids, voxels, num_labelled)
-            _report(largest, out_spec, groups_path)
+            _report(_largest(group_ids, voxels, num_labelled), out_spec, groups_path)
 
         placement = Placement(base.box, voxel_size_of(base), record)
-        key |= {"mapping": mapping.digest}
         map_blocks(out_path, {name: np.uint64}, placement, work, key, job, at_end=at_end)
 
 
-def _joined(
-    graph_paths: Sequence[str], config: MergeConfig, constraints: Constraints, nuclei: np.ndarray
-) -> dict[str, np.ndarray]:
-    """Return the segments that the graphs and people join, and their groups."""
-    counter = itertools.count()
-    edges = (edge for edge, _ in zip(read_scored(graph_paths, config.calibration), counter, strict=False))
-    base_ids, group_ids = merge_groups(best_scores(edges), config.threshold, constraints, nuclei)
-    numbers = np.unique(group_ids, return_counts=True)[1]
-    counts = (next(counter), len(base_ids), len(numbers), numbers.max(initial=0))
-    log.info("%d decision points, %d segments in %d groups, %d in the largest", *counts)
-    return {"base_ids": base_ids, "group_ids": group_ids}
+def _mapping(
+    inputs: GraphInputs, out_path: str, config: MergeConfig, key: Mapping[str, Any], job: Job
+) -> tuple[Tables, dict[str, Any]] | None:
+    """Return the segments that graphs and people join, with their groups, and the key that depends on them."""
+    corrections = inputs.read_corrections()
+    nuclei = count_nuclei(inputs, out_path, job)
+    if nuclei is None:
+        return None
+    key = {**key, "segmentation": identity(inputs.segmentation), "nuclei": nuclei.digest}
+    key["corrections"] = corrections_text(corrections)  # its text, so that touching the file repeats nothing
+
+    def joined(_: object) -> dict[str, np.ndarray]:
+        scores = best_scores(read_scored(inputs.graphs, config.calibration))
+        segments = nuclei.read(SEGMENTS)
+        base_ids, group_ids = merge_groups(scores, config.threshold, inputs.constraints(corrections), segments)
+        numbers = np.unique(group_ids, return_counts=True)[1]
+        counts = (len(scores), len(base_ids), len(numbers), numbers.max(initial=0))
+        log.info("%d pairs with a score, %d segments in %d groups, %d in the largest", *counts)
+        warn_of_joined(segments, base_ids, group_ids, where=str(inputs.corrections))
+        return {"base_ids": base_ids, "group_ids": group_ids}
+
+    mapping = reduce_step(out_path, MAPPING, [], no_result, joined, key, job)
+    return None if mapping is None else (mapping, {**key, "mapping": mapping.digest})
 
 
 def _require_held(missing: np.ndarray, spec: str) -> None:
