@@ -52,15 +52,6 @@ def test_sizes_contact_depth_and_brightness_tell_where_the_scores_do_not():
         assert found[0] > 0.6 and found[1] < 0.4
 
 
-def test_the_maximum_is_reached_whatever_the_order():
-    edges, same = examples()
-    order = np.random.default_rng(1).permutation(len(edges))
-    one, other = fit(edges, same, 1.0), fit([edges[k] for k in order], same[order], 1.0)
-    assert np.allclose(one.weights, other.weights, atol=1e-6)
-    values = one.probabilities(edges)
-    assert values.sum() == pytest.approx(same.sum(), rel=1e-6)  # true at the maximum only
-
-
 def test_which_segment_comes_first_does_not_matter():
     one = edge(1, 2, 0.5, (0.9, 0.1))
     e = one.evidence

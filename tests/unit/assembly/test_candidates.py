@@ -69,15 +69,6 @@ def test_overlaps_of_both_inputs_are_evidence(tmp_path):
     assert overlaps == {(0, 1): 250, (1, 2): 70, (2, 3): 64}  # 10 and 6 do not touch
 
 
-def test_evidence_of_both_inputs_adds_up(tmp_path):
-    a = row(10, 4)
-    tables = (
-        {"overlaps": np.array([(10, 4, 0, 0, 0, 200), (10, 4, 0, 0, 24, 50)])},
-        {"overlaps": np.array([(4, 10, 0, 0, 0, 30), (10, 4, 0, 0, 0, 5)])},
-    )
-    assert judged(tmp_path, a, a, tables)[0] == {(0, 1): 285}
-
-
 def test_origins_of_ids_that_remain_are_kept(tmp_path):
     a = row(10, 4, 6)
     a[0, 0, -1] = 5  # too small

@@ -122,12 +122,3 @@ def test_ids_that_tables_cannot_hold_are_refused(first, tmp_path):
     with pytest.raises(VolumeError, match=f"odd.h5:odd: has id {2**63}"):
         consensus(*specs[:: 1 if first else -1], f"{tmp_path}/out.h5:segmentation", ConsensusConfig())
     assert not (tmp_path / "out.h5").exists()
-
-
-def test_a_consensus_is_repeated_with_labels_that_have_no_origins(tmp_path):
-    labels, out = np.ones((4, 5, 6), np.uint64), f"{tmp_path}/out.zarr"
-    with_origins = write(tmp_path / "a.zarr", labels, tables={"origins": np.array([[1, 0, 0, 0, 4, 1]])})
-    without, b = (write(tmp_path / name, labels) for name in ("c.zarr", "b.zarr"))
-    for a, num_origins in ((with_origins, 1), (without, 0)):
-        consensus(a, b, out, ConsensusConfig(min_fragment_size=1))
-        assert read_table(out, "origins").shape == (num_origins, 6)

@@ -136,14 +136,6 @@ def test_jobs_kills_and_shards_do_not_show(tile, tmp_path, monkeypatch):
     assert np.array_equal(read(f"{tmp_path}/one/filled.zarr"), read(f"{tmp_path}/whole.zarr"))
 
 
-def test_blocks_never_change_which_voxels_are_filled(tmp_path):
-    labels, image = tissue()
-    config = FillConfig(max_distance_nm=40, sigma_nm=0, block_size_zyx=(16, 24, 20))
-    filled, whole = fill_in_blocks(tmp_path, labels, image, config), fill_gaps(labels, image, (10, 10, 10), config)
-    assert np.array_equal(filled > 0, whole > 0) and np.array_equal(np.unique(filled), np.unique(labels))
-    assert 0.1 < ((whole > 0) & (labels == 0)).mean() < 0.9
-
-
 def test_the_same_length_is_smoothed_on_each_axis():
     size = np.array([40.0, 4.0, 8.0])
     image = np.zeros((25, 161, 81), np.float32)

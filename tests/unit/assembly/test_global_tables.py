@@ -61,18 +61,6 @@ def test_tables_get_global_ids_whatever_the_local_ones_are(ids, tmp_path):
     }
 
 
-def test_subvolumes_without_tables_have_only_what_they_share(tmp_path):
-    specs = scene(tmp_path)
-    for number, spec in enumerate(specs):
-        with open_volume(spec) as volume:
-            box, voxels = volume.box, volume.read()
-        specs[number] = write(tmp_path / f"bare{number}.h5", voxels, box.start, SIZE)
-    out = str(tmp_path / "all.h5:segmentation")
-    reconcile(specs, out, CONFIG)
-    assert read_table(out, "origins").shape == (0, 6)
-    assert read_table(out, "overlaps")[:, 5].tolist() == [16, 16]
-
-
 @pytest.mark.parametrize(
     ("name", "row", "named"),
     [("overlaps", (99, 5, 0, 0, 0, 30), "99"), ("origins", (6, 1, 2, 3, 40, 1), "6"), ("origins", (5, 1), "columns")],

@@ -109,12 +109,6 @@ def test_thin_neurites_cross_an_overlap(tmp_path):
     assert [len(np.unique(found[labels == body])) for body in (1, 2)] == [1, 1]
 
 
-def test_empty_subvolumes_give_an_empty_volume(tmp_path):
-    specs = write_tiles(tmp_path, np.zeros(TILED.shape, np.uint64))
-    reconcile(specs, str(tmp_path / "all.h5:segmentation"), CONFIG)
-    assert not read(str(tmp_path / "all.h5:segmentation")).any()
-
-
 def test_the_same_box_twice_is_refused(tmp_path):
     specs = write_tiles(tmp_path, tubes(TILED))
     with pytest.raises(VolumeError, match="covers the same box"):

@@ -170,9 +170,3 @@ def test_the_seed_lies_deep_inside_its_side_and_near_the_contact():
     assert chosen_seed(side, (4, 4, 39), reach) == (4, 4, 36)
     assert chosen_seed(np.zeros_like(side), (4, 4, 20), reach) is None
     assert chosen_seed(side, (4, 4, 20), Box((2, 2, 3), (2, 7, 37))) is None
-
-
-def test_depth_is_measured_in_the_smallest_side():
-    side = np.zeros((7, 21, 21), bool)
-    side[1:6, 3:18, 3:18] = True  # 5 sections, each as thick as 3 voxels
-    assert chosen_seed(side, (3, 10, 10), Box.from_shape(side.shape), (3.0, 1.0, 1.0)) == (3, 10, 10)

@@ -1,15 +1,13 @@
 """The checkpoint of a segmentation job is read back unchanged or refused with a reason."""
 
 import logging
-import signal
 import subprocess
 import sys
-import threading
 
 import numpy as np
 import pytest
 
-from ffn.inference.checkpoint import CheckpointFile, Termination
+from ffn.inference.checkpoint import CheckpointFile
 
 STATE = {"claims/segmentation": np.arange(24).reshape(2, 3, 4), "seeds": np.empty((0, 3), np.int64)}
 MINE = {"min_segment_size": "1000", "voxels": "abc"}
@@ -79,16 +77,3 @@ assert signal.getsignal(signal.SIGTERM) is before
     done = subprocess.run([sys.executable, "-c", code, f"{tmp_path}/seg.h5.checkpoint"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert checkpoint(tmp_path, {}).load() == {}
-
-
-def test_a_thread_does_not_handle_signals(tmp_path):
-    found = []
-
-    def work():
-        with Termination().noticed():
-            found.append(signal.getsignal(signal.SIGTERM))
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert found == [signal.getsignal(signal.SIGTERM)]

@@ -93,13 +93,6 @@ def test_auto_takes_our_kernels_where_they_are_fastest(on, machine, options, exp
     assert taken(WIDE, FloodConfig(**options)) == expected
 
 
-def test_options_are_kept(on, tmp_path):
-    on(AMX)
-    config = FloodConfig(engine="tensorflow", precision="float32")
-    assert taken(MODEL, config, str(tmp_path / "machine")) == "tensorflow float32"
-    assert not (tmp_path / "machine").exists()
-
-
 def test_jobs_of_a_run_take_the_same_on_any_machine(on, tmp_path):
     on(AMX)
     first = taken(MODEL, FloodConfig(), str(tmp_path))

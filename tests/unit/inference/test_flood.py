@@ -92,20 +92,6 @@ def test_each_seed_fills_its_tube_once_and_no_other():
     assert filling.origins[0].num_fovs + filling.origins[1].num_fovs == filling.counters["fovs"]
 
 
-def test_a_larger_step_takes_fewer_fovs_for_the_same_tubes():
-    image, fovs = two_tubes(), {}
-    network = MODEL.model_copy(update={"fov_size_zyx": (5, 7, 9), "deltas_zyx": (1, 1, 2)})
-    for effort in ("best", "normal", "fast"):
-        config = CONFIG.model_copy(update={"effort": effort})
-        flood = flood_of(image, config, network=flooding_model(network, config))
-        flood.begin([(6, 6, 5), (6, 12, 20)])
-        flood.run(batch(Connected()))
-        first, second = (flood.filling().segmentation == i for i in (1, 2))
-        assert first[4:10, 3:9, 4:36].all() and second[4:10, 10:16, 4:36].all()
-        fovs[effort] = flood.num_fovs
-    assert fovs["fast"] < 0.6 * fovs["normal"] and fovs["normal"] < fovs["best"]
-
-
 def test_deltas_have_to_fit_the_fov():
     given = SegmentConfig(effort="fast", deltas_zyx=(1, 2, 2))
     assert flooding_model(MODEL, given).deltas_zyx == (1, 2, 2)  # what is given counts

@@ -157,13 +157,3 @@ def test_seeds_of_the_second_pass_are_in_empty_space_only():
     assert len(seeds) > 2 and set(values.tolist()) <= {0, REJECTED}
     inside = bright(seeds, image)
     assert len(inside) > 0 and inside[:, 2].min() > 30  # maxima keep their distance from the mask
-
-
-@pytest.mark.parametrize("policy", ["peaks", "peaks_2d"])
-@pytest.mark.parametrize("order", ["forward", "reversed"])
-def test_with_nothing_segmented_the_second_pass_has_the_seeds_of_the_first(policy, order):
-    image = two_tubes()
-    empty, config = np.zeros(image.shape, np.int32), SegmentConfig(seed_policy=policy, seed_order=order)
-    first = find_seeds(image, config, (20, 10, 10), Box.from_shape(image.shape))
-    assert len(first) and np.array_equal(empty_space_seeds(image, empty, config, (20, 10, 10)), first)
-    assert empty_space_seeds(image, empty + 1, config, (20, 10, 10)).shape == (0, 3)
