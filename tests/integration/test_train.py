@@ -7,12 +7,11 @@ import pytest
 
 from ffn.config import ModelConfig
 from ffn.model.choice import Choice, choice_name, choose_once
-from ffn.model.store import Model, load_model, save_model
+from ffn.model.store import load_model
 from ffn.training.config import TrainConfig
 from ffn.training.data.examples import ExampleMaker
 from ffn.training.data.lanes import Record
 from ffn.training.data.volumes import open_training_volumes
-from ffn.training.initial import initial_weights
 from ffn.training.walk import Walk
 
 from .training_jobs import DELTAS, FOV, MODEL, command, make_centers, make_records, read_rows, run, succeed
@@ -80,38 +79,6 @@ def test_learns_to_walk_along_one_of_two_tubes(tubes):
     assert (model.config.features, model.config.fov_size_zyx) == (6, FOV)
     assert 60 < model.config.image_mean < 120 and 30 < model.config.image_stddev < 60
     assert list((out / "tensorboard").rglob("events.out.tfevents.*"))
-
-
-def test_no_steps_keep_the_initial_weights(tubes):
-    config = ModelConfig(depth=1, features=3, fov_size_zyx=FOV, deltas_zyx=DELTAS, image_mean=99, image_stddev=50)
-    save_model(tubes / "init", Model(config, initial_weights(config, 4), {}))
-    options = ["--init", f"{tubes}/init", "--num-workers", "1", "--max-steps", "0"]
-    succeed(command(tubes, tubes / "copy", options))
-    copy, original = load_model(tubes / "copy"), load_model(tubes / "init")
-    assert copy.config == original.config
-    np.testing.assert_equal(copy.weights, original.weights)
-    assert copy.provenance["inputs"]["init"] == f"{tubes}/init"
-    assert read_rows(tubes / "copy") == []
-
-
-def test_another_number_of_processes_than_asked_for_stops_at_once(tubes, two):
-    done = run(command(tubes, tubes / "alone", two))
-    assert done.returncode == 2
-    assert "train.num_workers: found a job of size 1, expected 2 processes. Launch with 'ffn launch -n 2" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert not (tubes / "alone").exists()
-
-
-@pytest.mark.usefixtures("needs_mpi")
-def test_copies_that_do_not_know_of_each_other_stop_at_once(tubes):
-    out = tubes / "copies"
-    options = [*MODEL, "--num-workers", "1"]
-    # as with a Horovod without MPI, or the launcher of another MPI
-    alone = {"HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "gloo"}
-    done = run(command(tubes, out, options, processes=2, launcher="mpirun"), **alone)
-    assert done.returncode == 2
-    assert "train.num_workers: the launcher started 2 processes, but Horovod sees only one" in done.stderr
-    assert not out.exists()
 
 
 @pytest.mark.usefixtures("needs_horovod")

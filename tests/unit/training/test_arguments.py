@@ -25,23 +25,26 @@ def test_a_validation_box_comes_after_image_and_labels():
 
 
 @pytest.mark.parametrize(
-    ("items", "message"),
+    ("parse", "option", "items"),
     [
-        (
-            ["a=raw.h5:raw,labels.h5:a"],
-            "--validate: found 'a=raw.h5:raw,labels.h5:a', expected NAME=IMAGE,LABELS,Z0",
-        ),
-        (["raw.h5,labels.h5,0:9,0:9,0:9"], "expected NAME=IMAGE,LABELS,Z0:Z1,Y0:Y1,X0:X1 as in a="),
-        (["b=raw.h5,labels.h5,0:9,0:9"], "--validate b: box: '0:9,0:9' is not a box"),
-        (["b=raw.h5,labels.h5,0:9,9:9,0:9"], "--validate b: box: '0:9,9:9,0:9' is empty"),
-        (["b=r,l,0:9,0:9,0:9"] * 2, "--validate: 'b' occurs twice"),
-        (["a=r,l,0:9,0:9,0:9"], "--validate a: found r,l, expected raw.h5:raw,labels.h5:a as for --volume"),
+        (parse_validation, "--validate", ["a=raw.h5:raw,labels.h5:a"]),
+        (parse_validation, "--validate", ["raw.h5,labels.h5,0:9,0:9,0:9"]),
+        (parse_validation, "--validate b", ["b=raw.h5,labels.h5,0:9,0:9"]),
+        (parse_validation, "--validate b", ["b=raw.h5,labels.h5,0:9,9:9,0:9"]),
+        (parse_validation, "--validate", ["b=r,l,0:9,0:9,0:9"] * 2),
+        (parse_validation, "--validate a", ["a=r,l,0:9,0:9,0:9"]),  # other files than those of --volume
+        (parse_normalize, "--normalize", ["b=volume"]),
+        (parse_normalize, "--normalize", ["a=volume", "a=match"]),
+        (parse_normalize, "--normalize", ["volume"]),
+        (parse_masks, "--masks", ["b=m.h5"]),
+        (parse_masks, "--masks", ["m.h5"]),
+        (parse_masks, "--masks", ["a=m.h5#values=x"]),
     ],
 )
-def test_a_malformed_validation_gives_one_line(items, message):
-    with pytest.raises(ConfigError) as caught:
-        parse_validation(items, VOLUMES)
-    assert message in str(caught.value) and "\n" not in str(caught.value)
+def test_malformed_data_gives_one_line(parse, option, items):
+    with pytest.raises(ConfigError, match=f"{option}: ") as caught:
+        parse(items, VOLUMES)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_malformed_volume_gives_one_line():
@@ -51,40 +54,12 @@ def test_a_malformed_volume_gives_one_line():
             parse_volumes(items)
 
 
-@pytest.mark.parametrize(
-    ("items", "message"),
-    [
-        (["b=volume"], "--normalize: found volume 'b', expected one of a"),
-        (["a=volume", "a=match"], "--normalize: 'a' occurs twice, expected each volume once"),
-        (["volume"], "--normalize: found 'volume', expected NAME=METHOD as in a=volume"),
-    ],
-)
-def test_a_normalisation_of_no_volume_or_of_one_twice_is_refused(items, message):
-    assert parse_normalize(["a=volume"], VOLUMES) == {"a": "volume"}
-    with pytest.raises(ConfigError, match=message):
-        parse_normalize(items, VOLUMES)
-
-
 def test_a_volume_may_have_several_masks():
     items = ["a=soma.zarr#invert", "a=#box=0:4,0:5,0:6", "b=x=y.h5:m#values=3,4"]
     assert parse_masks(items) == {
         "a": (Mask(path="soma.zarr", invert=True), Mask(box="0:4,0:5,0:6")),
         "b": (Mask(path="x=y.h5:m", values=(3, 4)),),
     }
-    assert parse_masks([]) == {}
-
-
-@pytest.mark.parametrize(
-    ("item", "message"),
-    [
-        ("b=m.h5", "--masks: found volume 'b', expected one of a"),
-        ("m.h5", "--masks: found 'm.h5', expected NAME=MASK as in a=soma.zarr#invert"),
-        ("a=m.h5#values=x", "--masks"),
-    ],
-)
-def test_a_mask_of_no_volume_is_refused(item, message):
-    with pytest.raises(ConfigError, match=message):
-        parse_masks([item], VOLUMES)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("horovod") is None, reason="Horovod is not installed")

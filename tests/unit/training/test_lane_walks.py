@@ -7,7 +7,7 @@ from ffn.config import ModelConfig
 from ffn.io import hdf5
 from ffn.training.config import TrainConfig
 from ffn.training.data.examples import Example, moves, patch_size
-from ffn.training.lane_walks import LaneWalks, without_walk
+from ffn.training.lane_walks import LaneWalks
 from ffn.training.step import Outcome
 
 FOV = (3, 5, 7)
@@ -93,16 +93,3 @@ def test_a_walk_with_output_that_is_not_finite_ends_uncounted():
     walks.proceed(Outcome(output, 0.0, False))
     assert walks.take_counts()[:4].sum() == np.prod(PATCH)  # lane 1 only
     assert np.isfinite(walks.batch().pom_logit).all()
-
-
-def test_a_lane_without_its_walk_begins_its_example_again_with_its_counts():
-    walks = lane_walks({0: 0, 1: 0}, MAX_PRED)
-    for _ in range(7):
-        walks.proceed(Outcome(network(walks.batch()), 0.0, True))
-    small = {lane: without_walk(state) for lane, state in walks.states().items()}
-    assert sum(array.nbytes for state in small.values() for array in state.values()) < 500
-    restored, new = lane_walks(walks.positions, MAX_PRED), lane_walks(walks.positions, MAX_PRED)
-    restored.restore(small)
-    np.testing.assert_equal(restored.batch(), new.batch())
-    assert np.any(restored.batch().pom_logit != walks.batch().pom_logit)
-    np.testing.assert_array_equal(restored.take_counts(), walks.take_counts())

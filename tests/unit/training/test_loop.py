@@ -152,26 +152,6 @@ def test_single_broken_gradients_are_skipped_and_counted(tmp_path):
     np.testing.assert_array_equal(saved[0].parts["lanes/000000"]["counts"], np.array(COUNTS) * 11)
 
 
-def test_counts_start_over_after_a_row_and_continue_after_a_checkpoint(tmp_path):
-    options = {"max_steps": 24, "log_steps": 10, "checkpoint_steps": 8}
-    whole, saved = make_trainer(Learner(), group=ProcessGroup(), **options), Saved()
-    whole.run(tmp_path, saved)
-    assert [int(checkpoint.parts["reported"]["num_steps"]) for checkpoint in saved] == [8, 6, 0]
-    resumed, saved_again = make_trainer(Learner(), group=ProcessGroup(), **options), Saved()
-    resumed.restore(saved[0])
-    resumed.run(tmp_path, saved_again)
-    for one, other in zip(saved[1:], saved_again, strict=True):
-        for checkpoint in (one, other):
-            del checkpoint.parts["reported"]["seconds"]
-        np.testing.assert_equal(one.parts, other.parts)
-
-
-def test_every_step_gets_its_learning_rate(tmp_path):
-    learner = Learner()
-    make_trainer(learner, max_steps=6, warmup_steps=4).run(tmp_path, Saved())
-    assert learner.rates == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.4, 0.4])
-
-
 class Interrupted(ProcessGroup):
     """A group in which another process has a reason to stop."""
 

@@ -70,16 +70,6 @@ def test_a_step_that_is_not_finite_changes_nothing(compression):
     np.testing.assert_equal((after, learner.worker_states()), (state, own))
 
 
-def test_virtual_workers_train_as_a_larger_batch():
-    weights = []
-    for options in ({"batch_size": 6}, {"batch_size": 2, "virtual_workers": 3}):
-        learner = make_learner(optimizer="momentum", **options)
-        outcomes = [learner.step(make_batch(number, size=6), 0.1) for number in range(5)]
-        weights.append([flat(learner.weights()), outcomes[-1].pom_logit.ravel(), [o.loss for o in outcomes]])
-    for one, other in zip(*weights, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
-
-
 def test_entries_of_the_averaged_gradient_are_clipped():
     start, limit, moved = flat(initial_weights(MODEL, 1)), 1e-3, {}
     for name, options in {"whole": {}, "clipped": {"clip_entries": limit}}.items():
@@ -101,17 +91,6 @@ def test_averaged_weights_follow_every_step():
         average = now * average + (1 - now) * flat(learner.weights())
     np.testing.assert_allclose(flat(learner.averaged_weights()), average, rtol=1e-4, atol=1e-6)
     np.testing.assert_equal(model_weights(learner.state()), learner.averaged_weights())
-
-
-def test_averaged_weights_are_in_the_network_during_a_block_only():
-    learner = make_learner(ema_decay=0.9)
-    for number in range(3):
-        learner.step(make_batch(number), 0.05)
-    current, average = learner.weights(), learner.averaged_weights()
-    with pytest.raises(KeyboardInterrupt), learner.averaged():
-        np.testing.assert_equal(learner.weights(), average)
-        raise KeyboardInterrupt
-    np.testing.assert_equal(learner.weights(), current)
 
 
 @pytest.mark.parametrize(

@@ -146,17 +146,3 @@ def test_two_trainings_cannot_share_a_folder(no_steps, tmp_path, monkeypatch, ca
         assert main(no_steps) == 2
     assert "works on it" in capsys.readouterr().err
     assert not (tmp_path / "model/weights.h5").exists()
-
-
-@pytest.mark.usefixtures("no_launcher")
-def test_a_record_that_no_example_can_be_made_of_ends_the_job_before_the_first_step(
-    no_steps, make_records, tmp_path, capsys
-):
-    folder = make_records("bad", counts=(3, 2, 4), last=(6, 8, 22))
-    no_steps[no_steps.index("--records") + 1] = folder
-    assert main(no_steps) == 2
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
-    shard = f"{folder}/coordinates-00002-of-00003.tfrecord.gz"
-    assert f"{shard}: record 4 of 4 has center (z, y, x) = (6, 8, 22) in volume a, whose patch 4:9,4:13,16:29 " in line
-    assert "leaves the volume 0:12,0:16,3:23. Rerun ffn coordinates with a margin of (2, 4, 6) or more" in line
-    assert not (tmp_path / "model").exists()

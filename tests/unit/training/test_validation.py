@@ -53,12 +53,6 @@ def test_no_record_is_an_ignored_voxel(validation_boxes, monkeypatch):
     assert set(left) == {record for record in everywhere if record.center_zyx[0] % 2}
 
 
-def test_the_drawn_records_do_not_depend_on_the_block_size(validation_boxes, monkeypatch):
-    whole = draw_records(validation_boxes, PATCH, 10_000, rng_seed=3)
-    monkeypatch.setattr("ffn.training.validation.BLOCK_ZYX", (3, 4, 5))
-    assert set(draw_records(validation_boxes, PATCH, 10_000, rng_seed=3)) == set(whole)
-
-
 @pytest.mark.parametrize(
     ("box", "message"),
     [
@@ -81,12 +75,6 @@ def test_voxels_outside_the_box_are_not_scored(validation_boxes):
         weights = examples.example(number).loss_weight
         z = np.arange(weights.shape[0]) + record.center_zyx[0] - PATCH[0] // 2
         assert np.array_equal(weights.max(axis=(1, 2)), (z >= 14) & (z < 17))
-
-
-def test_use_best_needs_a_validation(validation_boxes):
-    assert make_validation_set({}, MODEL, TRAIN, 1, ProcessGroup()) is None
-    with pytest.raises(ConfigError, match="train.use_best: found true without a validation"):
-        make_validation_set({}, MODEL, TRAIN.model_copy(update={"use_best": True}), 1, ProcessGroup())
 
 
 def test_examples_are_not_augmented(validation_boxes):

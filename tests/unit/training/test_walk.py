@@ -5,11 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.spatial import cKDTree
 
 from ffn.config import ModelConfig
 from ffn.inference.canvas import logit
-from ffn.inference.movement import FaceMaxMovement
 from ffn.training.config import TrainConfig
 from ffn.training.data.examples import Example, distance, moves, patch_size
 from ffn.training.walk import Walk
@@ -38,27 +36,6 @@ def make_example(value: float = 0.0, train: TrainConfig = FIXED) -> Example:
 
 def make_walk(train: TrainConfig = FIXED) -> Walk:
     return Walk(make_example(train=train), MODEL, train)
-
-
-def tissue(rng: np.random.Generator, shape: tuple[int, int, int]) -> np.ndarray:
-    """Labels of bodies of all sizes, elongated along z."""
-    stretch = np.array([0.4, 1, 1])
-    seeds = rng.uniform(-0.5, 1.5, (15, 3)) * np.array(shape) * stretch
-    voxels = np.indices(shape).reshape(3, -1).T * stretch
-    return cKDTree(seeds).query(voxels)[1].reshape(shape)
-
-
-def oracle_walk(labels: np.ndarray, model: ModelConfig, train: TrainConfig) -> tuple[Walk, float]:
-    """Walk with a network that gives the truth; also return the share of the scored patch that its FOVs covered."""
-    soft = np.where(labels, np.float32(0.95), np.float32(0.05))
-    moves_zyx = tuple(sorted(moves(model.deltas_zyx, train.fov_policy), key=distance))
-    walk = Walk(Example(soft, soft, np.ones_like(soft), moves_zyx), model, train)
-    covered = np.zeros(soft.shape, bool)
-    while True:
-        covered[walk.window] = True
-        walk.write(np.where(labels[walk.window], np.float32(5), np.float32(-5)))
-        if not walk.advance():
-            return walk, covered.mean()
 
 
 def relative(position, center) -> tuple[int, int, int]:
@@ -129,25 +106,6 @@ def test_a_walk_visits_the_positions_of_the_reference(case):
     np.testing.assert_array_equal(found, case["moves"])
 
 
-def test_a_network_that_knows_the_truth_scores_well_with_26_moves_only():
-    model = ModelConfig(fov_size_zyx=(17, 17, 17), deltas_zyx=(4, 4, 4), image_mean=100, image_stddev=20)
-    rng, counts = np.random.default_rng(0), {FIXED: np.zeros(4), FACES: np.zeros(4)}
-    for _ in range(12):
-        bodies = tissue(rng, patch_size(model, FIXED))
-        for train in counts:
-            counts[train] += oracle_walk(bodies == bodies[12, 12, 12], model, train)[0].score()
-    f1 = {train.fov_policy: 2 * tp / (2 * tp + fp + fn) for train, (tp, fp, _, fn) in counts.items()}
-    assert f1["fixed"] >= 0.99 and f1["faces"] < 0.95, f1
-
-
-def test_the_fixed_walk_covers_all_that_is_scored():
-    inside = np.ones(PATCH, bool)
-    walk, covered = oracle_walk(inside, MODEL, FIXED)
-    assert covered == 1 and walk.score()[0] == inside.size
-    assert oracle_walk(inside, MODEL, FACES)[1] < 0.9
-    np.testing.assert_array_equal(walk.moves, [[6, 0, 0], [12, 0, 0], [8, 0, 0]])
-
-
 def test_max_pred_refuses_to_leave_the_object_and_scores_without_its_rim():
     walk = make_walk(MAX_PRED)
     center, scored = walk.position_zyx, np.prod([n - 2 * d for n, d in zip((9, 17, 25), (1, 2, 3), strict=True)])
@@ -165,30 +123,6 @@ def test_moves_to_voxels_of_loss_weight_0_are_not_counted():
     walk.example.loss_weight[:, :, 7:] = 0.0
     stops(walk, np.full(FOV, 5, np.float32))
     np.testing.assert_array_equal(walk.moves, [[4, 0, 1], [0, 0, 0], [0, 0, 0]])
-
-
-def test_max_pred_moves_as_inference_does():
-    """Compare with the movement of inference, on a POM that changes with every visit."""
-    rng = np.random.default_rng(0)
-    walk, center = make_walk(MAX_PRED), tuple(n // 2 for n in patch_size(MODEL, MAX_PRED))
-    movement = FaceMaxMovement(center, MODEL.deltas_zyx, REACHED)
-    half = (1, 2, 3)
-    visited = [movement.pop()]
-    while True:
-        assert walk.position_zyx == visited[-1]
-        walk.write(rng.normal(0, 2.0, FOV).astype(np.float32))
-        movement.update(visited[-1], walk.canvas_logit[walk.window])
-        while (position := movement.pop()) is not None:
-            fits = all(h <= p < n - h for p, h, n in zip(position, half, walk.canvas_logit.shape, strict=True))
-            if fits and walk.canvas_logit[position] >= REACHED and walk.example.labels[position] > 0.5:
-                break
-        assert walk.advance() == (position is not None)
-        if position is None:
-            break
-        visited.append(position)
-    assert len(visited) == len(set(visited)) > 15
-    reach = np.abs(np.array(visited) - center).max(axis=0)
-    np.testing.assert_array_equal(reach, np.multiply(MODEL.deltas_zyx, 3))  # as far as fov_moves and one, never further
 
 
 @pytest.mark.parametrize("runaway", [101.0, -101.0, np.inf, np.nan])

@@ -47,12 +47,6 @@ def test_moves_are_the_neighbours_nearer_ones_first_and_in_random_order_within_a
     assert moves((0, 4, 4), "faces") == [(0, -4, 0), (0, 4, 0), (0, 0, -4), (0, 0, 4)]
 
 
-def test_moves_are_always_in_the_same_order_if_they_are_not_shuffled(volume):
-    maker = ExampleMaker({"v": volume}, MODEL, PLAIN.model_copy(update={"shuffle_moves": False}))
-    (order,) = {maker.make(Record((8, 10, 18), "v"), np.random.default_rng(i)).moves_zyx for i in range(8)}
-    assert order == tuple(sorted(moves(MODEL.deltas_zyx), key=distance))
-
-
 def check(maker, *centers, name="v"):
     maker.check("r.gz", np.array([(8, 10, 18), *centers]), np.array(["v", *[name] * len(centers)]))
 

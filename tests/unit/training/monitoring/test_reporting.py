@@ -7,7 +7,7 @@ import pytest
 
 from ffn.config import ModelConfig
 from ffn.model.network import weight_shapes
-from ffn.model.store import Model, load_model
+from ffn.model.store import Model
 from ffn.training.config import TrainConfig
 from ffn.training.data.lanes import RecordShards
 from ffn.training.monitoring.metrics import COLUMNS, SCORES
@@ -87,16 +87,6 @@ def test_a_run_without_rows_has_no_file(tmp_path):
 
 def offer(best, step, f1):
     best.offer({"step": step, "f1": f1}, lambda: weights(step))
-
-
-def test_the_best_model_is_kept_and_the_latest_of_equals(tmp_path):
-    best = BestModel(tmp_path, MODEL, 0, False)
-    for step, f1 in ((0, 0.0), (10, 0.0), (20, 0.5), (30, float("nan")), (40, 0.25)):
-        offer(best, step, f1)
-        assert load_best(tmp_path)[0] == {0: 0, 10: 10}.get(step, 20)
-    step, found = load_best(tmp_path)
-    assert all((array == 20).all() for array in found.values())
-    assert load_model(tmp_path / FOLDER).provenance["inputs"] == {"step": "20", "validation_f1": "0.5"}
 
 
 @pytest.mark.parametrize(

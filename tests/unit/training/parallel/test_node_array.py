@@ -45,14 +45,6 @@ def test_the_processes_on_a_machine_fill_one_array(run_processes, monkeypatch, s
     assert os.listdir(scratch) == []
 
 
-def test_if_one_process_cannot_share_all_have_their_own(run_processes, monkeypatch, scratch):
-    works = iter([True, False, True, True])
-    mapped = module._mapped
-    monkeypatch.setattr(module, "_mapped", lambda *each: mapped(*each) if next(works) else None)
-    found = run_processes(4, on_machines(2, filled, monkeypatch))
-    assert found == [([rank] * 10, False) for rank in range(4)] and os.listdir(scratch) == []
-
-
 def test_a_full_disk_is_told_and_leaves_nothing(run_processes, monkeypatch, scratch, caplog):
     monkeypatch.setattr(module, "MIN_FREE_BYTES", 2**70)
     found = run_processes(2, on_machines(2, filled, monkeypatch))

@@ -44,10 +44,6 @@ def test_cores_that_a_launcher_gave_to_one_process_alone_stay():
     assert shares(bound, by_number) == bound
 
 
-def test_more_processes_than_cores_share_them():
-    assert shares({1: [0, 1], 2: [0, 1], 3: [0, 1]}, by_number) == dict.fromkeys((1, 2, 3), [0, 1])
-
-
 PROCESS = textwrap.dedent(
     """
     import os, sys, threading
@@ -128,13 +124,6 @@ def test_a_rank_takes_its_own_gpu_even_if_threads_are_fixed(visible):
     assert visible == [GPUS[1]] and growing == [(GPUS[1], True)]  # or two ranks could not share a GPU
 
 
-def test_ranks_beyond_the_number_of_gpus_share_them(visible):
-    fifth = SecondRank()
-    fifth.local_rank = 4
-    configure_libraries(fifth, TrainConfig(), 1)
-    assert visible == [GPUS[1]]
-
-
 def test_tensorflow_leaves_the_gpus_to_jax_where_that_trains(visible):
     configure_libraries(SecondRank(), TrainConfig(engine="jax"), 1)
     assert visible == growing == []
@@ -148,11 +137,3 @@ def test_jax_is_to_be_deterministic_to_keep_to_the_threads_and_to_leave_memory_t
     monkeypatch.setenv("XLA_FLAGS", "--xla_gpu_deterministic_ops=false")  # what a user gave stays
     configure_libraries(ProcessGroup(), TrainConfig(), 1)
     assert os.environ["XLA_FLAGS"] == "--xla_gpu_deterministic_ops=false"
-
-
-def test_a_rank_that_cannot_take_its_own_gpu_says_so(visible, monkeypatch, caplog):
-    import tensorflow as tf
-
-    monkeypatch.setattr(tf.config, "set_visible_devices", too_late)
-    configure_libraries(SecondRank(), TrainConfig(), 1)
-    assert "rank 1: TensorFlow already uses GPU:0, GPU:1, GPU:2, expected only GPU:1" in caplog.text

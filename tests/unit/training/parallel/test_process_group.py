@@ -1,9 +1,6 @@
 """Process groups: ranks from launchers, refused separate jobs, settings, sums, errors of other processes."""
 
-import os
 import sys
-import threading
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -55,54 +52,6 @@ def test_separate_jobs_of_one_launcher_are_refused(monkeypatch, variables, start
         monkeypatch.setenv(name, value)
     message = f"the launcher started {started}, but Horovod sees only one"
     with pytest.raises(TrainError, match=message), process_group(num_workers, 120):
-        pass
-
-
-def horovod_settings(monkeypatch, *, init=lambda: None, nccl=False, **given):
-    """Return Horovod's variables in a job of two processes whose environment is `given`."""
-    monkeypatch.setattr(os, "environ", dict(given))
-    module = ModuleType("horovod.tensorflow")
-    module.__dict__.update(init=init, nccl_built=lambda: nccl, rank=lambda: 0, size=lambda: 3)
-    module.__dict__.update(local_rank=module.rank, local_size=module.size)
-    monkeypatch.setitem(sys.modules, "horovod", ModuleType("horovod"))
-    monkeypatch.setitem(sys.modules, "horovod.tensorflow", module)
-    sys.modules["horovod"].tensorflow = module
-    with pytest.raises(TrainError, match="found a job of size 3"), process_group(2, 4000):
-        pass
-    return {name.removeprefix("HOROVOD_"): value for name, value in os.environ.items()}
-
-
-@pytest.fixture
-def waiting():
-    """Two threads, not started yet, that wait until the test ends."""
-    ends = threading.Event()
-    threads = [threading.Thread(target=ends.wait) for _ in range(2)]
-    yield threads
-    ends.set()
-    for thread in threads:
-        if thread.is_alive():
-            thread.join()
-
-
-@pytest.mark.parametrize(
-    ("controller", "nccl", "in_batch"), [("gloo", False, True), ("gloo", True, False), ("mpi", False, False)]
-)
-def test_only_threads_of_horovod_with_gloo_become_batch_threads(monkeypatch, waiting, controller, nccl, in_batch):
-    found = {}
-    monkeypatch.setattr(os, "sched_setscheduler", lambda thread, policy, _: found.update({thread: policy}))
-    own, other = waiting
-    other.start()
-    given = {"init": own.start, "nccl": nccl, "HOROVOD_CONTROLLER": controller}
-    horovod_settings(monkeypatch, **given)
-    assert found == ({own.native_id: os.SCHED_BATCH} if in_batch else {})
-
-
-@pytest.mark.parametrize("size", [1, 3])
-def test_another_number_of_processes_is_refused(monkeypatch, size):
-    horovod = Alone()
-    horovod.size, horovod.rank = lambda: size, lambda: 0
-    monkeypatch.setattr("ffn.training.parallel.joining.start_horovod", lambda *_: horovod)
-    with pytest.raises(TrainError, match=f"found a job of size {size}, expected 2 processes"), process_group(2, 120):
         pass
 
 
