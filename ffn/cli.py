@@ -42,7 +42,7 @@ TOOLS = {
     ),
     "watch": Command(
         "ffn.report.watch",
-        "show what the jobs of a run are doing",
+        "show the progress of the jobs of a run",
         "ffn watch results/demo",
     ),
     "doctor": Command(

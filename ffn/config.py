@@ -35,7 +35,7 @@ MEMBRANE_BLOCK_ZYX = (256, 256, 256)  # of membranes, which need a margin on all
 MEMBRANE_BLOCK_VOXELS = 256**3
 
 LOOKS_LIKE_OPTION = re.compile(r"@|-(?!\.?\d)")  # negative numbers are values
-# The type of an option that decides how a stage works, not what it makes: `threads: SameResult[int] = Field(…)`.
+# The type of an option that does not change a stage's result: `threads: SameResult[int] = Field(…)`.
 T = TypeVar("T")
 S = TypeVar("S", bound="Section")
 NO_RESULT = {"result": False}
@@ -86,7 +86,7 @@ def _checked_box(text: object) -> object:
 
 
 def _checked_path(text: str) -> str:
-    """Refuse what is not one line; keep a path that begins with - or @ from being read as an option or as @FILE."""
+    """Refuse text of several lines; prefix a path that begins with - or @, so that it is not read as an option."""
     if len(text.splitlines()) != 1 or "\0" in text:
         raise ValueError(f"{text!r} is not one line of text, expected a path. Rename the file")
     return f"./{text}" if LOOKS_LIKE_OPTION.match(text) else text
@@ -127,7 +127,7 @@ def _normalize(value: object) -> object:
         return GreyLevels.model_validate(given)
     except ValidationError:
         raise ValueError(
-            f"{value} is no normalisation, expected {', '.join(NORMALIZE_METHODS)}, or numbers for mean and stddev"
+            f"{value} is not a normalisation, expected {', '.join(NORMALIZE_METHODS)}, or numbers for mean and stddev"
         ) from None
 
 
@@ -307,7 +307,7 @@ class Mask(Value):
 
 
 class ImageConfig(Section):
-    """What of a volume is looked at, and how the network sees its image."""
+    """Masks and intensity normalisation of a volume."""
 
     masks: tuple[Mask, ...] = Field(
         (),
@@ -328,7 +328,7 @@ class ImageConfig(Section):
 
 
 class NormalizeConfig(Section):
-    """What the grey levels of volumes are compared with, and matched to."""
+    """Reference for the grey levels of volumes."""
 
     reference_image: PathText | None = Field(
         None, description="an image that the network was trained on, for weights that do not record its histogram"
@@ -350,7 +350,7 @@ FAST_SHARE, BEST_SHARE = 0.75, 0.75
 
 
 class FloodConfig(Section):
-    """How one object grows, and what runs the network."""
+    """Growth of one object, and the engine that runs the network."""
 
     init_activation: Probability = Field(0.95, description="POM at the seed voxel")
     pad_value: Probability = Field(0.05, description="POM of voxels never visited")
@@ -372,7 +372,7 @@ class FloodConfig(Section):
         True, description="whether the image goes on mirrored beyond its faces, so that FOVs are centred up to them"
     )
     engine: Literal["auto", EngineName] = Field(
-        "auto", description="what runs the network; auto takes the fastest where the run's first job is"
+        "auto", description="library that runs the network; auto takes the fastest where the run's first job is"
     )
     precision: Literal["auto", "float32", "bfloat16"] = Field(
         "auto", description="number format of the network; auto takes the fastest where the run's first job is"
@@ -463,7 +463,7 @@ class ReconcileConfig(Section):
         description="share of both segments' voxels that a match must have, where both subvolumes are segmented",
     )
     min_overlap_voxels: PositiveInt = Field(
-        1000, description="voxels in common that join two ids; for thin segments half of what they have in the overlap"
+        1000, description="voxels in common that join two ids; for thin segments half of their voxels in the overlap"
     )
     min_component_size: PositiveInt = Field(
         1000, description="an object's connected components become segments; smaller ones become background, voxels"

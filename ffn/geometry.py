@@ -281,7 +281,7 @@ def relative_sides(voxel_size_zyx: VoxelSize) -> VoxelSize:
 def cell_shape(voxel_size_zyx: VoxelSize) -> ZYX:
     """Return the shape of a cell: a cube of `CELL` voxels of the smallest side, as nearly as whole voxels allow.
 
-    Cells tile the full volume from voxel 0 on. What is counted by cells does not depend on how the volume was cut.
+    Cells tile the full volume from voxel 0 on. So counts by cells do not depend on how the volume was cut.
 
     Examples
     --------
@@ -305,7 +305,7 @@ def tile(box: Box, size_zyx: ZYX, overlap_zyx: ZYX) -> Grid:
     Parameters
     ----------
     box : Box
-        What to cover.
+        Box to cover.
     size_zyx : tuple of int
         Size of one subvolume, voxels. A shorter axis of the box gets a single tile of that length.
     overlap_zyx : tuple of int

@@ -84,19 +84,19 @@ def box_value(text: str) -> Box:
 
 
 def add_volume_option(parser: argparse.ArgumentParser, name: str, text: str) -> None:
-    """Give `parser` the option `name` with a volume, which must be given; `text` says what is in it."""
+    """Give `parser` the option `name` with a required volume, described by `text`."""
     parser.add_argument(name, required=True, metavar="VOLUME", help=f"{text}, NAME.zarr or FILE.h5:DATASET")
 
 
 def add_staging_option(parser: argparse.ArgumentParser) -> None:
     """Give `parser` the option ``--stage-to``, None where it is not given."""
-    text = "node-local folder to copy what is read to first, where there is room, as in '$TMPDIR'"
+    text = "node-local folder to which inputs are copied first, where there is room, as in '$TMPDIR'"
     parser.add_argument("--stage-to", metavar="FOLDER", help=text)
 
 
 def add_machine_option(parser: argparse.ArgumentParser) -> None:
     """Give `parser` the option ``--machine``, None where it is not given."""
-    text = "what 'auto' takes: the first job writes it there, and all others take the same (default: chosen anew)"
+    text = "folder in which the first job records its choices for 'auto', which all others take (default: chosen anew)"
     parser.add_argument("--machine", metavar="FOLDER", help=text)
 
 
@@ -124,7 +124,7 @@ def whole_number(text: str) -> int:
 
 
 def from_arguments(model: type[M], arguments: argparse.Namespace, **extra: object) -> M:
-    """Build the section `model` from parsed options; what was not given keeps its default."""
+    """Build the section `model` from parsed options; options that were not given keep their defaults."""
     given = {name: getattr(arguments, name, None) for name in model.model_fields}
     values = {name: None if value == NULL else value for name, value in given.items() if value is not None}
     try:

@@ -31,7 +31,7 @@ REVISIONS: dict[str, int] = {
 
 
 def revision(stage: str) -> int:
-    """Return the revision of what a stage makes, 1 unless it was raised."""
+    """Return the revision of a stage's results, 1 unless it was raised."""
     return REVISIONS.get(stage, 1)
 
 
@@ -46,7 +46,7 @@ def provenance(stage: str, config: BaseModel | None = None, **inputs: object) ->
 
 
 def fingerprint(stage: str, config: Section | None = None, **inputs: object) -> dict[str, Any]:
-    """Describe what a result depends on. A killed job resumes only from what has the same fingerprint."""
+    """Describe everything that a result depends on. A killed job resumes only from work of the same fingerprint."""
     return {
         "stage": stage,
         "revision": revision(stage),

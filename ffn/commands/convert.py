@@ -31,7 +31,7 @@ def _run(arguments: argparse.Namespace) -> None:
 
 
 def convert(spec: str, out_spec: str, box: Box | None = None, mip: int = 0) -> None:
-    """Copy a volume; tables beside it are left out."""
+    """Copy a volume without its tables."""
     require_other_file(out_spec, spec)
     with open_mip(spec, mip) as volume:
         box = box or volume.box

@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="until the other ranks are killed after one has failed, with --launcher local (default: %(default)g)",
     )
-    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="[--] COMMAND", help="what each rank runs")
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="[--] COMMAND", help="command of each rank")
     parser.set_defaults(function=_run)
 
 

@@ -14,7 +14,7 @@ from ffn.viewing.config import ViewConfig
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Open an export or stores in Neuroglancer, or take a picture of them.
 
-    Everything is served on the loopback interface of this machine, to those who know the link. To view it from another
+    Everything is served on the loopback interface of this machine, to anybody who has the link. To view it from another
     computer, choose a port, such as --port 8000, and forward it (the viewer) and the next one (the data), both to the
     same numbers:
     ssh -L 8000:127.0.0.1:8000 -L 8001:127.0.0.1:8001 HOST

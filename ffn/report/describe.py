@@ -143,7 +143,7 @@ def _store(path: Path) -> Description:
 
 
 def _ours(path: Path) -> Description:
-    """Return what our stages wrote to the metadata of a store; empty for any other path."""
+    """Return our part of a store's metadata; empty for any other path."""
     try:
         ours = json.loads((path / METADATA).read_text())["attributes"][OURS] if path.suffix == ".zarr" else {}
     except (OSError, ValueError, LookupError, TypeError):  # opening it says what is wrong

@@ -78,7 +78,7 @@ def read_sweep(run_dir: Path, name: str) -> dict[str, list[dict[str, Any]]]:
 
 
 def read_flood_findings(run_dir: Path, name: str) -> list[str]:
-    """Return what looks wrong in the flood filling of a volume, see `ffn.inference.sanity`.
+    """Return signs of failed flood filling in a volume, see `ffn.inference.sanity`.
 
     All subvolumes are looked at, or of more than `MOST_FILES` so many, evenly spread.
     """

@@ -83,7 +83,7 @@ def format_scores(run_dir: str | Path) -> str:
 
 
 def format_summary(run_dir: str | Path, report: str | Path) -> str:
-    """Return the score table, what went wrong, what was made and how to see it: what a run says at its end."""
+    """Return the score table, warnings, the main outputs and the commands to see more, for the end of a run."""
     program = sys.argv[0] if Path(sys.argv[0]).name == "ffn" else "ffn"  # as called, so that lines can be pasted
     program, given = min(program, os.path.relpath(program), key=len), shlex.quote(str(run_dir))
     paths, volumes = RunPaths(run_dir), read_volumes(Path(run_dir))

@@ -43,7 +43,7 @@ class OpenVolumes(NamedTuple):
     labels: dict[str, Volume]  # ground truth, segmentation and baseline by title, those that cover `box`
     own: str  # title of the segmentation
     box: Box  # where errors are
-    drawn: Box  # what slices and neurons show: the box, or the middle of a large one
+    drawn: Box  # of slices and neurons: the box, or the middle of a large one
     color_ids: dict[str, dict[int, int]]  # by title, the bodies whose colours its segments get
 
     @property

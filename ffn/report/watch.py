@@ -1,4 +1,4 @@
-"""What a run is doing, from its logs: also from another computer than the one that runs it."""
+"""The progress of a run from its logs, also on another computer than the one that runs it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CLEAR = "\x1b[2J\x1b[H"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Show what the jobs of a run are doing, until Ctrl-C: stage, volume, progress, rate, time left.
+    """Show the progress of the jobs of a run, until Ctrl-C: stage, volume, progress, rate, time left.
 
     It reads the run's logs, so it works from any computer that sees the folder, also for a run on a cluster.
     """
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    """Print what a run is doing, again and again until Ctrl-C."""
+    """Print the progress of a run until Ctrl-C."""
     folder = Path(arguments.run_folder)
     if not (folder / "logs").is_dir():
         raise ConfigError(f"{folder}: has no logs, expected the folder of a run that was started, such as results/demo")

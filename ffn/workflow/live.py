@@ -1,4 +1,4 @@
-"""What the jobs of a run are doing: their last progress, from their logs."""
+"""The last progress of each running job, from its log."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def last_progress(log: Path) -> str | None:
 class LiveJobs(logging.Handler):
     """Shows one line for each running job below Snakemake's output.
 
-    On a terminal, the lines are drawn again every second, and the cursor stays above them: what others write there,
+    On a terminal, the lines are drawn again every second, and the cursor stays above them: output of other programs,
     such as the scheduler's commands, takes their place. In a file, those that changed are printed once a minute.
 
     Snakemake's interface for logger plugins does not fit: a plugin that writes to the terminal replaces Snakemake's own
@@ -72,7 +72,7 @@ class LiveJobs(logging.Handler):
         self._is_terminal = stream.isatty()
 
     def start(self, logger: logging.Logger) -> None:
-        """Follow what `logger` says until this process ends, unless another program shows the jobs."""
+        """Follow the messages of `logger` until this process ends, unless another program shows the jobs."""
         if not any(handler.name == "DefaultStreamHandler" for handler in logger.handlers):
             return
         logger.handlers.insert(0, self)  # before the handler that writes, to erase the lines
@@ -92,7 +92,7 @@ class LiveJobs(logging.Handler):
             self._jobs.pop(fields.get("job_id", fields.get("jobid")), None)
 
     def show(self) -> None:
-        """Show what the running jobs do now."""
+        """Show the progress of the running jobs."""
         size = shutil.get_terminal_size()
         jobs = list(self._jobs.values())
         limit = size.lines // 2 if self._is_terminal else MAX_LINES

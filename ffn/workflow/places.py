@@ -151,7 +151,7 @@ def _check_given(name: str, place: Place, config: RunConfig) -> None:
 
 
 def selection_box(config: RunConfig, place: Place) -> Box:
-    """Return what is segmented to choose a checkpoint: ``select.box``, what FOVs on its faces see, at least one FOV.
+    """Return the box to segment to choose a checkpoint: ``select.box`` and the FOVs on its faces, at least one FOV.
 
     Without these surroundings, objects would not reach the faces of the box, and in a thin one much would stay empty.
     """
@@ -233,7 +233,7 @@ def _place(name: str, volume: VolumeConfig) -> Place:
 
 
 def _needed(name: str, place: Place, config: RunConfig) -> Place:
-    """Leave out what a run does not need of an image that is not on this machine."""
+    """Crop a remote image to the boxes the run uses."""
     boxes = [getattr(place, key) for key in _used_boxes(place)]
     if config.select.checkpoints and name == config.select_volume:
         boxes.append(Box.parse(str(config.select.box)))
@@ -284,13 +284,13 @@ def _check_boxes(name: str, place: Place, config: RunConfig) -> None:
     for key in _used_boxes(place):
         box, around = getattr(place, key), _surroundings(place, key)
         if box.is_empty or not around.contains(box):
-            what = {
+            outer = {
                 "train_box": "labelled part of the image",
                 "validate_box": "labelled part of the image",
                 "segment_box": "image",
                 "evaluate_box": "labelled part of segment_box",
             }
-            raise ConfigError(f"volumes.{name}.{key}: {box} is empty or leaves the {what[key]}, {around}")
+            raise ConfigError(f"volumes.{name}.{key}: {box} is empty or leaves the {outer[key]}, {around}")
         fits = _sees(box, place, config) if key == "segment_box" else box.has_room_for(config.model.fov_size_zyx)
         if key in ("train_box", "segment_box") and not fits:
             raise ConfigError(

@@ -53,7 +53,7 @@ BoxTextOrAuto = Annotated[BoxText, WrapValidator(_checked_unless_auto)]
 
 
 class VolumeConfig(ImageConfig, SourceConfig):
-    """One volume: where it comes from, how the network sees it, and what it is used for."""
+    """One volume: its source, its normalisation and its use."""
 
     synthetic: SynthConfig | None = Field(None, description="make this volume instead of reading one")
     image: PathText | None = Field(None, description=readable_formats())
@@ -80,13 +80,13 @@ class VolumeConfig(ImageConfig, SourceConfig):
     )
     validate_box: BoxTextOrAuto = Field(
         CUT,
-        description="what training is validated on, apart from train_box; auto: with init the end of train_box, "
+        description="validation data of training, apart from train_box; auto: with init the end of train_box, "
         "if no volume has a validate_box, else none",
     )
-    segment_box: BoxText = Field("all", description="what is segmented")
+    segment_box: BoxText = Field("all", description="box to segment")
     corrections: PathText | None = Field(
         None,
-        description="what people joined and separated in Neuroglancer (ffn view RUN --corrections FILE.csv), for merge",
+        description="file of corrections made in Neuroglancer (ffn view RUN --corrections FILE.csv), for merge",
     )
     nuclei: PathText | None = Field(
         None,

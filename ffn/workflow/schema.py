@@ -1,4 +1,4 @@
-"""What follows from the models of a configuration: its JSON schema for editors, and the comments in config.yaml.
+"""The JSON schema of configurations for editors, and the comments in config.yaml, from the models.
 
 ``python -m ffn.workflow.schema`` writes both files of a checkout again.
 """

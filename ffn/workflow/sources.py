@@ -1,4 +1,4 @@
-"""What the sources of a volume hold, in voxels of the mip that the run works at."""
+"""Boxes and voxel sizes of the sources of a volume, in voxels of the mip that the run works at."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ffn.workflow.run import VolumeConfig
 
 @dataclass(frozen=True)
 class Finer:
-    """What `ingest` makes a mip of that a source does not have."""
+    """The mip from which `ingest` makes one that a source lacks."""
 
     mip: int  # its number in the source, counted on from those that it has
     voxel_size_zyx_nm: VoxelSize  # of the coarsest that the source has
@@ -86,7 +86,7 @@ def find_labels(name: str, volume: VolumeConfig, image: Source) -> Source:
 def open_source(
     key: str, spec: str | None, mip: int | None = None, size: VoxelSize | None = None
 ) -> tuple[Volume, int]:
-    """Open a source as `open_mip_or_finer` does, and close it again; return what it says of itself."""
+    """Open a source as `open_mip_or_finer` does, and close it again; return its metadata."""
     with under(key):
         return _open(str(spec), mip, size)
 
