@@ -65,13 +65,6 @@ def test_errors_have_their_objects_and_places(volumes):
     assert merger["position_zyx"][1] in (5, 6)
 
 
-def test_correcting_the_only_error_saves_all_of_the_voi():
-    truth, segments = np.repeat([1, 2], [60, 40]), np.repeat([5, 6, 7], [45, 15, 40])
-    (error,) = worst_errors(count_pairs(truth, segments), 5)
-    assert error.parts == Parts("split", 1, 5, 6)
-    assert error.voi == pytest.approx(score(count_pairs(truth, segments), "foreground")["voi"])
-
-
 def test_savings_are_what_the_corrected_segmentation_gains():
     rng = np.random.default_rng(5)
     truth, segments = rng.integers(0, 4, 2000), rng.integers(0, 5, 2000)

@@ -1,11 +1,8 @@
 """The list of metrics names what a score file holds, all of it and nothing else."""
 
 import numpy as np
-import pytest
-from pydantic import ValidationError
 
 from ffn.contingency import count_pairs
-from ffn.evaluation.config import SelectConfig
 from ffn.evaluation.metrics import METRICS
 from ffn.evaluation.scores import CONVENTIONS, score, summarize
 
@@ -18,12 +15,3 @@ def test_every_metric_is_in_a_score_file_and_every_score_is_a_metric():
         assert set(scores["scores"][convention]) == {metric.name for metric in METRICS if metric.by_convention}
     nothing = count_pairs(np.array([1, 1]), np.array([0, 0]))
     assert score(nothing, "foreground") == dict.fromkeys(scores["scores"]["all"])
-
-
-@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
-def test_checkpoints_are_chosen_by_metrics_that_rank(metric):
-    if metric.better:
-        assert SelectConfig(metric=metric.name).metric == metric.name
-    else:
-        with pytest.raises(ValidationError):
-            SelectConfig(metric=metric.name)

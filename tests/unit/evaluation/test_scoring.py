@@ -7,9 +7,8 @@ import pytest
 
 from ffn.cli import main
 from ffn.evaluation.config import EvaluateConfig
-from ffn.evaluation.scoring import Comparison, Scorer, near_border, read_without_border
+from ffn.evaluation.scoring import Scorer, near_border, read_without_border
 from ffn.evaluation.skeletons import Skeletons, join
-from ffn.geometry import Box
 from ffn.io.masks import open_masked_truth
 from ffn.io.open import open_volume
 
@@ -27,15 +26,6 @@ def test_the_run_length_is_in_the_scores(tmp_path, tubes):
     assert 0.5 < erl["nerl"] < 0.9 and erl["num_skeletons"] == 2
     assert erl["shares"]["merged"] == 0 and 0 < erl["shares"]["split"] < 0.1
     assert json.loads(scores.read_text())["erl_tolerant"]["tolerance_nm"] == 200
-
-
-def test_without_skeletons_there_is_no_run_length(tmp_path, tubes):
-    out = str(tmp_path / "skeletons.h5")
-    assert main(["skeletonize", "--labels", tubes[0], "--min-voxels", "999999", "--out", out]) == 0
-    scores = tmp_path / "s.json"
-    arguments = ["--segmentation", tubes[1], "--truth", tubes[0], "--skeletons", out, "--out", str(scores)]
-    assert main(["evaluate", *arguments]) == 0
-    assert "erl" not in json.loads(scores.read_text())
 
 
 @pytest.mark.parametrize(
@@ -72,21 +62,6 @@ def test_the_segments_at_nodes_do_not_depend_on_the_blocks(tubes, block, monkeyp
         found = scorer.compare(segmentation.read, truth.box).segments
         z, y, x = (voxels - truth.box.start).T
         assert found.tolist() == segmentation.read()[z, y, x].tolist()
-
-
-def test_a_block_does_not_look_at_the_nodes_of_other_blocks(tubes, monkeypatch):
-    tested, holds = [], Box.holds
-    with open_masked_truth(tubes[0], ()) as truth, open_volume(tubes[1]) as segmentation:
-        voxels = np.random.default_rng(0).integers(truth.box.start, truth.box.stop, (600, 3))
-        nodes = Skeletons((voxels + 0.5) * TUBE_SIZE_NM, np.array([[0, 1]]), np.ones(600, np.uint64))
-        scorer = Scorer(truth, TUBE_SIZE_NM, EvaluateConfig(), nodes)
-        monkeypatch.setattr("ffn.evaluation.scoring.blocks_in", lambda box: list(box.blocks((1, 40, 60))))
-        monkeypatch.setattr("ffn.evaluation.scoring.PART_ZYX", (1, 20, 60))
-        comparison = Comparison(scorer, [segmentation.read], truth.box)
-        monkeypatch.setattr(Box, "holds", lambda box, points: tested.append(len(points)) or holds(box, points))
-        for block in comparison.blocks:
-            comparison.look(block)
-    assert len(comparison.blocks) == 12 and sum(tested) <= 3 * 600  # once in the block, once in each of its two parts
 
 
 def test_the_border_band_is_measured_in_nanometres_within_a_section():

@@ -8,7 +8,7 @@ import pytest
 
 from ffn.cli import main
 from ffn.config import ModelConfig
-from ffn.errors import EvaluationError, ModelError
+from ffn.errors import EvaluationError
 from ffn.evaluation.config import SelectConfig
 from ffn.evaluation.metrics import BY_NAME
 from ffn.evaluation.select import Candidate, select
@@ -59,13 +59,6 @@ def test_the_best_model_is_copied_and_the_choice_recorded(candidates, tmp_path):
 )
 def test_metric_and_convention_decide_the_choice(candidates, tmp_path, options, best):
     assert select(candidates, tmp_path / "best", SelectConfig(**options))["best"] == best
-
-
-def test_a_damaged_model_leaves_no_choice(candidates, tmp_path):
-    (tmp_path / "20/weights.h5").write_bytes(b"")
-    with pytest.raises(ModelError):
-        select(candidates, tmp_path / "best", SelectConfig())
-    assert not (tmp_path / "best").exists()
 
 
 def test_of_equal_scores_the_later_checkpoint_wins(candidates, tmp_path):

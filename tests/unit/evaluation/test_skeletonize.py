@@ -6,7 +6,7 @@ import pytest
 from ffn.cli import main
 from ffn.errors import EvaluationError
 from ffn.evaluation.config import SkeletonizeConfig
-from ffn.evaluation.skeletonize import assemble, read_thinned, skeletonize, step_for, thin
+from ffn.evaluation.skeletonize import read_thinned, skeletonize, step_for
 from ffn.evaluation.skeletons import read_skeletons
 from ffn.geometry import Box
 from ffn.io import hdf5
@@ -77,13 +77,3 @@ def test_thin_stacks_keep_a_section():
     step = step_for(40, (8.0, 8.0, 30.0), (2, 3, 4))
     assert step == (2, 3, 1)
     assert read_thinned(volume, volume.box, step).tolist() == [[volume.voxels[1, 1].tolist()]]
-
-
-def test_blocks_of_any_size_give_the_same_voxels():
-    rng = np.random.default_rng(1)
-    volume = Labels(rng.integers(0, 99, (11, 23, 30)).astype(np.uint64), (3, -5, 8))
-    step = (3, 5, 1)
-    for size in ((1, 2, 30), (4, 7, 11), (6, 23, 8)):
-        blocks = list(volume.box.blocks(size))
-        parts = (thin(volume, block, volume.box, step) for block in blocks)
-        assert np.array_equal(assemble(parts, blocks, volume.box, step), volume.voxels[1::3, 2::5, 0::1])

@@ -183,13 +183,6 @@ def test_float32_equals_tensorflow(depth: int, features: int, shape: tuple[int, 
     assert 0 < max(errors.values()) < 3e-5, errors  # not the same bits, or TensorFlow's convolutions were used
 
 
-@pytest.mark.usefixtures("float32_library")
-def test_float32_leaves_networks_of_few_features_to_tensorflow() -> None:
-    config = ModelConfig(depth=1, features=7, fov_size_zyx=(5, 7, 9), deltas_zyx=(1, 1, 1))
-    errors = relative_errors(passes(config, "float32", 1), plain_passes(config, "float32", 1))
-    assert max(errors.values()) == 0
-
-
 @pytest.mark.usefixtures("library", "float32_library")
 @pytest.mark.parametrize("precision", ["bfloat16", "float32"])
 def test_halo_is_zero_in_memory_used_before(precision: str) -> None:
@@ -324,14 +317,3 @@ def test_no_stray_access_and_no_undefined_behaviour(
         assert max(errors.values()) < 3e-5, errors
     else:
         assert_close(errors)
-
-
-def test_trains_without_library(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(kernels, "library_path", lambda: Path("absent"))
-    monkeypatch.setattr(model, "operations", kernels.operations.__wrapped__)
-    monkeypatch.setattr(kernels, "cpu_flags", lambda: kernels.CPU_FLAGS)
-    config = ModelConfig(depth=1, features=8, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 1, 1))
-    with caplog.at_level("INFO"):
-        gradients = passes(config, "bfloat16", 1)
-    assert all(np.isfinite(gradient).all() for gradient in gradients.values())
-    assert "absent is missing (make setup builds it)" in caplog.text

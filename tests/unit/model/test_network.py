@@ -27,9 +27,3 @@ def test_weights_that_are_set_are_got_back(network):
     weights = {name: rng.normal(size=shape).astype(np.float32) for name, shape in weight_shapes(CONFIG).items()}
     set_weights(network, CONFIG, weights)
     assert all(np.array_equal(array, weights[name]) for name, array in get_weights(network, CONFIG).items())
-
-
-def test_a_network_of_zeros_leaves_the_pom_as_it_is(network):
-    set_weights(network, CONFIG, {name: np.zeros(shape) for name, shape in weight_shapes(CONFIG).items()})
-    image, pom = np.random.default_rng(1).normal(size=(2, 1, *CONFIG.fov_size_zyx, 1)).astype(np.float32)
-    np.testing.assert_array_equal(network([image, pom]).numpy(), pom)

@@ -37,14 +37,6 @@ def test_a_saved_model_is_loaded(folder):
     assert load_architecture(folder) == CONFIG
 
 
-def test_weights_are_compressed(tmp_path):
-    """The demo's are part of the repository."""
-    weights = {name: np.zeros_like(array) for name, array in random_weights().items()}
-    save_model(tmp_path / "model", Model(CONFIG, weights, {}))
-    save_model(tmp_path / "random", Model(CONFIG, random_weights(), {}))
-    assert (tmp_path / "model/weights.h5").stat().st_size < (tmp_path / "random/weights.h5").stat().st_size
-
-
 def test_weights_of_another_model_are_refused(tmp_path, folder):
     save_model(tmp_path / "other", Model(CONFIG, random_weights(1), {}))
     (tmp_path / "other/weights.h5").replace(folder / "weights.h5")

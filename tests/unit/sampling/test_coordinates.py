@@ -1,7 +1,6 @@
 """Coordinates are exactly the eligible voxels by partition; all others are counted."""
 
 import json
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ from ffn.config import CoordinatesConfig, Mask
 from ffn.errors import RecordError, VolumeError
 from ffn.geometry import Box
 from ffn.io import hdf5
-from ffn.io.blocks import Job
 from ffn.io.create import create_volumes
 from ffn.io.training_records import coordinate_tables
 from ffn.io.volume import Placement
@@ -114,19 +112,6 @@ def test_jobs_that_share_the_rows_and_killed_ones_make_what_one_job_makes(tmp_pa
     made = require_same_files(job, tmp_path, ["2-of-3", "1-of-3", "3-of-3", ""])
     assert list(made) == ["c.h5"]
     assert as_set(read(tmp_path / "one/c.h5")[0][13]) == expected(13)
-
-
-def test_a_job_that_fails_at_the_tables_leaves_the_work_of_all_jobs_for_the_next_attempt(tmp_path, inputs, monkeypatch):
-    def finish():
-        coordinates(*inputs, tmp_path / "c.h5", CONFIG)
-
-    coordinates(*inputs, tmp_path / "c.h5", CONFIG, job=Job.parse("1-of-1"))
-    with monkeypatch.context() as patch, pytest.raises(RecordError, match="disk full"):
-        patch.setattr(stage, "_append", Mock(side_effect=RecordError("disk full")))
-        finish()
-    finish()
-    assert as_set(read(tmp_path / "c.h5")[0][13]) == expected(13)
-    assert not (tmp_path / "c.h5.jobs").exists()
 
 
 def test_the_order_of_the_coordinates_is_that_of_the_blocks(tmp_path, inputs):

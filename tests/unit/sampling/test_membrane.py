@@ -70,15 +70,6 @@ def test_jobs_that_share_the_blocks_and_killed_ones_give_the_bytes_of_one(tmp_pa
     assert len([name for name in made if name.startswith("m.zarr/edges/0/c/")]) == 2
 
 
-def test_the_default_blur_crosses_blocks_of_any_size(tmp_path, monkeypatch):
-    spec = write_image(tmp_path / "raw.h5", texture(np.uint8))
-    for size in ((128, 128, 128), (42, 25, 31)):
-        monkeypatch.setattr(stage, "MEMBRANE_BLOCK_ZYX", size)
-        membrane(spec, tmp_path / f"{size[0]}.h5", MembraneConfig())
-    for blocked, whole in zip(read(tmp_path / "42.h5"), read(tmp_path / "128.h5"), strict=True):
-        np.testing.assert_array_equal(blocked, whole)
-
-
 def test_a_box_gives_its_part_of_the_result(tmp_path):
     spec, box = write_image(tmp_path / "raw.h5", texture(np.uint8)), Box((11, 20, 30), (31, 47, 60))
     membrane(spec, tmp_path / "all.h5", CONFIG)

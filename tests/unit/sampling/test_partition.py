@@ -10,7 +10,7 @@ from ffn.geometry import Box
 from ffn.io.create import create_volume
 from ffn.io.open import open_volume
 from ffn.io.volume import IGNORED, Placement
-from ffn.sampling.partition import label_sizes, large_labels, partition
+from ffn.sampling.partition import large_labels, partition
 
 from ...jobs import require_same_files
 from .tissue import BOX, RADIUS, count_by_definition, tissue
@@ -96,21 +96,6 @@ def test_voxels_outside_the_box_have_no_influence(tmp_path):
         inner = box.grow((-2, -4, -3))
         np.testing.assert_array_equal(part.read(inner), whole.read(inner))
         assert np.count_nonzero(part.read() == 255) == box.num_voxels - inner.num_voxels
-
-
-@pytest.mark.parametrize("dtype", [np.int32, np.uint16])
-def test_labels_of_any_integer_type_give_the_same_partitions(tmp_path, dtype):
-    ids, labels = np.unique(tissue(), return_inverse=True)
-    np.testing.assert_array_equal(run(tmp_path, labels.astype(dtype)), run(tmp_path, ids[labels]))
-
-
-def test_label_sizes_are_summed_over_blocks(tmp_path):
-    labels = tissue()
-    labels[:2, 0] = IGNORED
-    with open_volume(write_labels(tmp_path / "l.h5", labels)) as volume:
-        sizes = [label_sizes(volume, half.blocks((7, 8, 9))) for half in BOX.blocks((12, 99, 99))]
-    ids, counts = np.unique(labels[(labels > 0) & (labels != IGNORED)], return_counts=True)
-    np.testing.assert_array_equal(large_labels(sizes, 500), ids[counts >= 500])
 
 
 def test_labels_that_are_all_too_small_are_warned_of(caplog):

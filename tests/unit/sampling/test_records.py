@@ -15,8 +15,6 @@ from ffn.io import hdf5
 from ffn.io.training_records import load_index, read_shard, shard_name
 from ffn.sampling.records import parse_named_paths, parse_weights, records
 
-from .tables import SIZES
-
 CONFIG = RecordsConfig(num_shards=4, max_records=None)
 
 
@@ -59,36 +57,6 @@ def test_a_cap_samples_large_partitions_without_replacement(tmp_path, paths):
     assert Counter(centers[:, 1].tolist()) == {1: 100, 3: 100, 9: 100}
     assert max(n for center, n in counts.items() if center[1] == 9) == 1
     assert {n for center, n in counts.items() if center[1] == 1} == {2, 3}
-
-
-def counts_by_voxel(tmp_path, paths, weights, config=CONFIG) -> Counter[tuple[int, int, int]]:
-    """Return how often each (z, partition, x of the volume) occurs."""
-    records(paths, tmp_path / "weighted", config, 5, 1, weights)
-    return Counter(map(tuple, read_all(tmp_path / "weighted")[0].tolist()))
-
-
-@pytest.mark.parametrize("weight", [3.0, 0.25, 1.7])
-def test_a_weight_tells_how_often_a_voxel_of_the_volume_is_drawn(tmp_path, paths, weight):
-    counts = counts_by_voxel(tmp_path, paths, {"a": weight})
-    assert len(read_all(tmp_path / "weighted")[0]) == 1500  # as without weights
-    for partition in (1, 3, 9):  # partitions stay equally frequent; 1 and 9 are in one volume only
-        assert sum(n for center, n in counts.items() if center[1] == partition) == 500
-    each = {x: [counts[z, 3, x] for z in range(SIZES["ab"[x > 0]][3])] for x in (0, 100_000)}  # 7 and 20 voxels
-    a, b = np.mean(each[0]), np.mean(each[100_000])
-    assert a / b == pytest.approx(weight, rel=0.1)
-    for times in each.values():  # equal within a volume
-        assert max(times) - min(times) <= 2 * max(1, a / b, b / a)
-    assert {counts[z, 1, 0] for z in range(40)} <= {11, 12, 13, 14}
-
-
-def test_equal_weights_change_nothing(tmp_path, paths, folder):
-    records(paths, tmp_path / "r", CONFIG, 5, 1, {"a": 0.5, "b": 0.5})
-    ours, theirs = content(tmp_path / "r"), content(folder)
-    assert {n: c for n, c in ours.items() if n != "index.json"} == {
-        n: c for n, c in theirs.items() if n != "index.json"
-    }
-    assert load_index(tmp_path / "r").weights == {"a": 0.5, "b": 0.5}
-    assert load_index(folder).weights == {"a": 1.0, "b": 1.0}
 
 
 def test_the_result_depends_on_the_seed_and_not_on_the_processes(tmp_path, paths, folder):

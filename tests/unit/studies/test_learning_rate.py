@@ -7,7 +7,6 @@ import pytest
 
 from ffn.errors import EvaluationError
 from ffn.studies.learning_rate import Optimum, find_optimum, fit_power_law, score_grid, study_learning_rate
-from ffn.studies.pages import with_uncertainty
 from ffn.studies.runs import best_rates, read_runs
 from ffn.studies.trainings import best_rate
 
@@ -95,11 +94,3 @@ def test_optima_at_the_edge_are_left_out():
     optima = [Optimum(rate, 0.1, rate, rate < 2e-4) for rate in (1e-4, 2e-4, 4e-4, 8e-4)]
     assert fit_power_law(np.array(WORKERS), optima).num_optima == 3
     assert fit_power_law(np.array(WORKERS[:3]), optima[:3]) is None
-
-
-@pytest.mark.parametrize(
-    ("value", "stddev", "text"),
-    [(0.512, 0.096, "0.5 ± 0.1"), (0.512, 0.094, "0.51 ± 0.09"), (123.4, 20.0, "120 ± 20"), (-0.04, 0.3, "0.0 ± 0.3")],
-)
-def test_only_known_digits_are_shown(value, stddev, text):
-    assert with_uncertainty(value, stddev) == text

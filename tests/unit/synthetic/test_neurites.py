@@ -15,13 +15,6 @@ def test_the_radii_of_neurites_stay_in_the_configured_range():
     assert 0.8 * high < radii_nm.max() <= high
 
 
-def test_a_straight_neurite_does_not_turn():
-    straight = SynthConfig(shape_zyx=(16, 20, 200), tortuosity=0.0, branch_spacing_nm=1e9)
-    for path in grow_neurites(straight, np.random.default_rng(0))[:5]:
-        steps = np.diff(path.points_nm, axis=0)
-        assert np.allclose(steps, steps[0])
-
-
 def test_neurites_shorter_than_the_limit_are_left_out():
     everything, kept = (
         grow_neurites(SynthConfig(shape_zyx=(32, 40, 48), min_neurite_nm=limit_nm), np.random.default_rng(0))

@@ -109,10 +109,6 @@ def test_a_ball_is_painted_by_its_depth_in_nm():
     assert depth_nm[2, 4, 8] == 0
 
 
-def test_a_ball_outside_the_volume_paints_nothing():
-    assert not paint_balls((4, 5, 6), (1.0, 1.0, 1.0), np.array([[-9.0, 2.0, 90.0]]), np.array([3.0])).any()
-
-
 def test_noise_is_standardised_and_smooth():
     noise = smooth_noise((12, 20, 30), np.array([2.0, 2.0, 2.0]), np.random.default_rng(0))
     assert noise.mean() == pytest.approx(0, abs=1e-5)
