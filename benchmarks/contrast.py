@@ -24,8 +24,8 @@ from ffn.evaluation.scores import score
 from ffn.geometry import scale
 from ffn.inference.inputs import SegmentInputs
 from ffn.inference.segment import segment
-from ffn.io.create import create_volume
 from ffn.io.open import open_truth, open_volume
+from ffn.io.store import create_volume
 from ffn.io.volume import Placement, voxel_size_of
 from ffn.model.normalize import normalize
 from ffn.model.store import load_architecture

@@ -23,8 +23,8 @@ from ffn.config import FillConfig
 from ffn.evaluation.scores import score
 from ffn.evaluation.scoring import tabulate
 from ffn.geometry import Box
-from ffn.io.create import create_volume
 from ffn.io.open import open_segmentation, open_truth, open_volume
+from ffn.io.store import create_volume
 from ffn.io.volume import Placement, Read, voxel_size_of
 from ffn.options import add_box_option, add_options, from_arguments
 

@@ -37,8 +37,8 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from ffn.geometry import Box
-from ffn.io.create import create_volume
 from ffn.io.shards import shard_shape
+from ffn.io.store import create_volume
 from ffn.io.volume import Placement
 from ffn.report.run_folder import StageCost, read_costs
 from ffn.synthetic.config import SynthConfig

@@ -11,7 +11,7 @@ rule segment:
         files=arguments.inputs(MODEL, *segment_files(RUN.segment)),
     output:
         segmentation=ensure(
-            PATHS.of("segment"),
+            PATHS.file("segment"),
             non_empty=True,
         ),
     log:
@@ -30,7 +30,7 @@ rule segment:
         mask_stamps=MASK_STAMPS,
         launcher=arguments.launcher,
         box=PIPELINE.box_of_job("subvolumes"),
-        out=lambda wildcards, output: f"--out {output.segmentation}:segmentation",
+        out=lambda wildcards, output: f"--out {output.segmentation}",
         model=lambda wildcards: quote(PIPELINE.used_model),
         stamps=arguments.stamps(MODEL, *segment_files(RUN.segment)),
         flags=lambda wildcards: flags(PIPELINE.orders[wildcards.order]),

@@ -39,7 +39,7 @@ rule checkpoint_segment:
         model=PATHS.of("select", "candidate"),
         files=arguments.inputs(*segment_files(RUN.segment)),
     output:
-        segmentation=ensure(PATHS.of("select", "candidate_segmentation"), non_empty=True),
+        segmentation=ensure(PATHS.file("select", "candidate_segmentation"), non_empty=True),
     log:
         PATHS.log("checkpoint_segment", "{step}"),
     benchmark:
@@ -63,12 +63,12 @@ rule checkpoint_segment:
     shell:
         "ffn segment --image {input.image} --model {params.model} --box={params.box} {params.flags} "
         "--normalization {input.normalization} {params.masks} {params.given} {params.untracked} "
-        "--machine {params.machine:q} --out {output.segmentation}:segmentation > {log} 2>&1"
+        "--machine {params.machine:q} --out {output.segmentation} > {log} 2>&1"
 
 
 rule checkpoint_evaluate:
     input:
-        segmentation=PATHS.of("select", "candidate_segmentation"),
+        segmentation=PATHS.file("select", "candidate_segmentation"),
         truth=PATHS.file("ingest", "labels", volume=RUN.select_volume),
         masks=SELECT_MASKS,
     output:
@@ -89,7 +89,7 @@ rule checkpoint_evaluate:
         flags=flags(RUN.evaluate),
         untracked=arguments.untracked(RUN.evaluate),
     shell:
-        "ffn evaluate --segmentation {input.segmentation}:segmentation --name base --truth {input.truth} "
+        "ffn evaluate --segmentation {input.segmentation} --name base --truth {input.truth} "
         "--box={params.box} {params.masks} {params.flags} {params.untracked} --rng-seed {params.seed} "
         "--out {output.scores} > {log} 2>&1"
 

@@ -17,11 +17,11 @@ from ffn.config import PART_ZYX
 from ffn.geometry import Box, divide_up
 from ffn.io.block_log import Result
 from ffn.io.blocks import WHOLE, Job, Writers, blocks_of, map_blocks, reduce_step
-from ffn.io.create import volume_name
 from ffn.io.scratch import ScratchRows, Table, folder_beside, parts_of, sort_rows
 from ffn.io.shards import Shards
+from ffn.io.store_names import MAIN
 from ffn.io.tables import Tables
-from ffn.io.volume import Placement, file_of
+from ffn.io.volume import Placement
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class Labels(NamedTuple):
 
 
 def write_components(
-    out_spec: str,
+    out: str,
     placement: Placement,
     labels: Labels,
     min_voxels: int,
@@ -72,8 +72,7 @@ def write_components(
     An origin goes with the component at its seed, else with the largest. An overlap remains one of objects, see
     `ffn.assembly.tables.Objects`.
     """
-    (read, tables), path = labels, file_of(out_spec)
-    name, blocks = volume_name(out_spec), component_blocks(placement)
+    (read, tables), blocks = labels, component_blocks(placement)
     number = {block.start: index for index, block in enumerate(blocks)}
     key = {**key, "min_voxels": min_voxels, "part": PART_ZYX}
 
@@ -82,22 +81,22 @@ def write_components(
         return pieces_of_block(block, placement.box, PART_ZYX, read, seeds)
 
     def combine(results: Iterable[Result]) -> dict[str, Table]:
-        return _joined(results, tables, min_voxels, folder_beside(path))
+        return _joined(results, tables, min_voxels, folder_beside(out))
 
-    labelled = reduce_step(path, LABEL, blocks, label, combine, key, job)
+    labelled = reduce_step(out, LABEL, blocks, label, combine, key, job)
     if labelled is None:
         return
 
-    def work(block: Box, out: Writers) -> None:
+    def work(block: Box, writers: Writers) -> None:
         ids, first = np.append(0, _rows_of(labelled, "ids", "first", number[block.start])).astype(np.uint64), 0
         for part in block.blocks(PART_ZYX):
             pieces = label_pieces(read(part))
-            out[name].write(part, ids[np.where(pieces > 0, pieces + first, 0)])
+            writers[MAIN].write(part, ids[np.where(pieces > 0, pieces + first, 0)])
             first += int(pieces.max(initial=0))
 
     key["label"] = labelled.digest
     at_end = {table: partial(_whole, labelled, table) for table in TABLES}
-    map_blocks(path, {name: np.uint64}, placement, work, key, job, at_end)
+    map_blocks(out, {MAIN: np.uint64}, placement, work, key, job, at_end)
 
 
 def _whole(tables: Tables, name: str, _: object) -> np.ndarray:
@@ -106,7 +105,7 @@ def _whole(tables: Tables, name: str, _: object) -> np.ndarray:
 
 def component_blocks(placement: Placement) -> list[Box]:
     """Return the blocks that `write_components` works on."""
-    return blocks_of(placement, {"": np.uint64})
+    return blocks_of(placement, {MAIN: np.uint64})
 
 
 def with_seeds(tables: Mapping[str, Table], blocks: Sequence[Box], folder: Path | None = None) -> dict[str, Table]:

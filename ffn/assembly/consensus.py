@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -37,15 +37,15 @@ from ffn.errors import VolumeError
 from ffn.geometry import Box, VoxelSize, cell_shape
 from ffn.io.block_log import Result
 from ffn.io.blocks import WHOLE, Job, Writers, add_job_options, blocks_of, job_of, map_blocks, reduce_step
-from ffn.io.create import Writer, require_replaceable, volume_name
 from ffn.io.open import identity, open_segmentation
 from ffn.io.scratch import ScratchRows, Table, folder_beside, parts_of
 from ffn.io.shards import Shards
+from ffn.io.store import require_replaceable
+from ffn.io.store_names import MAIN
 from ffn.io.tables import Tables
 from ffn.io.volume import (
     Placement,
     Volume,
-    file_of,
     require_labels,
     require_other_file,
     require_same_voxel_size,
@@ -81,7 +81,7 @@ def _run(arguments: argparse.Namespace) -> None:
     consensus(arguments.a, arguments.b, arguments.out, config, job_of(arguments))
 
 
-def consensus(a_spec: str, b_spec: str, out_spec: str, config: ConsensusConfig, job: Job = WHOLE) -> None:
+def consensus(a_spec: str, b_spec: str, out: str, config: ConsensusConfig, job: Job = WHOLE) -> None:
     """Write the consensus of two segmentations of the same box; see `fragment_ids` for its definition.
 
     Both are read twice, block by block: the step `COUNT` counts pairs of ids, and the blocks are written with the ids
@@ -92,8 +92,8 @@ def consensus(a_spec: str, b_spec: str, out_spec: str, config: ConsensusConfig, 
     ----------
     a_spec, b_spec : str
         Segmentations; 0 is background. Ids come from the first.
-    out_spec : str
-        ``NAME.zarr`` or ``FILE.h5:DATASET``, uint64. It also gets the table ``overlaps`` of `candidates`, from which
+    out : str
+        ``NAME.zarr``, uint64. It also gets the table ``overlaps`` of `candidates`, from which
         agglomeration starts, and those ``origins`` of the first segmentation, if it has any, whose ids remain.
     config : ConsensusConfig
         Smallest fragment.
@@ -106,12 +106,12 @@ def consensus(a_spec: str, b_spec: str, out_spec: str, config: ConsensusConfig, 
         If the two cover different boxes, differ in voxel size or have ids beyond int64, if the output would overwrite
         one of them, or if jobs are missing before this one.
     """
-    require_other_file(out_spec, a_spec, b_spec)
+    require_other_file(out, a_spec, b_spec)
     with open_segmentation(a_spec) as a, open_segmentation(b_spec) as b:
         _require_same_place(a, b)
         placement = Placement(a.box, voxel_size_of(a), provenance("consensus", config, a=a_spec, b=b_spec))
-        path, name, dtypes = file_of(out_spec), volume_name(out_spec), {volume_name(out_spec): np.uint64}
-        require_replaceable(path, {name, OVERLAPS, FIRST_OVERLAP, ORIGINS})
+        dtypes = {MAIN: np.uint64}
+        require_replaceable(out, {MAIN, OVERLAPS, FIRST_OVERLAP, ORIGINS})
         key = fingerprint("consensus", config, a=identity(a_spec), b=identity(b_spec))
         blocks = blocks_of(placement, dtypes)
 
@@ -119,7 +119,7 @@ def consensus(a_spec: str, b_spec: str, out_spec: str, config: ConsensusConfig, 
             return vars(merge_tables(count_pairs(a.read(p), b.read(p)) for p in block.blocks(PART_ZYX)))
 
         def combine(results: Iterable[Result]) -> dict[str, Table]:
-            folder = folder_beside(path)
+            folder = folder_beside(out)
             pairs, first, total = ScratchRows((2,), np.uint64, folder), [0], TableSum()
             for each in results:
                 table = ContingencyTable(**each)
@@ -131,13 +131,13 @@ def consensus(a_spec: str, b_spec: str, out_spec: str, config: ConsensusConfig, 
             _require_small_ids(b, table.b)
             return _tables(pairs, first, table, fragment_ids(table, config.min_fragment_size), folder)
 
-        counted = reduce_step(path, COUNT, blocks, count, combine, key, job)
+        counted = reduce_step(out, COUNT, blocks, count, combine, key, job)
         if counted is None:
             return
         fragments = Fragments(counted, blocks)
 
-        def work(block: Box, out: Writers) -> Result:
-            return {"faces": _write(block, out[name], a, b, fragments)}
+        def work(block: Box, writers: Writers) -> Result:
+            return {"faces": _write(block, writers[MAIN].write, a, b, fragments)}
 
         found: dict[str, np.ndarray] = {}
 
@@ -154,7 +154,7 @@ def consensus(a_spec: str, b_spec: str, out_spec: str, config: ConsensusConfig, 
             return rows[np.isin(rows[:, 0], fragments.all()[1].astype(np.int64))]
 
         tables = {OVERLAPS: lambda _: found[OVERLAPS], FIRST_OVERLAP: lambda _: found[FIRST_OVERLAP], ORIGINS: origins}
-        map_blocks(path, dtypes, placement, work, {**key, "count": counted.digest}, job, tables, find_overlaps)
+        map_blocks(out, dtypes, placement, work, {**key, "count": counted.digest}, job, tables, find_overlaps)
 
 
 class Fragments:
@@ -199,7 +199,9 @@ def _columns(*columns: np.ndarray) -> np.ndarray:
     return np.stack([column.astype(np.int64) for column in columns], axis=1)
 
 
-def _write(block: Box, out: Writer, a: Volume, b: Volume, fragments: Fragments) -> np.ndarray:
+def _write(
+    block: Box, write: Callable[[Box, np.ndarray], None], a: Volume, b: Volume, fragments: Fragments
+) -> np.ndarray:
     """Write a block, and return the faces between its kept fragments, which are labelled row + 1."""
     size = voxel_size_of(a)
     halo = halo_of(size)
@@ -209,7 +211,7 @@ def _write(block: Box, out: Writer, a: Volume, b: Volume, fragments: Fragments) 
     for part in block.blocks(PART_ZYX):
         outer = part.grow(halo).intersect(a.box)
         found = _rows(lookup, a.read(outer), b.read(outer))
-        out.write(part, ids[found[part.slices(outer.start)]])
+        write(part, ids[found[part.slices(outer.start)]])
         faces.append(touching(labels[found], part, outer, size))
     return add_up(np.concatenate(faces))
 

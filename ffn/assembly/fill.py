@@ -7,16 +7,13 @@ import logging
 
 import numpy as np
 
-from ffn import options
-from ffn.assembly.contacts import Scene, open_scene
 from ffn.config import FillConfig, Mask
 from ffn.geometry import Box, VoxelSize, zyx
-from ffn.io import blocks
-from ffn.io.create import volume_name
-from ffn.io.masks import identities, mask_inputs
+from ffn.io.blocks import WHOLE, Job, Writers
 from ffn.io.shards import Shards
-from ffn.io.volume import Placement, file_of, require_other_file, voxel_size_of
-from ffn.provenance import fingerprint, provenance
+from ffn.io.stage import Inputs, add_stage_options, stage_options
+from ffn.io.store_names import MAIN
+from ffn.io.volume import require_image_of, voxel_size_of
 
 log = logging.getLogger(__name__)
 
@@ -29,27 +26,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     The input is not changed. Voxels beyond the maximum distance stay unsegmented.
     """
-    options.add_volume_option(parser, "--segmentation", "labels")
-    options.add_volume_option(parser, "--image", "raw image")
-    options.add_volume_option(parser, "--out", "uint64 filled segmentation")
-    options.add_masks_option(parser)
-    blocks.add_job_options(parser)
-    options.add_options(parser, FillConfig)
+    volumes = {"--segmentation": "labels", "--image": "raw image"}
+    add_stage_options(parser, FillConfig, volumes, "uint64 filled segmentation")
     parser.set_defaults(function=_run)
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    config, masks = options.from_arguments(FillConfig, arguments), options.masks_from(arguments)
-    fill(arguments.segmentation, arguments.image, arguments.out, config, masks, blocks.job_of(arguments))
+    config, masks, job = stage_options(arguments, FillConfig)
+    fill(arguments.segmentation, arguments.image, arguments.out, config, masks, job)
 
 
 def fill(
     segmentation_spec: str,
     image_spec: str,
-    out_spec: str,
+    out: str,
     config: FillConfig,
     masks: tuple[Mask, ...] = (),
-    job: blocks.Job = blocks.WHOLE,
+    job: Job = WHOLE,
 ) -> None:
     """Write a copy of a segmentation with its gaps filled.
 
@@ -65,8 +58,8 @@ def fill(
         Labels, 0 where nothing was segmented.
     image_spec : str
         Raw image; covers the labels.
-    out_spec : str
-        ``NAME.zarr`` or ``FILE.h5:DATASET``, uint64.
+    out : str
+        ``NAME.zarr``, uint64.
     config : FillConfig
         Maximum distance, smoothing, block size.
     masks : tuple of Mask
@@ -79,27 +72,30 @@ def fill(
     VolumeError
         If the image does not cover the segmentation or has other voxels, or the output would overwrite one of them.
     """
-    require_other_file(out_spec, segmentation_spec, image_spec)
-    inputs = {"segmentation": segmentation_spec, "image": image_spec}
-    with open_scene(segmentation_spec, image_spec, masks) as scene:
-        voxel_size = voxel_size_of(scene.segmentation)
+    with Inputs("fill", config, out, masks, segmentation=segmentation_spec, image=image_spec) as inputs:
+        segmentation, image = inputs.segmentation("segmentation"), inputs.volume("image")
+        masked = inputs.masks(image)
+        require_image_of(segmentation, image)
+        voxel_size, tiles = voxel_size_of(segmentation), Shards(segmentation.box, config.block_size_zyx)
         if config.max_distance_nm < min(voxel_size):
             log.warning(
                 "%s: max_distance_nm, %g nm, is less than the smallest side of a voxel (%g nm), so nothing is filled",
-                *(out_spec, config.max_distance_nm, min(voxel_size)),
+                *(out, config.max_distance_nm, min(voxel_size)),
             )
-        record = provenance("fill", config, **inputs, **mask_inputs(masks))
-        key = fingerprint("fill", config, **identities(inputs, masks))
-        tiles, name = Shards(scene.segmentation.box, config.block_size_zyx), volume_name(out_spec)
 
-        def work(block: Box, out: blocks.Writers) -> None:
+        def filled(tile: Box) -> np.ndarray:
+            outer = with_halo(tile, config, voxel_size).intersect(segmentation.box)
+            mask = masked.read(outer) if masked else None
+            return fill_gaps(segmentation.read(outer), image.read(outer), voxel_size, config, mask)[
+                tile.slices(outer.start)
+            ]
+
+        def work(block: Box, writers: Writers) -> None:
             for tile in tiles.touched_by(block):
                 part = tile.intersect(block)
-                filled = _filled_tile(scene, tile, voxel_size, config)
-                out[name].write(part, filled[part.slices(tile.start)])
+                writers[MAIN].write(part, filled(tile)[part.slices(tile.start)])
 
-        placement = Placement(scene.segmentation.box, voxel_size, record)
-        blocks.map_blocks(file_of(out_spec), {name: np.uint64}, placement, work, key, job)
+        inputs.map(segmentation, {MAIN: np.uint64}, work, job)
 
 
 def fill_gaps(
@@ -169,11 +165,3 @@ def smoothed(image: np.ndarray, sigma_nm: float, voxel_size_zyx_nm: VoxelSize) -
 
     sigma = [sigma_nm / side for side in voxel_size_zyx_nm]
     return ndimage.gaussian_filter(image.astype(np.float32), sigma, truncate=TRUNCATE)
-
-
-def _filled_tile(scene: Scene, tile: Box, voxel_size: VoxelSize, config: FillConfig) -> np.ndarray:
-    """Read a tile with its halo and fill it."""
-    outer = with_halo(tile, config, voxel_size).intersect(scene.segmentation.box)
-    masked = scene.masks.read(outer) if scene.masks else None
-    filled = fill_gaps(scene.segmentation.read(outer), scene.image.read(outer), voxel_size, config, masked)
-    return filled[tile.slices(outer.start)]

@@ -27,10 +27,11 @@ from ffn.geometry import Box
 from ffn.io import atomic
 from ffn.io.block_log import Result
 from ffn.io.blocks import WHOLE, Job, Writers, add_job_options, job_of, map_blocks, no_result, reduce_step
-from ffn.io.create import require_replaceable, volume_name
 from ffn.io.open import identity, open_segmentation
+from ffn.io.store import require_replaceable
+from ffn.io.store_names import MAIN
 from ffn.io.tables import Tables
-from ffn.io.volume import Placement, file_of, require_labels, require_other_file, voxel_size_of
+from ffn.io.volume import Placement, require_labels, require_other_file, voxel_size_of
 from ffn.options import add_options, add_volume_option, from_arguments
 from ffn.provenance import fingerprint, provenance
 
@@ -69,7 +70,7 @@ def _run(arguments: argparse.Namespace) -> None:
 
 def merge(
     inputs: GraphInputs,
-    out_spec: str,
+    out: str,
     config: MergeConfig,
     mapping_path: str | None = None,
     groups_path: str | None = None,
@@ -82,8 +83,8 @@ def merge(
     inputs : GraphInputs
         Supervoxels and graph. The step `NUCLEI` reads nuclei, the step `MAPPING` graph and corrections, once for all
         jobs.
-    out_spec : str
-        ``NAME.zarr`` or ``FILE.h5:DATASET``, uint64. A group gets the smallest id of its members.
+    out : str
+        ``NAME.zarr``, uint64. A group gets the smallest id of its members.
     config : MergeConfig
         Threshold.
     mapping_path : str, optional
@@ -103,13 +104,12 @@ def merge(
         If an output would overwrite an input, or jobs are missing before this one.
     """
     read = {"segmentation": inputs.segmentation, **inputs.given}
-    require_other_file(out_spec, *read.values(), *inputs.graphs)
+    require_other_file(out, *read.values(), *inputs.graphs)
     for table in filter(None, (mapping_path, groups_path)):
-        require_other_file(table, *read.values(), out_spec, *inputs.graphs)
-    out_path, name = file_of(out_spec), volume_name(out_spec)
-    require_replaceable(out_path, {name})
+        require_other_file(table, *read.values(), out, *inputs.graphs)
+    require_replaceable(out, {MAIN})
     key = {**fingerprint("merge", config), "graphs": hashlib.sha256("\n".join(inputs.graphs).encode()).hexdigest()}
-    made = _mapping(inputs, out_path, config, key, job)
+    made = _mapping(inputs, out, config, key, job)
     if made is None:
         return
     mapping, key = made
@@ -119,7 +119,7 @@ def merge(
     with open_segmentation(inputs.segmentation) as base:
         require_labels(base)
 
-        def work(block: Box, out: Writers) -> Result:
+        def work(block: Box, writers: Writers) -> Result:
             found, num_labelled = [], 0
             for part in block.blocks(PART_ZYX):
                 labels = base.read(part).astype(np.uint64)
@@ -127,7 +127,7 @@ def merge(
                 rows = lookup.find(ids)
                 found.append(np.stack([rows, sizes], axis=1)[rows >= 0])
                 num_labelled += int(sizes.sum())
-                out[name].write(part, apply_groups(labels, base_ids, group_ids))
+                writers[MAIN].write(part, apply_groups(labels, base_ids, group_ids))
             return {"sizes": add_up(np.concatenate(found)), "labelled": num_labelled}
 
         def at_end(results: Iterable[Result]) -> None:
@@ -138,10 +138,10 @@ def merge(
             _require_held(base_ids[voxels == 0], inputs.segmentation)
             if mapping_path is not None:
                 atomic.write_text(mapping_path, mapping_text(base_ids.tolist(), group_ids.tolist()))
-            _report(_largest(group_ids, voxels, num_labelled), out_spec, groups_path)
+            _report(_largest(group_ids, voxels, num_labelled), out, groups_path)
 
         placement = Placement(base.box, voxel_size_of(base), record)
-        map_blocks(out_path, {name: np.uint64}, placement, work, key, job, at_end=at_end)
+        map_blocks(out, {MAIN: np.uint64}, placement, work, key, job, at_end=at_end)
 
 
 def _mapping(
@@ -177,7 +177,7 @@ def _require_held(missing: np.ndarray, spec: str) -> None:
         )
 
 
-def _report(largest: list[tuple[int, int, int, float]], out_spec: str, groups_path: str | None) -> None:
+def _report(largest: list[tuple[int, int, int, float]], out: str, groups_path: str | None) -> None:
     """Write the largest groups, and warn if one has taken a large part of the volume."""
     if groups_path is not None:
         lines = "".join(f"{group},{number},{size},{share:.4f}\n" for group, number, size, share in largest)
@@ -187,7 +187,7 @@ def _report(largest: list[tuple[int, int, int, float]], out_spec: str, groups_pa
         log.warning(
             "%s: group %d has %d segments and %.0f %% of all labelled voxels, one neuron rarely has more than %.0f %%. "
             "Merging may have run away: look at it, and raise merge.threshold",
-            *(out_spec, group, number, 100 * share, 100 * WARN_SHARE),
+            *(out, group, number, 100 * share, 100 * WARN_SHARE),
         )
 
 

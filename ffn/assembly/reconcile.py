@@ -21,10 +21,10 @@ from ffn.contingency import ContingencyTable, add_up
 from ffn.geometry import Box
 from ffn.io.block_log import Result
 from ffn.io.blocks import WHOLE, Job, add_job_options, job_of, no_result, reduce_step
-from ffn.io.create import require_replaceable, volume_name
 from ffn.io.scratch import ScratchRows, Table, folder_beside, sort_rows
-from ffn.io.store_names import split_store
-from ffn.io.volume import Placement, file_of, require_other_file, split_spec
+from ffn.io.store import require_replaceable
+from ffn.io.store_names import MAIN
+from ffn.io.volume import Placement, require_other_file
 from ffn.options import add_options, from_arguments
 from ffn.provenance import fingerprint, provenance
 
@@ -37,24 +37,18 @@ CERTAIN_SHARE = 0.5  # our choice: flood filling may miss half a FOV of an overl
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Join overlapping subvolumes into one volume. Ids that match in the overlaps get the same global id."""
-    text = "of ffn segment, NAME.zarr or FILE.h5:DATASET; the dataset is 'segmentation' unless given"
-    parser.add_argument("subvolumes", nargs="+", metavar="VOLUME", help=text)
-    parser.add_argument(
-        "--out", required=True, metavar="VOLUME", help="uint64 segmentation, NAME.zarr or FILE.h5:DATASET"
-    )
+    parser.add_argument("subvolumes", nargs="+", metavar="VOLUME", help="of ffn segment")
+    parser.add_argument("--out", required=True, metavar="NAME.zarr", help="uint64 segmentation to write")
     add_job_options(parser, STEPS)
     add_options(parser, ReconcileConfig)
     parser.set_defaults(function=_run)
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    specs = [
-        spec if split_store(spec) or split_spec(spec)[1] else f"{spec}:segmentation" for spec in arguments.subvolumes
-    ]
-    reconcile(specs, arguments.out, from_arguments(ReconcileConfig, arguments), job_of(arguments))
+    reconcile(arguments.subvolumes, arguments.out, from_arguments(ReconcileConfig, arguments), job_of(arguments))
 
 
-def reconcile(specs: Sequence[str], out_spec: str, config: ReconcileConfig, job: Job = WHOLE) -> None:
+def reconcile(specs: Sequence[str], out: str, config: ReconcileConfig, job: Job = WHOLE) -> None:
     """Write all subvolumes as one volume in which an object has the same id everywhere.
 
     The result depends only on the voxels: not on the order of `specs`, the ids inside a subvolume, blocks or jobs.
@@ -69,8 +63,8 @@ def reconcile(specs: Sequence[str], out_spec: str, config: ReconcileConfig, job:
     ----------
     specs : sequence of str
         Segmented subvolumes of one tiling (`ffn.geometry.tile`).
-    out_spec : str
-        ``NAME.zarr`` or ``FILE.h5:DATASET``, uint64. Voxels in an overlap come from the subvolume whose core they are
+    out : str
+        ``NAME.zarr``, uint64. Voxels in an overlap come from the subvolume whose core they are
         in. It also gets the tables of `global_tables`.
     config : ReconcileConfig
         Criteria of a match.
@@ -84,12 +78,11 @@ def reconcile(specs: Sequence[str], out_spec: str, config: ReconcileConfig, job:
         output would overwrite one of them, a table names an id that its subvolume lacks, or jobs are missing before
         this one.
     """
-    require_other_file(out_spec, *specs)
-    path = file_of(out_spec)
-    require_replaceable(path, {volume_name(out_spec), *TABLES})
+    require_other_file(out, *specs)
+    require_replaceable(out, {MAIN, *TABLES})
     names = hashlib.sha256("\n".join(specs).encode()).hexdigest()
     key = fingerprint("reconcile", config, subvolumes=names)
-    opened = reduce_step(path, TILING, [], no_result, lambda _: open_subvolumes(specs).tables(specs), key, job)
+    opened = reduce_step(out, TILING, [], no_result, lambda _: open_subvolumes(specs).tables(specs), key, job)
     if opened is None:
         return
     subvolumes = Subvolumes.read(opened, specs)
@@ -97,7 +90,7 @@ def reconcile(specs: Sequence[str], out_spec: str, config: ReconcileConfig, job:
     boxes = [tiling.box(index) for index in range(tiling.num_boxes)]
     numbers = {box.start: index for index, box in enumerate(boxes)}
     blocks = component_blocks(Placement(tiling.hull))
-    folder = folder_beside(path)
+    folder = folder_beside(out)
     with VolumePool() as pool:
 
         def look(box: Box) -> Result:
@@ -109,13 +102,13 @@ def reconcile(specs: Sequence[str], out_spec: str, config: ReconcileConfig, job:
                 global_ids(SubvolumeTables(results, folder), tiling, config, index, folder), blocks, folder
             )
 
-        matched = reduce_step(path, MATCH, boxes, look, combine, key, job)
+        matched = reduce_step(out, MATCH, boxes, look, combine, key, job)
         if matched is None:
             return
         ids = GlobalIds(subvolumes, matched)
         record = provenance("reconcile", config, subvolumes=len(specs), matches=int(matched.read("matches")[0]))
         write_components(
-            out_spec,
+            out,
             Placement(tiling.hull, subvolumes.voxel_size_zyx_nm, record),
             Labels(lambda block: ids.read(block, pool), matched),
             config.min_component_size,

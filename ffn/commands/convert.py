@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 
 from ffn.errors import VolumeError
 from ffn.geometry import Box
-from ffn.io.create import create_volume
+from ffn.io import hdf5_volume
 from ffn.io.foreign import readable_formats
 from ffn.io.open import open_mip
 from ffn.io.shards import shard_shape
-from ffn.io.volume import Placement, require_inside, require_other_file
+from ffn.io.store import create_volume
+from ffn.io.volume import Placement, require_inside, require_other_file, split_spec
 from ffn.options import add_box_option, whole_number
 from ffn.progress import track
 
@@ -41,6 +43,8 @@ def convert(spec: str, out_spec: str, box: Box | None = None, mip: int = 0) -> N
             raise VolumeError(f"{volume.name}: has no voxel size, expected one. Run ffn ingest with --voxel-size Z Y X")
         placement = Placement(box, size, volume.provenance)
         blocks = list(box.blocks(shard_shape(box.shape, volume.dtype.itemsize)))
-        with create_volume(out_spec, volume.dtype, placement) as out:
+        path, dataset = split_spec(out_spec)
+        create = partial(hdf5_volume.create_volume, path, dataset) if dataset else partial(create_volume, out_spec)
+        with create(volume.dtype, placement) as out:
             for block in track(blocks, len(blocks), "convert"):
                 out.write(block, volume.read(block))

@@ -19,7 +19,7 @@ from ffn.evaluation.scores import score
 from ffn.evaluation.scoring import Scorer
 from ffn.geometry import Box, VoxelSize, zyx
 from ffn.io.atomic import write_json
-from ffn.io.create import create_volume
+from ffn.io.store import create_volume
 from ffn.io.volume import Placement, Read, Volume
 from ffn.progress import track
 from ffn.provenance import provenance

@@ -72,9 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     one = group.add_mutually_exclusive_group()
     one.add_argument("--image", metavar="VOLUME", help="image to segment by watershed; the best of a sweep is scored")
     one.add_argument("--baseline", metavar="VOLUME", help="segmentation to score instead of a watershed")
-    group.add_argument(
-        "--baseline-out", metavar="VOLUME", help="save the best watershed of --image, NAME.zarr or FILE.h5:DATASET"
-    )
+    group.add_argument("--baseline-out", metavar="NAME.zarr", help="save the best watershed of --image")
     add_job_options(parser)
     add_masks_option(parser)
     add_options(parser, EvaluateConfig)
@@ -123,7 +121,7 @@ class Inputs:
     baseline : str, optional
         Segmentation to use as the baseline instead.
     baseline_out : str, optional
-        ``NAME.zarr`` or ``FILE.h5:DATASET`` to save the best watershed in.
+        ``NAME.zarr`` to save the best watershed in.
     skeletons : str, optional
         Skeletons of the ground truth, for the expected run length; see `ffn.evaluation.skeletons.read_skeletons`.
     earlier : mapping of str to str

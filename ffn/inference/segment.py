@@ -20,16 +20,17 @@ from ffn.inference.lanes import Lanes, open_lanes
 from ffn.inference.points import read_points
 from ffn.inference.subvolume import Common, SubvolumeFlood, fingerprint
 from ffn.io.blocks import WHOLE, Job, add_job_options, job_of, make_files
-from ffn.io.create import require_replaceable, volume_name
 from ffn.io.masks import open_masks, require_labels_in
 from ffn.io.open import identity, open_volume
-from ffn.io.volume import Volume, file_of, require_image, require_inside, require_other_file
+from ffn.io.store import require_replaceable
+from ffn.io.store_names import MAIN
+from ffn.io.volume import Volume, require_image, require_inside, require_other_file
 from ffn.machine.limits import threads_here
 from ffn.model.choice import FOLDER
 from ffn.model.store import Model, load_model
 from ffn.options import add_options, add_staging_option, box_value, from_arguments
 
-RESERVED = ("probability", "origins", "overlaps", "given")
+NAMES = {MAIN, "probability", "origins", "overlaps", "given"}  # in a store
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="parts of the volume, voxels (default: all of it)",
     )
     text = (
-        "uint64 segmentation of each box, NAME.zarr or FILE.h5:DATASET; FOLDER/ cuts one box into overlapping "
+        "uint64 segmentation of each box, NAME.zarr; FOLDER/ cuts one box into overlapping "
         "subvolumes, with a file each, for 'ffn reconcile'"
     )
     parser.add_argument("--out", required=True, nargs="+", metavar="VOLUME", help=text)
@@ -72,7 +73,7 @@ def _run(arguments: argparse.Namespace) -> None:
 
 def segment(
     inputs: SegmentInputs,
-    out_specs: Sequence[str],
+    outs: Sequence[str],
     config: SegmentConfig,
     boxes: Sequence[Box] | None = None,
 ) -> None:
@@ -87,8 +88,8 @@ def segment(
     ----------
     inputs : SegmentInputs
         Image, network, normalisation, masks and given segments.
-    out_specs : sequence of str
-        ``NAME.zarr`` or ``FILE.h5:DATASET`` to write, one for each box.
+    outs : sequence of str
+        ``NAME.zarr`` to write, one for each box.
     config : SegmentConfig
         Thresholds, limits and engine.
     boxes : sequence of Box, optional
@@ -107,19 +108,17 @@ def segment(
     SegmentError
         After SIGTERM, once the state is saved.
     """
-    targets = [_target(spec) for spec in out_specs]
-    _require_different([path for path, _ in targets])
-    for path, dataset in targets:  # not after the flood: its checkpoint is of this output
-        require_replaceable(path, {dataset, *RESERVED})
-    for spec in out_specs:
-        require_other_file(spec, *inputs.files())
+    _require_different(outs)
+    for out in outs:  # not after the flood: its checkpoint is of this output
+        require_replaceable(out, NAMES)
+        require_other_file(out, *inputs.files())
     if boxes is None:
         with open_volume(inputs.image) as volume:
             boxes = [volume.box]
-    if len(boxes) != len(targets):
-        raise ConfigError(f"--out: found {len(targets)} files for {len(boxes)} boxes, expected one for each")
+    if len(boxes) != len(outs):
+        raise ConfigError(f"--out: found {len(outs)} stores for {len(boxes)} boxes, expected one for each")
     common, lanes = _prepared(inputs, config, boxes, len(boxes))
-    jobs = [SubvolumeFlood(common, box, *target) for box, target in zip(boxes, targets, strict=True)]
+    jobs = [SubvolumeFlood(common, box, out) for box, out in zip(boxes, outs, strict=True)]
     with _noticing(config) as termination:
         flood_all(jobs, lanes, termination, threads_here(), len(jobs))
 
@@ -132,7 +131,7 @@ def segment_subvolumes(
     box: Box | None = None,
     job: Job = WHOLE,
 ) -> None:
-    """Flood-fill overlapping subvolumes of a box, each into a file ``z…-y…-x….h5`` with the bytes of `segment`.
+    """Flood-fill overlapping subvolumes of a box, each into a store ``z…-y…-x….zarr`` with the bytes of `segment`.
 
     Subvolumes that are finished are skipped, so a killed call loses only what it was at.
 
@@ -160,16 +159,13 @@ def segment_subvolumes(
     network = inputs.network(config)
     points = identity(config.seed_points) if config.seed_points else None
     key = {**inputs.key(network), "points": points, "size": boxes[0].shape}
-    with make_files(folder, ".h5", boxes, fingerprint(config, network.model, key), job) as left:
+    with make_files(folder, ".zarr", boxes, fingerprint(config, network.model, key), job) as left:
         taken = iter(left)
         first = next(taken, None)
         if first is None:
             return
         common, lanes = _prepared(inputs, config, _of_all_shapes(boxes), -(-len(boxes) // max(1, job.of)))
-        jobs = (
-            SubvolumeFlood(common, box, f"{folder}{box.stem}.h5", "segmentation")
-            for box in itertools.chain([first], taken)
-        )
+        jobs = (SubvolumeFlood(common, box, f"{folder}{box.stem}.zarr") for box in itertools.chain([first], taken))
         with _noticing(config) as termination:
             flood_all(jobs, lanes, termination, threads_here(), left.num_left, lambda box: left.finish(box, {}))
 
@@ -235,15 +231,6 @@ def _require_overlap(boxes: Grid, overlap_zyx: ZYX, fov_size_zyx: ZYX) -> None:
                 f"overlap_zyx: {overlap} on axis {axis} is less than the FOV ({fov}), so neighbours would not share "
                 "voxels that both can reach"
             )
-
-
-def _target(out_spec: str) -> tuple[str, str]:
-    dataset = volume_name(out_spec)
-    if dataset in RESERVED:
-        raise VolumeError(
-            f"{out_spec}: {dataset!r} is another dataset of this file, expected a free name. Choose 'segmentation'"
-        )
-    return file_of(out_spec), dataset
 
 
 def _require_different(paths: Sequence[str]) -> None:

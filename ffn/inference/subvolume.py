@@ -22,10 +22,11 @@ from ffn.inference.inputs import Network, SegmentInputs
 from ffn.inference.lanes import Lanes
 from ffn.inference.sanity import Facts, findings, measured
 from ffn.inference.seeds import empty_space_seeds, find_seeds
-from ffn.io.create import create_volumes
 from ffn.io.masks import open_masks
 from ffn.io.nearest import read_nearest
 from ffn.io.open import open_truth, open_volume
+from ffn.io.store import create_volumes
+from ffn.io.store_names import MAIN
 from ffn.io.volume import Placement, voxel_size_of
 from ffn.model.store import Model
 from ffn.provenance import provenance, revision
@@ -57,11 +58,10 @@ class Common:
 class SubvolumeFlood:
     """The flood of one box: `read`, `enter` a canvas, grow all that `growing` returns, `write`, `leave`."""
 
-    def __init__(self, common: Common, box: Box, path: str, dataset: str) -> None:
+    def __init__(self, common: Common, box: Box, path: str) -> None:
         self.box = box
         self.path = path
         self._common = common
-        self._dataset = dataset
         self._seeds = np.empty((0, 3), np.int64)
         self._saved: Arrays | None = None
         self._ids: np.ndarray | None = None  # of the given segments
@@ -140,9 +140,9 @@ class SubvolumeFlood:
         record = provenance("segment", self._common.config, **inputs)
         record |= {"counters": filling.counters, "sanity": sanity}
         placement = Placement(self.box, self._part.voxel_size_zyx_nm, record)
-        dtypes: dict[str, np.dtype | type] = {self._dataset: np.uint64, "probability": np.uint8}
+        dtypes: dict[str, np.dtype | type] = {MAIN: np.uint64, "probability": np.uint8}
         with create_volumes(self.path, dtypes, placement, self._tables(filling), former=("given",)) as writers:
-            writers[self._dataset].write(self.box, filling.segmentation.astype(np.uint64))
+            writers[MAIN].write(self.box, filling.segmentation.astype(np.uint64))
             writers["probability"].write(self.box, filling.probability)
 
     def _tables(self, filling: Filling) -> dict[str, np.ndarray]:

@@ -39,7 +39,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -47,15 +47,17 @@ from ffn.errors import ConfigError, VolumeError
 from ffn.geometry import Box
 from ffn.io.atomic import write_json
 from ffn.io.block_log import BlockLogs, JobLog, Result, Work
-from ffn.io.create import Writer, create_volumes
 from ffn.io.scratch import Table
 from ffn.io.shards import Shards, shard_shape
-from ffn.io.store_names import LAST, jobs_folder, split_store, tracked_file
+from ffn.io.store_names import LAST, jobs_folder, tracked_file
 from ffn.io.tables import Tables, read_tables, write_tables
 from ffn.io.volume import Placement
 
+if TYPE_CHECKING:
+    from ffn.io.shard_writer import ShardWriter
+
 Results = Sequence[Result]
-Writers = Mapping[str, Writer]
+Writers = Mapping[str, "ShardWriter"]
 BlockWork = Callable[[Box, Writers], Result | None]
 
 
@@ -174,7 +176,7 @@ def map_blocks(
     path : str
         Store ``NAME.zarr``.
     dtypes : dict of str to dtype
-        Type of each volume, see `ffn.io.create.create_volumes`.
+        Type of each volume, see `ffn.io.store.create_volumes`.
     placement : Placement
         Box, voxel size, provenance, shards.
     work : callable
@@ -197,10 +199,6 @@ def map_blocks(
     VolumeError
         If nothing can be written.
     """
-    blocks = blocks_of(placement, dtypes, layers)
-    if not split_store(path):
-        _write_file(path, dtypes, placement, work, blocks, tables or {}, at_end, job)
-        return
     from ffn.io.store import Store, require_replaceable
     from ffn.io.store_folder import StoreFolder
 
@@ -210,7 +208,7 @@ def map_blocks(
     logs = BlockLogs(
         jobs_folder(path, LAST),
         {**key, "box": str(placement.box), "shard": store.shards.shape_zyx, "volumes": volumes},
-        blocks,
+        blocks_of(placement, dtypes, layers),
     )
     if not store.has_arrays():  # it was removed, but its logs were not
         logs.remove()
@@ -345,23 +343,3 @@ def forget_blocks(path: str) -> None:
     folder = jobs_folder(path)
     if not any(folder.rglob("*-of-*.json")):
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _write_file(
-    path: str,
-    dtypes: Mapping[str, np.dtype | type],
-    placement: Placement,
-    work: BlockWork,
-    blocks: Sequence[Box],
-    tables: Mapping[str, np.ndarray | Callable[[Results], np.ndarray]],
-    at_end: Callable[[Results], None],
-    job: Job,
-) -> None:
-    """Write an HDF5 file, always from its beginning."""
-    if not job.is_whole:
-        raise VolumeError(f"{path}: cannot be written by several jobs, expected NAME.zarr. Leave out --job")
-    results: list[Result] = []
-    late = {name: partial(table, results) if callable(table) else table for name, table in tables.items()}
-    with create_volumes(path, dtypes, placement, late) as writers:
-        results += [work(block, writers) or {} for block in blocks]
-        at_end(results)

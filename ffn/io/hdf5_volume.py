@@ -1,11 +1,10 @@
-"""Volumes in HDF5 files, as our stages, CREMI and funlib write them."""
+"""Volumes in HDF5 files, as CREMI, funlib and `ffn convert` write them."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Collection, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from ffn.geometry import ZYX, Box
 from ffn.io import hdf5
 from ffn.io.foreign.axes import SpatialAxes, axis_names
 from ffn.io.foreign.units import VOXEL_SIZE_NM, voxel_size_and_offset
-from ffn.io.volume import Placement, Tables, number_type, require_inside
+from ffn.io.volume import Placement, number_type, require_inside
 
 CHUNK_ZYX: ZYX = (64, 64, 64)
 
@@ -70,11 +69,10 @@ class Hdf5Volume:
 
 
 class VolumeWriter:
-    """Writes the blocks of one dataset, in any order."""
+    """Writes blocks of one dataset, in any order."""
 
     def __init__(self, dataset: hdf5.Dataset, box: Box) -> None:
-        self._dataset = dataset
-        self.box = box
+        self._dataset, self.box = dataset, box
 
     def write(self, box: Box, voxels: np.ndarray) -> None:
         """Store `voxels` of shape ``box.shape`` at `box` (full-volume voxels)."""
@@ -82,63 +80,21 @@ class VolumeWriter:
 
 
 @contextlib.contextmanager
-def create_volumes(
-    path: str | Path,
-    dtypes: Mapping[str, np.dtype | type],
-    placement: Placement,
-    tables: Tables | None = None,
-    former: Collection[str] = (),
-) -> Iterator[dict[str, VolumeWriter]]:
-    """Create an HDF5 file of volumes that share a placement; it appears when the block ends without an error.
-
-    Parameters
-    ----------
-    path : path
-        File to write.
-    dtypes : dict of str to dtype
-        Type of each dataset.
-    placement : Placement
-        Box, voxel size and provenance of all of them.
-    tables : dict of str to ndarray or callable, optional
-        Small arrays to write to the same file, such as lists of origins; a callable makes one at the end.
-    former : collection of str
-        As in `ffn.io.create.create_volumes`.
-
-    Yields
-    ------
-    dict of str to VolumeWriter
-        One writer per dataset; voxels that nobody writes are 0.
-    """
-    require_replaceable(path, {*dtypes, *(tables or {}), *former})
-    with hdf5.create_file(path) as file:
-        late = {}
-        for name, table in (tables or {}).items():
-            if callable(table):
-                late[name] = table
-            else:
-                file.create_dataset(name, data=table)
-        yield {name: _create_dataset(file, name, np.dtype(dtype), placement) for name, dtype in dtypes.items()}
-        for name, make in late.items():
-            file.create_dataset(name, data=make())
-
-
-def require_replaceable(path: str | Path, names: set[str]) -> None:
-    """Check that replacing the file by one with the datasets `names` loses no other dataset.
+def create_volume(path: str, name: str, dtype: np.dtype | type, placement: Placement) -> Iterator[VolumeWriter]:
+    """Create an HDF5 file of one volume, for other programs; it appears when the block ends without an error.
 
     Raises
     ------
     VolumeError
-        If the file exists and holds other datasets, or `path` is an address.
+        If the file holds other datasets.
     """
-    hdf5.require_here(path)
-    try:
-        file = hdf5.open_file(path)
-    except VolumeError:
-        return  # missing or damaged: nothing to lose
-    with file:
-        others = sorted(hdf5.list_datasets(file).keys() - {name.strip("/") for name in names})
+    others: list[str] = []
+    with contextlib.suppress(VolumeError), hdf5.open_file(path) as file:  # missing or damaged: nothing to lose
+        others = sorted(hdf5.list_datasets(file).keys() - {name.strip("/")})
     if others:
-        raise VolumeError(f"{path}: holds {others}, expected no datasets but {sorted(names)}. Choose another file")
+        raise VolumeError(f"{path}: holds {others}, expected no dataset but {name}. Choose another file")
+    with hdf5.create_file(path) as file:
+        yield _create_dataset(file, name, np.dtype(dtype), placement)
 
 
 def _provenance(dataset: hdf5.Dataset) -> dict:

@@ -17,18 +17,16 @@ from ffn.io.atomic import write_json
 from ffn.io.block_log import Result
 from ffn.io.blocks import WHOLE, Job, Results, Writers, add_job_options, job_of, map_blocks
 from ffn.io.coarser import Conversion, Downsample, Placed, coarser
-from ffn.io.create import volume_name
 from ffn.io.foreign import readable_formats
 from ffn.io.grey import Equalized, Unsigned
 from ffn.io.open import identity, open_mip_or_finer
 from ffn.io.reference import can_stay, has_copy, write_reference
 from ffn.io.shards import CHUNK, shard_shape
-from ffn.io.store_names import split_store
+from ffn.io.store_names import MAIN, split_store
 from ffn.io.volume import (
     IGNORED,
     Placement,
     Volume,
-    file_of,
     require_labels,
     require_other_file,
     split_spec,
@@ -64,8 +62,8 @@ def _run(arguments: argparse.Namespace) -> None:
     ingest(arguments.source[0], arguments.out, config, arguments.box, job_of(arguments))
 
 
-def ingest(source: str, out_spec: str, config: IngestConfig, box: Box | None = None, job: Job = WHOLE) -> None:
-    """Copy a volume into ``NAME.zarr`` or ``file.h5:dataset``, one layer of shards after another.
+def ingest(source: str, out: str, config: IngestConfig, box: Box | None = None, job: Job = WHOLE) -> None:
+    """Copy a volume into ``NAME.zarr``, one layer of shards after another.
 
     Of an image that can stay where it is, see `ffn.io.reference`, the store only says so.
 
@@ -77,8 +75,8 @@ def ingest(source: str, out_spec: str, config: IngestConfig, box: Box | None = N
     source : str
         Any volume that `ffn.io.open.open_volume` reads. The supervoxels of a NeuroProof file (datasets `stack` and
         `transforms`) are mapped to bodies.
-    out_spec : str
-        ``NAME.zarr`` or ``file.h5:dataset``. Images stay uint8 or uint16, or become it if they are signed; labels
+    out : str
+        ``NAME.zarr``. Images stay uint8 or uint16, or become it if they are signed; labels
         become uint64. Those to ignore become `IGNORED`.
     config : IngestConfig
         Kind, voxel size, mip, offset, labels to ignore, equalisation of an image.
@@ -95,8 +93,7 @@ def ingest(source: str, out_spec: str, config: IngestConfig, box: Box | None = N
     ConfigError
         If the voxel size is unknown or differs from that of the source.
     """
-    if split_store(out_spec):  # which is not written beside and renamed, as a file is
-        require_other_file(out_spec, source)
+    require_other_file(out, source)
     is_placed = config.offset_zyx is not None
     with open_mip_or_finer(source, config.mip, config.voxel_size_zyx_nm, is_placed) as (volume, missing):
         is_labels = holds_labels(volume, config.kind)
@@ -124,22 +121,21 @@ def ingest(source: str, out_spec: str, config: IngestConfig, box: Box | None = N
         shard = shard_shape(box.shape, dtype.itemsize)
         made_by = provenance("ingest", config, source=source, box=box, **changes)
         placement = Placement(box, size, made_by, shard)
-        if not is_labels and _stays(volume, out_spec, config):
+        if not is_labels and _stays(volume, out, config):
             log.info("%s: stays where it is, --copy-image always copies it", source)
             content = identity(volume.address)  # type: ignore[attr-defined]
             if job.finishes:
-                write_reference(file_of(out_spec), volume, content, placement, shift)
+                write_reference(out, volume, content, placement, shift)
             elif job.record_path:
                 write_json(job.record_path, {"content": content})
             return
         key = fingerprint("ingest", config, source=identity(source), box=box)
 
-        def work(layer: Box, out: Writers) -> Result:
-            (writer,) = out.values()
+        def work(layer: Box, writers: Writers) -> Result:
             lowest, highest = [], []
             for piece, read in _pieces(volume, layer, shard, shift):
                 voxels = conversion(read)
-                writer.write(piece, voxels)
+                writers[MAIN].write(piece, voxels)
                 lowest.append(int(voxels.min()))
                 highest.append(_highest(voxels))
             return {"lowest": min(lowest), "highest": max(highest)}
@@ -148,8 +144,7 @@ def ingest(source: str, out_spec: str, config: IngestConfig, box: Box | None = N
             lowest, highest = zip(*((each["lowest"], each["highest"]) for each in results), strict=True)
             _check_range(source, is_labels, min(lowest), max(highest))
 
-        dtypes = {volume_name(out_spec): dtype}
-        map_blocks(file_of(out_spec), dtypes, placement, work, key, job, at_end=at_end, layers=True)
+        map_blocks(out, {MAIN: dtype}, placement, work, key, job, at_end=at_end, layers=True)
 
 
 def neuroproof_bodies(labels: Volume) -> np.ndarray | None:
@@ -188,9 +183,9 @@ def holds_labels(volume: Volume, kind: str) -> bool:
     return False
 
 
-def _stays(volume: Volume, out_spec: str, config: IngestConfig) -> bool:
+def _stays(volume: Volume, out: str, config: IngestConfig) -> bool:
     """Whether an image stays where it is, unless a copy of it has been made or begun, or others are to read it."""
-    store = split_store(out_spec)
+    store = split_store(out)
     if store is None or "://" in store[0] or has_copy(store[0]):
         return False
     return can_stay(volume, config.copy_image, config.clahe_tile)

@@ -18,7 +18,6 @@ from ffn.io import hdf5
 from ffn.io.foreign import open_source
 from ffn.io.foreign.units import is_in_some_unit
 from ffn.io.hdf5_volume import Hdf5Volume
-from ffn.io.scratch import rows_that
 from ffn.io.store_names import MAIN, split_store
 from ffn.io.volume import HDF5_SUFFIXES, Labels, Segments, Truth, Volume, place_of, split_spec
 
@@ -159,7 +158,7 @@ def read_table(
     keep: Callable[[np.ndarray], np.ndarray] | None = None,
     ranges: Sequence[tuple[int, int]] | None = None,
 ) -> np.ndarray | None:
-    """Return the table `name` beside the volume ``FILE.h5:DATASET`` or ``NAME.zarr``, None if there is no such table.
+    """Return the table `name` of a store, None if there is no such table.
 
     Parameters
     ----------
@@ -180,17 +179,7 @@ def read_table(
         from ffn.io.store import read_table as read_from_store
 
         return read_from_store(store[0], name, keep, ranges)
-    path, _ = split_spec(str(spec))
-    if Path(path).suffix.lower() not in HDF5_SUFFIXES:
-        return None
-    with hdf5.open_file(path) as file:
-        found = hdf5.list_datasets(file).get(name)
-        try:
-            return None if found is None else rows_that(found, keep, ranges)
-        except OSError as reason:
-            raise VolumeError(
-                f"{path}:{name}: is damaged ({reason}), expected a whole file. Delete it and rerun its stage"
-            ) from None
+    return None
 
 
 def identity(spec: str | Path) -> str:

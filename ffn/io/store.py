@@ -31,7 +31,7 @@ from ffn.io.scratch import rows_that
 from ffn.io.shard_writer import ShardWriter
 from ffn.io.shards import Shards, shard_shape
 from ffn.io.store_folder import StoreFolder
-from ffn.io.store_names import MAIN, METADATA, OURS
+from ffn.io.store_names import MAIN, METADATA, OURS, store_to_write
 from ffn.io.volume import Placement, Tables
 
 OF_FORMER_VERSIONS = ("blocks", "jobs", "steps")
@@ -176,7 +176,7 @@ def create_volumes(
     tables : dict of str to ndarray or callable, optional
         Small arrays, such as lists of origins; a callable makes one at the end.
     former : collection of str
-        As in `ffn.io.create.create_volumes`.
+        Tables that only a former result may have; they go with it.
 
     Yields
     ------
@@ -200,15 +200,23 @@ def create_volumes(
         store.finish(tables, store.checksums(placement.box))
 
 
+@contextlib.contextmanager
+def create_volume(path: str, dtype: np.dtype | type, placement: Placement) -> Iterator[ShardWriter]:
+    """Create a store of a single volume; see `create_volumes`."""
+    with create_volumes(path, {MAIN: dtype}, placement) as writers:
+        yield writers[MAIN]
+
+
 def require_replaceable(path: str | Path, names: set[str]) -> None:
     """Check that replacing the folder by a store with the volumes and tables `names` loses nothing else.
 
     Raises
     ------
     VolumeError
-        If there is a file, or a folder with anything else in it, or one that another program wrote.
+        If it is not ``NAME.zarr``, or if there is a file, a folder with anything else in it, or one that another
+        program wrote.
     """
-    store = StoreFolder(str(path))
+    store = StoreFolder(store_to_write(str(path)))
     folder = store.path
     if folder and not folder.exists():
         return

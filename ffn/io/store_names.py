@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from ffn.errors import VolumeError
+
 STORE = re.compile(r"(.*[^/]\.zarr)(?:/+(.*?))?/*")  # path of a store, and the volume in it
 MAIN = "0"  # the volume of a store that has one; its array at full resolution
 METADATA = "zarr.json"  # of a group or an array in a store
@@ -24,6 +26,20 @@ def split_store(spec: str) -> tuple[str, str] | None:
     """
     match = STORE.fullmatch(spec)
     return match and (match[1], (match[2] or MAIN).removesuffix(f"/{MAIN}"))
+
+
+def store_to_write(spec: str) -> str:
+    """Return the path of a store that is to be written.
+
+    Raises
+    ------
+    VolumeError
+        If `spec` is not ``NAME.zarr``.
+    """
+    store = split_store(spec)
+    if store is None or store[1] != MAIN:
+        raise VolumeError(f"{spec}: expected NAME.zarr to write to. 'ffn convert' writes HDF5 files")
+    return store[0]
 
 
 def tracked_file(path: str) -> str:

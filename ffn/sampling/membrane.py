@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Detect membranes: edges of the image, and the distance of every voxel to the nearest edge."""
     add_volume_option(parser, "--image", "uint8, uint16 or float image")
     add_box_option(parser)
-    parser.add_argument("--out", required=True, metavar="FILE", help="edges and distance, NAME.zarr or FILE.h5")
+    parser.add_argument("--out", required=True, metavar="NAME.zarr", help="edges and distance to write")
     add_job_options(parser)
     add_options(parser, MembraneConfig)
     parser.set_defaults(function=_run)
@@ -50,7 +50,7 @@ def membrane(
     image_spec : str
         uint8, uint16 or floating-point image.
     out_path : path
-        ``NAME.zarr`` or HDF5 file to write, with `edges` (uint8, 1 on an edge) and `distance` (float32, in
+        ``NAME.zarr`` to write, with `edges` (uint8, 1 on an edge) and `distance` (float32, in
         units of the smallest voxel side, at most `MAX_DISTANCE`).
     config : MembraneConfig
         Blur.

@@ -13,14 +13,14 @@ from ffn.contingency import ContingencyTable, count_ids, merge_tables
 from ffn.geometry import ZYX, Box, zyx
 from ffn.io.block_log import Result
 from ffn.io.blocks import WHOLE, Job, Writers, add_job_options, blocks_of, job_of, map_blocks, reduce_step
-from ffn.io.create import require_replaceable, volume_name
 from ffn.io.open import identity, open_labels
+from ffn.io.store import require_replaceable
+from ffn.io.store_names import MAIN
 from ffn.io.training_records import OUTSIDE_PARTITION
 from ffn.io.volume import (
     IGNORED,
     Placement,
     Volume,
-    file_of,
     is_ignored,
     require_inside,
     require_labels,
@@ -56,7 +56,7 @@ def _run(arguments: argparse.Namespace) -> None:
 
 def partition(
     labels_spec: str,
-    out_spec: str,
+    out: str,
     config: PartitionConfig,
     box: Box | None = None,
     threads: int = 0,
@@ -70,8 +70,8 @@ def partition(
     ----------
     labels_spec : str
         Integer labels, 0 is background.
-    out_spec : str
-        ``NAME.zarr`` or ``file.h5:dataset`` of uint8: 1, 2, … for rising active fractions, 0 for background and
+    out : str
+        ``NAME.zarr`` of uint8: 1, 2, … for rising active fractions, 0 for background and
         labels smaller than ``config.min_size``, 255 for ignored voxels and those without a whole LOM inside the box.
     config : PartitionConfig
         LOM, thresholds, smallest object.
@@ -89,21 +89,21 @@ def partition(
         If the labels cannot be read or are not integers, the box reaches outside them or is smaller than one LOM, or
         jobs are missing before this one.
     """
-    require_other_file(out_spec, labels_spec)
+    require_other_file(out, labels_spec)
     with open_labels(labels_spec) as labels:
         require_labels(labels)
         box = box or labels.box
         require_inside(labels, box)
         require_lom_fits(box, config.lom_radius_zyx, labels.name)
         threads = threads or usable_cores()
-        path, dtypes = file_of(out_spec), {volume_name(out_spec): np.uint8}
-        require_replaceable(path, set(dtypes))
+        dtypes = {MAIN: np.uint8}
+        require_replaceable(out, {MAIN})
         voxel_size = voxel_size_of(labels)
         placement = Placement(box, voxel_size, provenance("partition", config, labels=labels_spec, box=box))
         key = fingerprint("partition", config, labels=identity(labels_spec), box=box)
 
         sizes = reduce_step(
-            path,
+            out,
             SIZES,
             blocks_of(placement, dtypes),
             lambda shard: label_sizes(labels, shard.blocks(PART_ZYX)),
@@ -115,12 +115,11 @@ def partition(
             return
         large, key = sizes.read("large"), {**key, "sizes": sizes.digest}
 
-        def work(shard: Box, out: Writers) -> None:
-            (writer,) = out.values()
+        def work(shard: Box, writers: Writers) -> None:
             for block in shard.blocks(PART_ZYX):
-                writer.write(block, _partition_block(labels, box, block, large, config, threads))
+                writers[MAIN].write(block, _partition_block(labels, box, block, large, config, threads))
 
-        map_blocks(path, dtypes, placement, work, key, job)
+        map_blocks(out, dtypes, placement, work, key, job)
 
 
 def classify(counts: np.ndarray, lom_radius_zyx: ZYX, thresholds: tuple[float, ...]) -> np.ndarray:

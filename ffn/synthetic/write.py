@@ -6,10 +6,10 @@ import argparse
 
 import numpy as np
 
-from ffn.errors import ConfigError
 from ffn.geometry import Box
-from ffn.io.create import create_volume, require_replaceable, volume_name
-from ffn.io.volume import Placement, file_of
+from ffn.io.store import create_volume, require_replaceable
+from ffn.io.store_names import MAIN
+from ffn.io.volume import Placement, require_other_file
 from ffn.options import add_options, add_volume_option, from_arguments, whole_number
 from ffn.provenance import provenance
 from ffn.synthetic.config import SynthConfig
@@ -37,7 +37,7 @@ def synth(image_spec: str, labels_spec: str, config: SynthConfig, rng_seed: int)
     Parameters
     ----------
     image_spec, labels_spec : str
-        ``NAME.zarr`` or ``file.h5:dataset``, in two files.
+        ``NAME.zarr``, two stores.
     config : SynthConfig
         Shape, anatomy and imaging.
     rng_seed : int
@@ -45,15 +45,12 @@ def synth(image_spec: str, labels_spec: str, config: SynthConfig, rng_seed: int)
 
     Raises
     ------
-    ConfigError
-        If both are in one file.
     VolumeError
-        If a file cannot be written.
+        If both are the same, or one cannot be written.
     """
-    if file_of(image_spec) == file_of(labels_spec):
-        raise ConfigError(f"--out-labels: {labels_spec} is the file of the image, expected another file")
+    require_other_file(labels_spec, image_spec)
     for spec in (image_spec, labels_spec):  # check both before writing either
-        require_replaceable(file_of(spec), {volume_name(spec)})
+        require_replaceable(spec, {MAIN})
     made_by = provenance("synth", config, rng_seed=rng_seed)
     placement = Placement(Box.from_shape(config.shape_zyx), config.voxel_size_zyx_nm, made_by)
     with (

@@ -19,9 +19,8 @@ from ffn.evaluation.errors import worst_of_each_kind
 from ffn.geometry import Box, zyx
 from ffn.io import hdf5
 from ffn.io.open import open_segmentation, open_truth, open_volume, read_table
-from ffn.io.store_names import split_store
 from ffn.io.training_records import COORDINATES_GROUP
-from ffn.io.volume import Volume, file_of
+from ffn.io.volume import Volume
 
 VOLUMES = ("image", "segmentation", "truth", "supervoxels", "edges")
 ERROR_KEYS = {"name", "kind", "position_zyx", "truth_ids", "segment_ids", "voxels"}
@@ -177,11 +176,7 @@ def read_origins(specs: Sequence[str]) -> Origins:
 
 
 def _read_origins(spec: str) -> np.ndarray:
-    if split_store(spec):
-        table = read_table(spec, "origins")
-    else:
-        with hdf5.open_file(file_of(spec), ExportError) as file:
-            table = file["origins"][()] if "origins" in file else None
+    table = read_table(spec, "origins")
     if table is None or table.shape[1:] != (ORIGIN_COLUMNS,):
         raise ExportError(f"{spec}: has no table 'origins', expected an output of 'ffn segment'")
     return table

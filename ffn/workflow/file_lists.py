@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ffn.io import atomic
+from ffn.io.store_names import without_metadata
 from ffn.workflow.pipeline import Pipeline
 
 
@@ -40,12 +41,12 @@ class FileList(NamedTuple):
         stage : str
             Key of `STAGES`; its first output counts.
         dataset : str
-            Dataset to read in each file, if the command needs to be told.
+            Volume to read in each store, if the command needs to be told.
         **wildcards : str
             Wildcards to fix to one value, such as ``volume="cube"``.
         """
-        ending = f":{dataset}" if dataset else ""
-        lines = [f"{file}{ending}" for file in pipeline.files(stage, **wildcards)]
+        ending = f"/{dataset}" if dataset else ""
+        lines = [f"{without_metadata(file)}{ending}" for file in pipeline.files(stage, **wildcards)]
         digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
         name = "-".join(filter(None, [stage, dataset, *(value.strip("-") for value in wildcards.values()), digest]))
         return cls(pipeline.paths.file_list(name), lines)

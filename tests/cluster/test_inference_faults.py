@@ -19,21 +19,21 @@ def test_only_the_dead_nodes_subvolumes_are_made_again(undisturbed, idle, tmp_pa
     with workflow.started("reconcile_all", pause=pause) as process:
         (stopped,) = pause.wait(process)
         (node,) = [name for name, found in idle.processes().items() if stopped.pid in {p.pid for p in found}]
-        while len(list(folder.glob("z*.h5"))) < 3 or working_nodes(idle) != {node}:
+        while len(list(folder.glob("z*.zarr"))) < 3 or working_nodes(idle) != {node}:
             assert process.poll() is None
             time.sleep(0.1)
-        made = {path.name: path.stat().st_ino for path in folder.glob("z*.h5")}  # another one if written again
+        made = {path.name: path.stat().st_ino for path in folder.glob("z*.zarr")}  # another one if written again
         idle.kill_node(node)
         assert process.wait() == 0
 
-    lost = {path.name for path in folder.glob("z*.h5")} - made.keys()
+    lost = {path.name for path in folder.glob("z*.zarr")} - made.keys()
     assert len(lost) == 1 and times_started(workflow, *lost) == 2
     again = {name for name in made if times_started(workflow, name) == 2}
     assert len(again) <= 1, "more than the job of the dead node was repeated"
     for name in made.keys() - again:
         assert (folder / name).stat().st_ino == made[name], f"{name} was made again"
-    for path in (undisturbed.results / "segmentation/phantom/subvolumes").glob("*.h5"):
-        assert digest(folder / path.name) == digest(path)
+    for path in (undisturbed.results / "segmentation/phantom/subvolumes").glob("*.zarr"):
+        assert digest(folder / path.name / "zarr.json") == digest(path / "zarr.json")
     name = "segmentation/phantom/segmentation.zarr/zarr.json"
     assert digest(workflow.results / name) == digest(undisturbed.results / name)
     idle.wait_until_idle()
@@ -47,4 +47,4 @@ def working_nodes(cluster) -> set[str]:
 def times_started(workflow: ClusterWorkflow, name: str) -> int:
     """Jobs that were submitted for a subvolume; a group's script names its targets."""
     scripts = (workflow.folder / ".snakemake/cluster").glob("*.job")
-    return sum(f"subvolume={name.removesuffix('.h5')}" in path.read_text() for path in scripts)
+    return sum(f"subvolume={name.removesuffix('.zarr')}" in path.read_text() for path in scripts)

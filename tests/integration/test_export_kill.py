@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from ffn.geometry import Box
-from ffn.io.create import create_volume
 from ffn.io.volume import Placement
 
 from ..jobs import files
 from ..pauses import Pause
+from ..volumes import create_volume
 
 # Boxes of random ids make poor neurons: no surfaces and centre lines of them.
 NUM_THREADS = 2

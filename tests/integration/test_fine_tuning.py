@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from ffn.geometry import Box
-from ffn.io.create import create_volume
 from ffn.io.open import open_volume
 from ffn.io.volume import Placement
 from ffn.model.store import load_model
 from ffn.training.monitoring.metrics import read_metrics
 
 from ..small_run import Workflow
+from ..volumes import create_volume
 
 BOX = Box.parse("0:102,0:110,0:110")  # with room for the validation box that is cut from it
 # All else is as by default. Few examples, because each is a walk of up to 27 FOVs; a precision that every machine has.

@@ -22,12 +22,13 @@ from tornado.websocket import websocket_connect
 
 from ffn.assembly.corrections import read_corrections
 from ffn.geometry import Box
-from ffn.io.create import create_volume
 from ffn.io.volume import Placement
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.export import export
 from ffn.viewing.inputs import Sources
 from ffn.viewing.screenshot import BROWSERS, FLAGS
+
+from ..volumes import create_volume
 
 SIZE = (800, 600)
 NUM_TUBES = 3

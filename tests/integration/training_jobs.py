@@ -18,12 +18,12 @@ import psutil
 
 from ffn.geometry import Box
 from ffn.io import hdf5
-from ffn.io.create import create_volume
 from ffn.io.volume import Placement
 from ffn.machine.launchers import RANK_VARIABLES
 
 from ..pauses import Pause
 from ..training_records import write_shards
+from ..volumes import create_volume
 
 FOV, DELTAS, SHAPE, OFFSET = (9, 11, 13), (2, 3, 3), (24, 40, 48), (3, 0, 10)
 MODEL = ["--depth", "2", "--features", "6", "--fov-size", "9", "11", "13", "--deltas", "2", "3", "3"]

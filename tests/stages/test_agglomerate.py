@@ -1,6 +1,7 @@
 """`ffn agglomerate`, `merge` and `sweep`: two halves of a tube are joined, two tubes are not."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,12 +14,13 @@ from ffn.assembly.evidence import Evidence
 from ffn.assembly.merge_graph import MergeEdge, read_graph
 from ffn.cli import main
 from ffn.geometry import Box, add
-from ffn.io.create import create_volume, create_volumes
 from ffn.io.open import open_volume
+from ffn.io.store_names import MAIN
 from ffn.io.volume import Placement
 
 from ..engines import HERE
-from ..jobs import Killed
+from ..jobs import Killed, files
+from ..volumes import create_volume, create_volumes
 
 BOX = Box((100, 20, 3), (132, 54, 63))
 SIZE = (10.0, 10.0, 10.0)
@@ -49,14 +51,14 @@ def scene(tmp_path, bright_model, tubes):
     for name, voxels in (("raw", tubes(BOX.shape, STARTS)), ("truth", labels)):
         with create_volume(f"{tmp_path}/{name}.h5:{name}", voxels.dtype, placement) as writer:
             writer.write(BOX, voxels)
-    dtypes = {"segmentation": np.uint64}
-    with create_volumes(tmp_path / "base.h5", dtypes, placement, {"overlaps": np.array(ROWS)}) as writers:
-        writers["segmentation"].write(BOX, base)
+    dtypes = {MAIN: np.uint64}
+    with create_volumes(tmp_path / "base.zarr", dtypes, placement, {"overlaps": np.array(ROWS)}) as writers:
+        writers[MAIN].write(BOX, base)
     return tmp_path
 
 
 def agglomerate(folder, *options, name="graph"):
-    inputs = ["--segmentation", f"{folder}/base.h5:segmentation", "--image", f"{folder}/raw.h5:raw"]
+    inputs = ["--segmentation", f"{folder}/base.zarr", "--image", f"{folder}/raw.h5:raw"]
     limits = ["--window-radius", "12", "12", "20", "--precision", "float32", "--max-fovs", "none"]
     if "--min-overlap-depth" not in options:
         limits += ["--min-overlap-depth", "0"]
@@ -74,10 +76,10 @@ def test_halves_are_joined_and_neighbours_are_not(scene):
     assert edges[FIRST, SECOND].evidence.recovered_ab > 0.3 and edges[FIRST, SECOND].overlap_voxels == 250
     assert edges[FIRST, SECOND].x in (3 + 28, 3 + 29)
 
-    base, out = f"{scene}/base.h5:segmentation", f"{scene}/agglomerated.h5:segmentation"
-    before = (scene / "base.h5").read_bytes()
+    base, out = f"{scene}/base.zarr", f"{scene}/agglomerated.zarr"
+    before = files(scene / "base.zarr")
     assert main(["merge", str(graph), "--segmentation", base, "--out", out, "--mapping", f"{scene}/map.csv"]) == 0
-    assert (scene / "base.h5").read_bytes() == before
+    assert files(scene / "base.zarr") == before
     with open_volume(out) as volume:
         labels, record = volume.read(), volume.provenance
     body = truth()
@@ -245,8 +247,8 @@ def test_a_partial_graph_of_other_steps_or_another_image_box_is_not_resumed(scen
 
 
 def test_a_segmentation_without_overlaps_is_refused(scene, capsys):
-    (scene / "base.h5").unlink()
-    with create_volume(f"{scene}/base.h5:segmentation", np.uint64, Placement(BOX, SIZE)) as writer:
+    shutil.rmtree(scene / "base.zarr")
+    with create_volume(f"{scene}/base.zarr", np.uint64, Placement(BOX, SIZE)) as writer:
         writer.write(BOX, np.zeros(BOX.shape, np.uint64))
     code, out = agglomerate(scene)
     assert code == 2 and not out.exists()
@@ -262,12 +264,11 @@ def test_a_shallow_overlap_is_no_candidate(scene):
 
 
 def test_components_that_were_one_object_are_looked_at_without_an_overlap(scene):
-    with open_volume(f"{scene}/base.h5:segmentation") as volume:
+    with open_volume(f"{scene}/base.zarr") as volume:
         base = volume.read()
     tables = {"overlaps": np.empty((0, 6), np.int64), "components": np.array([[FIRST, FIRST], [SECOND, FIRST]])}
-    (scene / "base.h5").unlink()
-    with create_volumes(scene / "base.h5", {"segmentation": np.uint64}, Placement(BOX, SIZE), tables) as writers:
-        writers["segmentation"].write(BOX, base)
+    with create_volumes(scene / "base.zarr", {MAIN: np.uint64}, Placement(BOX, SIZE), tables) as writers:
+        writers[MAIN].write(BOX, base)
     (edge,) = read_graph(agglomerate(scene)[1])
     assert (edge.segment_a, edge.segment_b, edge.overlap_voxels) == (FIRST, SECOND, 0) and edge.score > 0.9
 
@@ -277,7 +278,7 @@ def test_a_graph_at_an_address_is_refused(scene, capsys, monkeypatch, out):
     """It was written to a folder with the name of the address."""
     monkeypatch.chdir(scene)
     before = sorted(scene.iterdir())
-    inputs = ["--segmentation", f"{scene}/base.h5:segmentation", "--image", f"{scene}/raw.h5:raw"]
+    inputs = ["--segmentation", f"{scene}/base.zarr", "--image", f"{scene}/raw.h5:raw"]
     assert main(["agglomerate", *inputs, "--model", f"{scene}/model", "--out", out]) == 2
     assert out in capsys.readouterr().err
     assert sorted(scene.iterdir()) == before

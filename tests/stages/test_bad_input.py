@@ -16,10 +16,11 @@ from PIL import Image
 from ffn.cli import main
 from ffn.config import ModelConfig
 from ffn.geometry import Box
-from ffn.io.create import create_volume
 from ffn.io.volume import Placement
 from ffn.model.network import weight_shapes
 from ffn.model.store import Model, save_model
+
+from ..volumes import create_volume
 
 BOX = Box((0, 0, 0), (12, 20, 24))
 TINY = ModelConfig(depth=1, features=2, fov_size_zyx=(3, 5, 5), deltas_zyx=(1, 1, 1), image_mean=128, image_stddev=33)

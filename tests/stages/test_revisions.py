@@ -30,13 +30,15 @@ from ffn.assembly.evidence import Evidence
 from ffn.assembly.merge_graph import MergeEdge, header
 from ffn.cli import main
 from ffn.geometry import Box
-from ffn.io.create import create_volumes
+from ffn.io.store_names import MAIN
 from ffn.io.training_records import read_shard
 from ffn.io.volume import Placement
 from ffn.provenance import revision
 from ffn.workflow.stages import STAGES
 
 from ..unit.volumes import read_scale
+from ..volumes import contents as store_contents
+from ..volumes import create_volumes
 from .conftest import write_bright_model
 
 SHAPE = (32, 44, 52)
@@ -49,11 +51,11 @@ STEPS = (
 )
 GRAPH = [(2, 3, 0.9), (4, 5, 0.3), (6, 7, 0.7), (3, 7, 0.6)]
 COMMANDS = {
-    "synth": "synth --shape 24 32 40 --rng-seed 3 --out-image {out}.h5:raw --out-labels {out}-labels.h5:labels",
-    "ingest": "ingest {in}/slices.npy --voxel-size 30 10 10 --out {out}.h5:raw",
-    "membrane": "membrane --image {in}/raw.h5:raw --sigma 2 --out {out}.h5",
-    "partition": "partition --labels {in}/labels.h5:labels --lom-radius 3 5 6 --min-size 50 --out {out}.h5:partitions",
-    "coordinates": "coordinates --partitions {made}/partition.h5:partitions --membrane {made}/membrane.h5 "
+    "synth": "synth --shape 24 32 40 --rng-seed 3 --out-image {out}.zarr --out-labels {out}-labels.zarr",
+    "ingest": "ingest {in}/slices.npy --voxel-size 30 10 10 --out {out}.zarr",
+    "membrane": "membrane --image {in}/raw.h5:raw --sigma 2 --out {out}.zarr",
+    "partition": "partition --labels {in}/labels.h5:labels --lom-radius 3 5 6 --min-size 50 --out {out}.zarr",
+    "coordinates": "coordinates --partitions {made}/partition.zarr --membrane {made}/membrane.zarr "
     "--margin 3 5 6 --out {out}.h5",
     "records": "records --coordinates cube={made}/coordinates.h5 --num-shards 2 --max-records 500 --rng-seed 3 "
     "--processes 1 --out {out}",
@@ -63,30 +65,27 @@ COMMANDS = {
     "select": "select --candidate 1={model},{in}/halves.json --candidate 2={model},{in}/bodies.json --out {out}",
     "normalize": "normalize --image {in}/raw.h5:raw --model {model} --normalize volume --out {out}.json",
     "segment": "segment --image {in}/raw.h5:raw --model {model} --precision float32 --min-segment-size 50 "
-    "--out {out}.h5:segmentation",
-    "reconcile": "reconcile {in}/left.h5 {in}/right.h5 --min-overlap-voxels 20 --min-component-size 20 "
-    "--out {out}.h5:segmentation",
-    "consensus": "consensus {in}/base.h5:segmentation {in}/labels.h5:labels --min-fragment-size 50 "
-    "--out {out}.h5:segmentation",
-    "agglomerate": "agglomerate --segmentation {in}/base.h5:segmentation --image {in}/raw.h5:raw --model {model} "
+    "--out {out}.zarr",
+    "reconcile": "reconcile {in}/left.zarr {in}/right.zarr --min-overlap-voxels 20 --min-component-size 20 "
+    "--out {out}.zarr",
+    "consensus": "consensus {in}/base.zarr {in}/labels.h5:labels --min-fragment-size 50 --out {out}.zarr",
+    "agglomerate": "agglomerate --segmentation {in}/base.zarr --image {in}/raw.h5:raw --model {model} "
     "--precision float32 --window-radius 9 9 14 --min-overlap-depth 0 --out {out}.csv",
-    "merge": "merge {in}/graph.csv --segmentation {in}/base.h5:segmentation --mapping {out}.csv "
-    "--out {out}.h5:segmentation",
-    "sweep": "sweep {in}/graph.csv --segmentation {in}/base.h5:segmentation --truth {in}/labels.h5:labels "
-    "--out {out}.json",
+    "merge": "merge {in}/graph.csv --segmentation {in}/base.zarr --mapping {out}.csv --out {out}.zarr",
+    "sweep": "sweep {in}/graph.csv --segmentation {in}/base.zarr --truth {in}/labels.h5:labels --out {out}.json",
     "fill": "fill --segmentation {in}/labels.h5:labels --image {in}/raw.h5:raw --max-distance 30 --sigma 0 "
-    "--out {out}.h5:segmentation",
+    "--out {out}.zarr",
     "skeletonize": "skeletonize --labels {in}/labels.h5:labels --min-voxels 100 --out {out}.h5",
-    "evaluate": "evaluate --segmentation {in}/base.h5:segmentation --truth {in}/labels.h5:labels --out {out}.json",
+    "evaluate": "evaluate --segmentation {in}/base.zarr --truth {in}/labels.h5:labels --out {out}.json",
     "export": "export --image {in}/raw.h5:raw --segmentation {in}/labels.h5:labels --min-mesh-voxels 100 --out {out}",
 }
 ROUNDED = {("synth", "uint8"), ("segment", "uint8"), ("evaluate", "uint8")}  # whole numbers that were rounded
 # For each stage its revision and what that makes.
 MADE: dict[str, tuple[int, dict[str, str | float]]] = {
-    "synth": (1, {"labels": "79b5022e40fa", "raw": 135.3589937}),
-    "ingest": (2, {"raw": "ff3dfd2030e6"}),
+    "synth": (1, {"synth": 135.3589937, "synth-labels": "79b5022e40fa"}),
+    "ingest": (2, {"ingest": "ff3dfd2030e6"}),
     "membrane": (1, {"distance": 1.1124078, "edges": "b930c73272bf"}),
-    "partition": (1, {"partitions": "d503879042c1"}),
+    "partition": (1, {"partition": "d503879042c1"}),
     "coordinates": (
         1,
         {
@@ -173,7 +172,7 @@ MADE: dict[str, tuple[int, dict[str, str | float]]] = {
             "origins": "e82a99470488",
             "overlaps": "d62a5c4667df",
             "probability": 106.3707633,
-            "segmentation": "f02bb7f467fd",
+            "segment": "f02bb7f467fd",
         },
     ),
     "reconcile": (
@@ -183,7 +182,7 @@ MADE: dict[str, tuple[int, dict[str, str | float]]] = {
             "first_overlap": "acbee8aff0d6",
             "origins": "d62a5c4667df",
             "overlaps": "d62a5c4667df",
-            "segmentation": "59f1003d4683",
+            "reconcile": "59f1003d4683",
         },
     ),
     "consensus": (
@@ -192,7 +191,7 @@ MADE: dict[str, tuple[int, dict[str, str | float]]] = {
             "first_overlap": "48828d1703a9",
             "origins": "d62a5c4667df",
             "overlaps": "79baf6a91d89",
-            "segmentation": "bf7cb5e9ffaa",
+            "consensus": "bf7cb5e9ffaa",
         },
     ),
     "agglomerate": (
@@ -226,9 +225,9 @@ MADE: dict[str, tuple[int, dict[str, str | float]]] = {
             "z": "a686f3a53f6e",
         },
     ),
-    "merge": (3, {"base_id": "9b60e8bf0c78", "group_id": "e6d62c83745c", "segmentation": "ad90b75076f9"}),
+    "merge": (3, {"base_id": "9b60e8bf0c78", "group_id": "e6d62c83745c", "merge": "ad90b75076f9"}),
     "sweep": (5, {"sweep.json": "cd4a07c87286"}),
-    "fill": (3, {"segmentation": "ed69d31447d3"}),
+    "fill": (3, {"fill": "ed69d31447d3"}),
     "skeletonize": (1, {"edges": "a36fb18313f3", "nodes_zyx_nm": 203.9671361, "owners": "c5306161ff15"}),
     "evaluate": (
         4,
@@ -294,17 +293,17 @@ def write_inputs(folder: Path) -> None:
     pairs = np.array([[2 * body, 2 * body + 1, 0, 24 * y, 24, 300] for body in range(1, 9) for y in (0, 1)], np.int64)
     write(folder / "raw.h5", {"raw": image})
     write(folder / "labels.h5", {"labels": bodies})
-    write(folder / "base.h5", {"segmentation": halves}, tables={"overlaps": pairs})
+    write(folder / "base.zarr", {MAIN: halves}, tables={"overlaps": pairs})
     evidence = Evidence(*[9] * 8, *[1.0] * 6, 0.0, 0.0, 0.0)
     edges = [MergeEdge(a, b, score, 0, 0, 0, 300, 9, 1.0, evidence).row() for a, b, score in GRAPH]
     (folder / "graph.csv").write_text(header({}) + "\n".join(edges) + "\n")
     truth = ["--truth", f"{folder}/labels.h5:labels", "--out"]
-    for name, spec in (("halves", "base.h5:segmentation"), ("bodies", "labels.h5:labels")):
+    for name, spec in (("halves", "base.zarr"), ("bodies", "labels.h5:labels")):
         assert main(["evaluate", "--segmentation", f"{folder}/{spec}", *truth, f"{folder}/{name}.json"]) == 0
     tables = {"origins": np.zeros((0, 6), np.int64), "overlaps": np.zeros((0, 6), np.int64)}
     for name, stop, start in (("left", 34, 0), ("right", 52, 18)):
         box = Box((0, 0, start), (32, 44, stop))
-        write(folder / f"{name}.h5", {"segmentation": halves, "probability": image}, box, tables)
+        write(folder / f"{name}.zarr", {MAIN: halves, "probability": image}, box, tables)
 
 
 @pytest.fixture(scope="module")
@@ -333,7 +332,9 @@ def contents(out: Path) -> dict[str, np.ndarray]:
     found: dict[str, np.ndarray] = {}
     folders = [out] if out.is_dir() else []
     for path in [*out.parent.glob(f"{out.name}[.-]*"), *(file for folder in folders for file in folder.glob("*"))]:
-        if path.suffix == ".h5":
+        if path.suffix == ".zarr":
+            found |= store_contents(path, path.stem)
+        elif path.suffix == ".h5":
             found |= arrays_of(path)
         elif path.suffix == ".json" and path.name not in ("index.json", "provenance.json"):
             found |= texts_of(path.name, json.loads(path.read_text()))

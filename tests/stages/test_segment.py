@@ -3,12 +3,12 @@
 import gc
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import weakref
 
-import h5py
 import numpy as np
 import pytest
 
@@ -17,13 +17,14 @@ from ffn.errors import SegmentError
 from ffn.geometry import Box
 from ffn.inference.checkpoint import CheckpointFile
 from ffn.inference.subvolume import SubvolumeFlood
-from ffn.io.create import create_volume
 from ffn.io.open import open_volume, read_table
 from ffn.io.volume import Placement
 from ffn.model.choice import Choice
 
 from ..engines import HERE
+from ..jobs import files as files_of
 from ..pauses import Pause
+from ..volumes import contents, create_volume
 
 IMAGE = Box((100, 20, 3), (140, 60, 63))
 BOX = Box((104, 24, 7), (136, 58, 60))
@@ -44,15 +45,15 @@ def write(folder, name, box, image):
 
 def segment(folder, *options, name="seg"):
     arguments = ["--image", f"{folder}/raw.h5:raw", "--model", f"{folder}/model", "--box", str(BOX)]
-    out = f"{folder}/{name}.h5:segmentation"
+    out = f"{folder}/{name}.zarr"
     assert main(["segment", *arguments, "--min-segment-size", "50", *options, "--out", out]) == 0
-    return folder / f"{name}.h5"
+    return folder / f"{name}.zarr"
 
 
 @pytest.mark.parametrize("engine", HERE)
 def test_tubes_are_segmented_in_full_volume_coordinates(scene, engine):
     path = segment(scene, "--engine", engine, "--precision", "float32")
-    with open_volume(f"{path}:segmentation") as volume:
+    with open_volume(path) as volume:
         assert volume.box == BOX
         labels = volume.read()
         record = volume.provenance
@@ -62,11 +63,11 @@ def test_tubes_are_segmented_in_full_volume_coordinates(scene, engine):
     second = set(np.unique(labels[19:27, 19:27]).tolist()) - {0}
     assert len(first) == len(second) == 1 and first != second
     assert record["inputs"]["engine"] == f"{engine} float32"
-    with h5py.File(path) as file:
-        for segment_id, *seed, num_fovs, pass_number in file["origins"][()]:
-            assert labels[tuple(np.subtract(seed, BOX.start))] == segment_id
-            assert num_fovs > 0 and pass_number == 1
-        assert ((file["probability"][()] > 0) == (labels > 0)).all()
+    file = read(path)
+    for segment_id, *seed, num_fovs, pass_number in file["origins"]:
+        assert labels[tuple(np.subtract(seed, BOX.start))] == segment_id
+        assert num_fovs > 0 and pass_number == 1
+    assert ((file["probability"] > 0) == (labels > 0)).all()
 
 
 def test_objects_at_the_faces_of_the_image_are_segmented_as_well(scene):
@@ -77,11 +78,11 @@ def test_objects_at_the_faces_of_the_image_are_segmented_as_well(scene):
     (scene / "seeds.csv").write_text("z,y,x\n100,39,4\n138,58,35\n")
     places = ("--box", str(IMAGE), "--seed-policy", "points", "--seed-points", f"{scene}/seeds.csv")
     paths = [segment(scene, *places, "--min-segment-size", "9", *more, name=f"seg{len(more)}") for more in ((), CUT)]
-    with h5py.File(paths[0]) as file, h5py.File(paths[1]) as cut:
-        labels = file["segmentation"][()]
-        assert (labels == np.select([image == 210, image == 220], [1, 2])).all()
-        assert file["origins"][:, :4].tolist() == [[1, 100, 39, 4], [2, 138, 58, 35]]
-        assert not cut["segmentation"][()].any()
+    file, cut = read(paths[0]), read(paths[1])
+    labels = file["segmentation"]
+    assert (labels == np.select([image == 210, image == 220], [1, 2])).all()
+    assert file["origins"][:, :4].tolist() == [[1, 100, 39, 4], [2, 138, 58, 35]]
+    assert not cut["segmentation"].any()
 
 
 @pytest.mark.parametrize("num_sections", [1, 3])
@@ -90,11 +91,11 @@ def test_a_stack_thinner_than_the_fov_is_segmented(scene, num_sections, tubes, c
     thin = Box(IMAGE.start, (IMAGE.start[0] + num_sections, *IMAGE.stop[1:]))
     image = tubes(IMAGE.shape, (8, 22))[12 : 12 + num_sections]
     write(scene, "raw", thin, image)
-    with h5py.File(segment(scene, "--box", str(thin))) as file:
-        found = file["segmentation"][()]
+    file = read(segment(scene, "--box", str(thin)))
+    found = file["segmentation"]
     assert len(np.unique(found[image > 128])) == 2
     assert (found[image > 128] > 0).mean() > 0.9
-    arguments = f"segment --image {scene}/raw.h5:raw --model {scene}/model --no-mirror --out {scene}/cut.h5:s"
+    arguments = f"segment --image {scene}/raw.h5:raw --model {scene}/model --no-mirror --out {scene}/cut.zarr"
     assert main(arguments.split()) == 2
     assert "is smaller than one FOV (5, 5, 7)" in capsys.readouterr().err
 
@@ -107,13 +108,17 @@ def test_a_second_pass_finds_what_is_left_of_a_single_section(scene, tubes, monk
     write(scene, "raw", thin, image)
     first = ("--seed-policy", "points", "--seed-points", "100,33,30")
     path = segment(scene, "--box", str(thin), *first, "--second-pass")
-    with h5py.File(path) as file:
-        assert set(np.unique(file["segmentation"][()]).tolist()) == {0, 1, 2}
+    file = read(path)
+    assert set(np.unique(file["segmentation"]).tolist()) == {0, 1, 2}
+
+
+def data(path):
+    """Return the files of a store but the one with its name."""
+    return {name: content for name, content in files_of(path).items() if name != "zarr.json"}
 
 
 def read(path):
-    with h5py.File(path) as file:
-        return {name: file[name][()] for name in file}
+    return contents(path, "segmentation")
 
 
 BOXES = ["104:136,24:58,7:60", "100:132,20:44,3:40", "110:140,26:60,20:63"]
@@ -124,9 +129,9 @@ ONE_SEED = ("--seed-policy", "points", "--seed-points", "116,36,30")  # in all o
 
 def segment_together(folder, *options, name="together"):
     """Segment all of `BOXES` in one process; return their files."""
-    files = [folder / f"{name}-{number}.h5" for number in range(len(BOXES))]
+    files = [folder / f"{name}-{number}.zarr" for number in range(len(BOXES))]
     sources = ["--image", f"{folder}/raw.h5:raw", "--model", f"{folder}/model", "--box", *BOXES]
-    outputs = ["--out", *(f"{file}:segmentation" for file in files)]
+    outputs = ["--out", *map(str, files)]
     assert main(["segment", *sources, "--min-segment-size", "50", *options, *outputs]) == 0
     return files
 
@@ -149,18 +154,18 @@ def test_a_folder_gets_the_subvolumes_of_a_box(scene):
     cut = ["--box", str(BOX), "--size", "32", "34", "30", "--overlap", "4", "4", "7", "--job", "1-of-1"]
     command = ["segment", *sources, *cut, "--job-record", f"{scene}/1-of-1.json", "--out", f"{scene}/parts/"]
     assert main(command) == 0
-    files = sorted((scene / "parts").glob("*.h5"))
+    files = sorted((scene / "parts").glob("*.zarr"))
     assert [file.stem for file in files] == ["z000104-y000024-x000007", "z000104-y000024-x000030"]
     box = "104:136,24:58,30:60"
-    assert main(["segment", *sources, "--box", box, "--out", f"{scene}/alone.h5:segmentation"]) == 0
-    assert files[1].read_bytes() == (scene / "alone.h5").read_bytes()
-    states = [(file.read_bytes(), file.stat().st_mtime_ns) for file in files]
-    files[0].unlink()
+    assert main(["segment", *sources, "--box", box, "--out", f"{scene}/alone.zarr"]) == 0
+    assert data(files[1]) == data(scene / "alone.zarr")
+    states = [(data(file), (file / "zarr.json").stat().st_mtime_ns) for file in files]
+    shutil.rmtree(files[0])
     assert main(command) == 0
-    assert files[0].read_bytes() == states[0][0] and files[1].stat().st_mtime_ns == states[1][1]
+    assert data(files[0]) == states[0][0] and (files[1] / "zarr.json").stat().st_mtime_ns == states[1][1]
     assert not list(scene.rglob("*.checkpoint"))
     assert main([*command, "--min-segment-size", "60"]) == 0
-    assert files[1].read_bytes() != states[1][0], "other options"
+    assert data(files[1]) != states[1][0], "other options"
 
 
 def test_in_a_folder_the_others_resume_after_one_is_finished(scene, monkeypatch, caplog):
@@ -178,12 +183,12 @@ def test_in_a_folder_the_others_resume_after_one_is_finished(scene, monkeypatch,
         patch.setattr(SubvolumeFlood, "leave", terminated)
         assert main(command) == 2
     num_saved = len(list(scene.rglob("*.checkpoint")))
-    assert num_saved and len(list((scene / "parts").glob("*.h5"))) == 3 - num_saved
+    assert num_saved and len(list((scene / "parts").glob("*.zarr"))) == 3 - num_saved
     with caplog.at_level("INFO"):
         assert main(command) == 0
     assert caplog.text.count("resuming from") == num_saved
-    for file in sorted((scene / "whole").glob("*.h5")):
-        assert (scene / "parts" / file.name).read_bytes() == file.read_bytes()
+    for file in sorted((scene / "whole").glob("*.zarr")):
+        assert data(scene / "parts" / file.name) == data(file)
 
 
 def test_a_folder_goes_on_with_what_auto_took_first(scene, monkeypatch):
@@ -195,7 +200,7 @@ def test_a_folder_goes_on_with_what_auto_took_first(scene, monkeypatch):
         choice = Choice("tensorflow", precision, "it was the fastest")
         monkeypatch.setattr("ffn.inference.fastest._choose", lambda *_, choice=choice: choice)
         assert main([*command, "--out", f"{scene}/parts/"]) == 0
-        times.append([file.stat().st_mtime_ns for file in sorted((scene / "parts").glob("*.h5"))])
+        times.append([(file / "zarr.json").stat().st_mtime_ns for file in sorted((scene / "parts").glob("*.zarr"))])
     assert times[0] == times[1] and len(times[0]) == 2
 
 
@@ -234,7 +239,7 @@ def test_masks_and_given_segments_leave_the_memory_when_the_flood_begins(scene, 
 @pytest.mark.parametrize("engine", [name for name in HERE if name in ("openvino", "jax")])
 def test_a_sigterm_saves_all_boxes_that_are_flooded_and_the_same_call_goes_on(scene, monkeypatch, engine, caplog):
     options = ("--engine", engine, "--precision", "float32", "--canvases", "2", *ONE_SEED)
-    whole = [path.read_bytes() for path in segment_together(scene, *options, name="whole")]
+    whole = [data(path) for path in segment_together(scene, *options, name="whole")]
     due, calls = CheckpointFile.save_when_due, []
 
     def terminated(self, state, now=False):
@@ -248,17 +253,17 @@ def test_a_sigterm_saves_all_boxes_that_are_flooded_and_the_same_call_goes_on(sc
         segment_together(scene, *options)
     assert len(list(scene.glob("together-*.checkpoint"))) == 2
     with caplog.at_level("INFO"):
-        assert [path.read_bytes() for path in segment_together(scene, *options)] == whole
+        assert [data(path) for path in segment_together(scene, *options)] == whole
     assert caplog.text.count("resuming from") == 2
 
 
 def test_a_list_of_boxes_may_come_from_a_file(scene):
     (scene / "boxes.txt").write_text("\n".join(BOXES))
-    (scene / "files.txt").write_text("\n".join(f"{scene}/listed-{number}.h5:segmentation" for number in range(3)))
+    (scene / "files.txt").write_text("\n".join(f"{scene}/listed-{number}.zarr" for number in range(3)))
     sources = ["--image", f"{scene}/raw.h5:raw", "--model", f"{scene}/model", "--min-segment-size", "50"]
     assert main(["segment", *sources, "--box", f"@{scene}/boxes.txt", "--out", f"@{scene}/files.txt"]) == 0
     for number, box in enumerate(BOXES):
-        with open_volume(f"{scene}/listed-{number}.h5:segmentation") as volume:
+        with open_volume(f"{scene}/listed-{number}.zarr") as volume:
             assert str(volume.box) == box and volume.provenance["inputs"]["box"] == box
 
 
@@ -292,7 +297,7 @@ def interrupt(scene, monkeypatch, *options):
         patch.setattr(CheckpointFile, "save_when_due", stop)
         with pytest.raises(AssertionError):
             segment(scene, *options)
-    assert (scene / "seg.h5.checkpoint").exists()
+    assert (scene / "seg.zarr.checkpoint").exists()
 
 
 def test_a_job_goes_on_where_auto_would_take_another_engine(scene, caplog, monkeypatch):
@@ -303,7 +308,7 @@ def test_a_job_goes_on_where_auto_would_take_another_engine(scene, caplog, monke
     with caplog.at_level("INFO"):
         path = segment(scene, *options)
     assert f"resuming from {path}.checkpoint" in caplog.text
-    with open_volume(f"{path}:segmentation") as volume:
+    with open_volume(path) as volume:
         assert volume.provenance["inputs"]["engine"].startswith("tensorflow")
 
 
@@ -322,9 +327,9 @@ def test_a_checkpoint_of_an_image_that_has_grown_is_not_continued(scene, tubes, 
 @pytest.mark.slow
 def test_sigterm_saves_the_state_and_the_same_command_resumes(scene, caplog):
     options = ("--checkpoint-seconds", "0.02", "--precision", "float32")  # auto may differ each time
-    whole = segment(scene, *options, name="whole").read_bytes()
+    whole = data(segment(scene, *options, name="whole"))
     arguments = ["--image", f"{scene}/raw.h5:raw", "--model", f"{scene}/model", "--box", str(BOX)]
-    command = ["segment", *arguments, "--min-segment-size", "50", *options, "--out", f"{scene}/again.h5:segmentation"]
+    command = ["segment", *arguments, "--min-segment-size", "50", *options, "--out", f"{scene}/again.zarr"]
     pause = Pause("segment", "ffn.inference.checkpoint:CheckpointFile.save")
     environment = {**os.environ, **pause.variables()}
     process = subprocess.Popen(
@@ -334,14 +339,14 @@ def test_sigterm_saves_the_state_and_the_same_command_resumes(scene, caplog):
     process.terminate()
     pause.resume()
     error = process.communicate()[1]
-    path = scene / "again.h5.checkpoint"
+    path = scene / "again.zarr.checkpoint"
     assert process.returncode == 2 and "Traceback" not in error
     assert error.splitlines()[-1].startswith(f"ffn: error: {path}: stopped by SIGTERM")
-    assert path.exists() and not (scene / "again.h5").exists()
+    assert path.exists() and not (scene / "again.zarr").exists()
     with caplog.at_level("INFO"):
         assert main(command) == 0
     assert f"resuming from {path}" in caplog.text
-    assert (scene / "again.h5").read_bytes() == whole
+    assert data(scene / "again.zarr") == whole
     assert not path.exists()
 
 
@@ -372,7 +377,7 @@ def test_masks_and_given_segments_are_read_from_copies_but_the_result_names_the_
         with create_volume(f"{scene}/{name}.h5:labels", np.uint64, Placement(IMAGE, (10, 10, 10))) as writer:
             writer.write(IMAGE, voxels)
     options = ["--init-segmentation", f"{scene}/soma.h5:labels", "--masks", f"{scene}/mask.h5:labels#values=9"]
-    whole = segment(scene, *options, name="far").read_bytes()
+    whole = data(segment(scene, *options, name="far"))
     paths, read = [], SubvolumeFlood.read
 
     def noted(job):
@@ -380,7 +385,7 @@ def test_masks_and_given_segments_are_read_from_copies_but_the_result_names_the_
         read(job)
 
     monkeypatch.setattr(SubvolumeFlood, "read", noted)
-    assert segment(scene, *options, "--stage-to", f"{scene}/near").read_bytes() == whole
+    assert data(segment(scene, *options, "--stage-to", f"{scene}/near")) == whole
     assert len(paths) == 2 and all(path.startswith(f"{scene}/near/") for path in paths)
 
 
@@ -390,12 +395,12 @@ def test_a_run_with_given_segments_resumes_to_the_same_bytes(scene, monkeypatch)
     with create_volume(f"{scene}/soma.h5:labels", np.uint64, Placement(IMAGE, (10, 10, 10))) as writer:
         writer.write(IMAGE, labels)
     options = ("--init-segmentation", f"{scene}/soma.h5:labels")
-    whole = segment(scene, *options, name="whole").read_bytes()
+    whole = data(segment(scene, *options, name="whole"))
     interrupt(scene, monkeypatch, *options)
-    assert segment(scene, *options).read_bytes() == whole
+    assert data(segment(scene, *options)) == whole
 
 
-@pytest.mark.parametrize("out", ["seg.h5:segmentation", "seg.zarr"])
+@pytest.mark.parametrize("out", ["seg.zarr"])
 def test_what_was_made_with_given_segments_can_be_made_without(scene, out):
     """Its table `given` is no reason to refuse the result of the flood."""
     with create_volume(f"{scene}/soma.h5:labels", np.uint64, Placement(IMAGE, (10, 10, 10))) as writer:
@@ -411,17 +416,14 @@ def test_what_was_made_with_given_segments_can_be_made_without(scene, out):
 @pytest.mark.parametrize(
     ("out", "said"),
     [
-        ("{scene}/mine.h5:segmentation", "mine.h5: holds .'notes'., expected no datasets but"),
+        ("{scene}/mine.h5:segmentation", "mine.h5:segmentation: expected NAME.zarr"),
         ("{scene}/mine.zarr", "mine.zarr: holds .'notes'., expected nothing but"),
-        ("s3://bucket/seg.h5:segmentation", "s3://bucket/seg.h5: is an address, expected an HDF5 file on this machine"),
     ],
 )
 def test_an_output_that_cannot_be_written_is_refused_before_the_flood(scene, monkeypatch, capsys, out, said):
     """A checkpoint is of one output, so the work would be lost."""
     (scene / "mine.zarr").mkdir()
     (scene / "mine.zarr/notes").write_text("mine")
-    with h5py.File(scene / "mine.h5", "w") as file:
-        file["notes"] = np.zeros(3)
     monkeypatch.setattr(SubvolumeFlood, "read", lambda job: pytest.fail("it has begun"))
     words = ["segment", "--image", f"{scene}/raw.h5:raw", "--model", f"{scene}/model"]
     assert main([*words, "--out", out.format(scene=scene)]) == 2
@@ -432,7 +434,7 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_flood(scene, mon
 def test_a_mask_that_is_not_there_is_named_before_the_engine_is_chosen(scene, monkeypatch, capsys, option):
     monkeypatch.setattr("ffn.inference.inputs.chosen", lambda *_: pytest.fail("it has measured for minutes"))
     words = ["segment", "--image", f"{scene}/raw.h5:raw", "--model", f"{scene}/model", option, f"{scene}/no.h5:labels"]
-    for out in (f"{scene}/seg.h5:segmentation", f"{scene}/parts/"):
+    for out in (f"{scene}/seg.zarr", f"{scene}/parts/"):
         tiles = ["--size", "40", "40", "40", "--overlap", "16", "16", "16"] if out.endswith("/") else []
         assert main([*words, *tiles, "--out", out]) == 2
         assert "no.h5: no such file" in capsys.readouterr().err

@@ -1,20 +1,24 @@
 """kill -9 of segment, reconcile and agglomerate at the worst points: a rerun resumes and ends with the same bytes."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ffn.cli import main
 from ffn.geometry import CELL, Box
-from ffn.io.create import create_volume, create_volumes
+from ffn.io.store_names import MAIN, tracked_file
 from ffn.io.volume import Placement
 
 from ..engines import HERE
+from ..jobs import files
 from ..pauses import Pause
+from ..volumes import create_volume, create_volumes
 
 pytestmark = pytest.mark.slow
 
@@ -23,23 +27,22 @@ LEFT, RIGHT = "0:32,0:40,0:70", "0:32,0:40,50:120"
 STARTS, PIECE = (4, 18), 20
 
 SAVED = "ffn.inference.checkpoint:CheckpointFile.save"
-REPLACED = "ffn.io.atomic:_replace"  # before it, an output is complete under another name
 # By stage: its output, the points at which one attempt after the other is killed, what is left unfinished on disk
 # after the first kill, and how the log says that it was continued.
 STAGES = {
     "segment": (
-        "left.h5",
+        "left.zarr",
         [
             Pause("segment", SAVED),
             Pause("segment", SAVED, calls=5),
-            Pause("left.h5", "ffn.io.hdf5_volume:VolumeWriter.write"),
+            Pause("left.zarr", "ffn.io.shard_writer:ShardWriter.write"),
         ],
         ".checkpoint",
         "resuming",
     ),
     "reconcile": (
-        "base.h5",
-        [Pause("reconcile", "ffn.io.hdf5_volume:VolumeWriter.write"), Pause("reconcile", REPLACED, before=True)],
+        "base.zarr",
+        [Pause("reconcile", "ffn.io.shard_writer:ShardWriter.write"), Pause("reconcile", "ffn.io.store:Store.finish")],
         None,
         "",
     ),
@@ -61,8 +64,8 @@ def write_pieces(path):
             labels[start : start + 10, start : start + 10, x : x + PIECE] = segment_id
             cell = np.add(BOX.start, (start, start, x + PIECE)) // CELL * CELL
             pairs.append((segment_id, segment_id + 1, *cell.tolist(), 500))
-    with create_volumes(path, {"segmentation": np.uint64}, Placement(BOX), {"overlaps": np.array(pairs)}) as writers:
-        writers["segmentation"].write(BOX, labels)
+    with create_volumes(path, {MAIN: np.uint64}, Placement(BOX), {"overlaps": np.array(pairs)}) as writers:
+        writers[MAIN].write(BOX, labels)
 
 
 def commands(folder):
@@ -70,12 +73,11 @@ def commands(folder):
     segment = f"segment {sources} --min-segment-size 50 --checkpoint-seconds 0.02"
     window = "--window-radius 12 12 20 --max-fovs none"
     return {
-        "right": f"{segment} --box {RIGHT} --out {folder}/right.h5:segmentation",
-        "segment": f"{segment} --box {LEFT} --out {folder}/left.h5:segmentation",
-        "reconcile": f"reconcile {folder}/left.h5 {folder}/right.h5 --min-overlap-voxels 50 --min-component-size 50 "
-        f"--out {folder}/base.h5:segmentation",
-        "agglomerate": f"agglomerate --segmentation {folder}/pieces.h5:segmentation {sources} {window} "
-        f"--out {folder}/graph.csv",
+        "right": f"{segment} --box {RIGHT} --out {folder}/right.zarr",
+        "segment": f"{segment} --box {LEFT} --out {folder}/left.zarr",
+        "reconcile": f"reconcile {folder}/left.zarr {folder}/right.zarr --min-overlap-voxels 50 "
+        f"--min-component-size 50 --out {folder}/base.zarr",
+        "agglomerate": f"agglomerate --segmentation {folder}/pieces.zarr {sources} {window} --out {folder}/graph.csv",
     }
 
 
@@ -84,8 +86,18 @@ def steps(tmp_path, bright_model, tubes):
     """Commands by stage, with their inputs."""
     with create_volume(f"{tmp_path}/raw.h5:raw", np.uint8, Placement(BOX, (10, 10, 10))) as writer:
         writer.write(BOX, tubes(BOX.shape, STARTS))
-    write_pieces(tmp_path / "pieces.h5")
+    write_pieces(tmp_path / "pieces.zarr")
     return {name: command.split() for name, command in commands(tmp_path).items()}
+
+
+def content(path):
+    """Return the files of a store, or the file."""
+    return files(path) if path.is_dir() else {path.name: path.read_bytes()}
+
+
+def remove(path):
+    """Remove a store or a file, if it is there."""
+    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def kill_at(pause, command):
@@ -102,19 +114,21 @@ def test_kills_change_nothing(stage, steps, tmp_path, caplog):
     if stage == "reconcile":
         assert main(steps["right"]) == main(steps["segment"]) == 0
     assert main(steps[stage]) == 0
-    undisturbed = path.read_bytes()
-    path.unlink()
+    finished, undisturbed = Path(tracked_file(str(path))), content(path)
+    remove(path)
     for pause in pauses:
         kill_at(pause, steps[stage])
-        assert not path.exists()
+        assert not finished.exists()
         assert unfinished is None or path.with_name(name + unfinished).exists()
     with caplog.at_level("INFO"):
         assert main(steps[stage]) == 0
     assert continued in caplog.text
-    assert path.read_bytes() == undisturbed
+    assert content(path) == undisturbed
     assert sorted(p.name for p in tmp_path.glob(f"*{name}?*")) == []
     if stage == "agglomerate":
-        assert len(undisturbed.splitlines()) == 2 + 2 * (BOX.shape[2] // PIECE - 1)  # every piece and the next
+        assert len(undisturbed["graph.csv"].splitlines()) == 2 + 2 * (
+            BOX.shape[2] // PIECE - 1
+        )  # every piece and the next
 
 
 def test_windows_at_once_are_judged_again_after_a_kill(steps, tmp_path, caplog):
@@ -136,21 +150,21 @@ def test_boxes_of_one_process_are_finished_after_kills(engine, steps, tmp_path, 
     """What is done is not flooded again, although Snakemake removes the files of a job that was killed."""
     boxes = f"{LEFT} {RIGHT} 0:30,0:40,10:50"
     options = f"--engine {engine} --canvases 2 --checkpoint-seconds 0.05 --box {boxes}"
-    files = [tmp_path / f"{number}.h5" for number in range(3)]
+    stores = [tmp_path / f"{number}.zarr" for number in range(3)]
     start = steps["segment"][: steps["segment"].index("--box")]
-    command = [*start, *options.split(), "--out", *(f"{file}:segmentation" for file in files)]
+    command = [*start, *options.split(), "--out", *map(str, stores)]
     assert main(command) == 0
-    undisturbed = [file.read_bytes() for file in files]
+    undisturbed = [content(store) for store in stores]
     for pause in (Pause("segment", SAVED, calls=4), Pause("segment", "ffn.inference.subvolume:SubvolumeFlood.write")):
-        for file in files:
-            file.unlink(missing_ok=True)
+        for store in stores:
+            remove(store)
         kill_at(pause, command)
-    for file in files:
-        file.unlink(missing_ok=True)
+    for store in stores:
+        remove(store)
     with caplog.at_level("INFO"):
         assert main(command) == 0
     assert caplog.text.count("resuming") == 2
-    assert [file.read_bytes() for file in files] == undisturbed
+    assert [content(store) for store in stores] == undisturbed
     assert sorted(path.name for path in tmp_path.glob("*.checkpoint")) == []
 
 
@@ -164,15 +178,14 @@ def test_a_list_on_canvases_is_finished_after_kills(steps, tmp_path, caplog):
     def command(name):
         return [*start, *options.split(), "--job-record", f"{tmp_path}/{name}.json", "--out", f"{tmp_path}/{name}/"]
 
-    def content(name):
-        return {path.name: path.read_bytes() for path in sorted((tmp_path / name).glob("*.h5"))}
-
     assert main(command("whole")) == 0
     for pause in (Pause("segment", SAVED, calls=4), Pause("segment", "ffn.inference.subvolume:SubvolumeFlood.write")):
         kill_at(pause, command("killed"))
         assert not (tmp_path / "killed.json").exists()
     with caplog.at_level("INFO"):
         assert main(command("killed")) == 0
-    assert "resuming" in caplog.text and len(content("whole")) == 4
-    assert content("killed") == content("whole")
+    assert "resuming" in caplog.text and len(list((tmp_path / "whole").glob("*.zarr"))) == 4
+    killed, whole = (files(tmp_path / name) for name in ("killed", "whole"))
+    stores = [name for name in whole if ".zarr/" in name]
+    assert stores and all(killed[name] == whole[name] for name in stores)
     assert (tmp_path / "killed.json").exists() and not list(tmp_path.rglob("*.checkpoint"))

@@ -8,9 +8,10 @@ import pytest
 from ffn.cli import main
 from ffn.config import Mask
 from ffn.geometry import Box
-from ffn.io.create import create_volume
 from ffn.io.open import open_volume
 from ffn.io.volume import Placement
+
+from ..volumes import create_volume
 
 BOX = "-5:18,-2:2,0:4"
 

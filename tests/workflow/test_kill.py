@@ -74,5 +74,6 @@ def test_killed_in_train_and_in_segment_ends_with_the_same_bytes(finished, tmp_p
     assert list(results.rglob(".*.tmp*")) == []
     for name in FINAL:
         assert digest(results / name) == digest(finished.results / name), name
-    for part in (finished.results / "segmentation/phantom/subvolumes").glob("*.h5"):
-        assert digest(results / "segmentation/phantom/subvolumes" / part.name) == digest(part)
+    for part in (finished.results / "segmentation/phantom/subvolumes").glob("*.zarr"):
+        same = results / "segmentation/phantom/subvolumes" / part.name / "zarr.json"
+        assert digest(same) == digest(part / "zarr.json")

@@ -48,7 +48,7 @@ def test_the_module_plans_its_own_rules(outer):
 
 def test_names_of_files_are_arguments_because_nobody_writes_lists(outer):
     output = outer("-n", "ffn_reconcile_all")
-    assert "ffn reconcile results/small/segmentation/phantom/subvolumes/z000000-y000000-x000000.h5 results" in output
+    assert "ffn reconcile results/small/segmentation/phantom/subvolumes/z000000-y000000-x000000.zarr results" in output
 
 
 def test_an_environment_that_the_outer_workflow_gives_stays(outer):

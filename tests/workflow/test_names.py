@@ -113,5 +113,5 @@ def test_a_run_on_such_files_is_complete_and_watches_them(tmp_path):
     (folder / "mask.h5").touch()
     assert "rule segment:" in workflow.plan()
     names = (workflow.results / "lists").glob("segment-0-a_B-*.txt")
-    files = workflow.results.glob("segmentation/0-a_B/subvolumes/*.h5")
+    files = workflow.results.glob("segmentation/0-a_B/subvolumes/*.zarr")
     assert next(names).read_text().split() == sorted(str(file.relative_to(tmp_path)) for file in files)

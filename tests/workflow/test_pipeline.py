@@ -47,7 +47,7 @@ def test_everything_is_made(finished):
     assert {"foreground", "all", "cremi"} <= scores["scores"].keys()
     assert 0 < scores["covered_fraction"] <= 1
     assert scores["baseline"]["scores"]["all"]["voi"] > 0
-    assert len(list((results / "segmentation/phantom/subvolumes").glob("*.h5"))) == 4
+    assert len(list((results / "segmentation/phantom/subvolumes").glob("*.zarr"))) == 4
     assert "<html" in (results / "report.html").read_text().lower()
     assert yaml.safe_load((results / "config.yaml").read_text())["rng_seed"] == 3
     assert list(results.rglob(".*tmp*")) == []
@@ -165,7 +165,7 @@ def test_dry_run_of_consensus_segments_in_both_orders(tmp_path):
     output = Workflow(tmp_path, {**SMALL_RUN, "consensus": {"enabled": True}}).plan("-p", "consensus_all")
     assert re.search(r"^segment +8$", output, re.MULTILINE)
     assert re.search(r"^reconcile +2$", output, re.MULTILINE)
-    assert re.search(r"--seed-order reversed .*--out \S+/subvolumes-reversed/z\S+.h5:segmentation", output)
+    assert re.search(r"--seed-order reversed .*--out \S+/subvolumes-reversed/z\S+.zarr", output)
 
 
 def test_a_run_that_goes_on_where_there_is_a_gpu_keeps_its_jobs(finished):
@@ -182,9 +182,9 @@ def test_a_run_that_begins_where_there_is_a_gpu_floods_in_lists_and_goes_on_anyw
     output = workflow.succeed("reconcile_all", "--resources", "gpu=1")
     assert output.count("rule segment_list:") == 1 and "as many, to flood" not in output
     subvolumes = "segmentation/phantom/subvolumes"
-    for path in sorted((finished.results / subvolumes).glob("*.h5")):
-        with h5py.File(path) as alone, h5py.File(workflow.results / subvolumes / path.name) as listed:
-            assert np.array_equal(alone["segmentation"][()], listed["segmentation"][()])
+    for path in sorted((finished.results / subvolumes).glob("*.zarr")):
+        with open_volume(path) as alone, open_volume(workflow.results / subvolumes / path.name) as listed:
+            assert np.array_equal(alone.read(), listed.read())
     assert "Nothing to be done" in workflow.plan("reconcile_all")
 
 
@@ -195,7 +195,7 @@ def test_consensus_is_agglomerated(finished, tmp_path):
     workflow = Workflow(tmp_path / "both", config)
     output = workflow.succeed("fill_all", "sweep_all", "evaluate_all")
     folder = workflow.results / "segmentation/phantom"
-    assert len(list((folder / "subvolumes-reversed").glob("*.h5"))) == 4
+    assert len(list((folder / "subvolumes-reversed").glob("*.zarr"))) == 4
     assert re.search(r"ffn agglomerate --segmentation \S+/consensus.zarr/zarr.json", output)
     assert re.search(r"ffn fill --segmentation \S+/agglomerated.zarr/zarr.json", output)
     with open_volume(f"{folder}/segmentation.zarr") as forward:

@@ -18,5 +18,5 @@ def write_tiles(folder, labels, rng=None):
         if rng is not None:
             names = rng.permutation(np.arange(1, 1000, dtype=np.uint64))[:20]
             part = np.where(part == 0, 0, names[part.astype(int)])
-        specs.append(write(folder / f"{box.stem}.h5", part, box.start, (10, 10, 20)))
+        specs.append(write(folder / f"{box.stem}.zarr", part, box.start, (10, 10, 20)))
     return specs

@@ -81,7 +81,7 @@ def scene(tmp_path):
     truth = (segments + 1) // 2
     edges = [edge(a, a + 1, 0.8 if a % 2 else 0.3, z=a) for a in range(1, 40)]
     (tmp_path / "graph.csv").write_text(header({}) + "".join(e.row() + "\n" for e in edges))
-    specs = write(tmp_path / "base.h5", segments), write(tmp_path / "truth.h5", truth)
+    specs = write(tmp_path / "base.zarr", segments), write(tmp_path / "truth.zarr", truth)
     return tmp_path, ["calibrate", f"{tmp_path}/graph.csv", "--segmentation", specs[0], "--truth", specs[1]]
 
 
@@ -95,7 +95,7 @@ def test_one_part_is_fitted_and_the_other_reported(scene):
     edges = read_scored([folder / "graph.csv"], f"{folder}/calibration.yaml")
     assert all((e.score > 0.5) == bool(e.segment_a % 2) for e in edges)
 
-    merged = f"{folder}/merged.h5:merged"
+    merged = f"{folder}/merged.zarr"
     options = ["--calibration", f"{folder}/calibration.yaml", "--out", merged]
     assert main(["merge", f"{folder}/graph.csv", *words[2:4], *options]) == 0
     scores = ["evaluate", "--segmentation", merged, *words[4:], "--out", f"{folder}/scores.json"]
@@ -137,6 +137,6 @@ NAN = "intercept: .nan\nfeatures: {iou: {mean: 0, spread: 1, weight: 2}}"
 def test_a_damaged_calibration_is_refused_by_name(text, scene, capsys):
     folder, words = scene
     (folder / "bad.yaml").write_text(text)
-    options = ["--calibration", f"{folder}/bad.yaml", "--out", f"{folder}/merged.h5:merged"]
+    options = ["--calibration", f"{folder}/bad.yaml", "--out", f"{folder}/merged.zarr"]
     assert main(["merge", f"{folder}/graph.csv", *words[2:4], *options]) == 2
     assert "bad.yaml: " in capsys.readouterr().err

@@ -23,10 +23,10 @@ def row(*ids) -> np.ndarray:
 def judged(folder, a, b, tables=(None, None), block=(3, 4, 7), max_gap=2.0):
     """Return the overlaps of a consensus, keyed by positions of fragments in the row, and the consensus."""
     specs = [
-        write(folder / f"{name}.h5", part, (2, 0, 5), tables=extra)
+        write(folder / f"{name}.zarr", part, (2, 0, 5), tables=extra)
         for name, part, extra in zip("ab", (a, b), tables, strict=True)
     ]
-    out = str(folder / "all.h5:segmentation")
+    out = str(folder / "all.zarr")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ffn.assembly.consensus.PART_ZYX", block)
         patch.setattr("ffn.assembly.consensus.MAX_GAP", max_gap)

@@ -27,7 +27,7 @@ NOTHING = {"origins": np.empty((0, 6), np.int64), **overlaps_of()}
 
 def components(folder, labels, min_voxels=1, block=(99, 99, 99), tables=NOTHING):
     """Return the labels that are written, and where."""
-    spec = f"{folder}/out.h5:segmentation"
+    spec = f"{folder}/out.zarr"
     placement = Placement(BOX, SIZE)
     found = Tables(with_seeds(tables, component_blocks(placement)))
     with pytest.MonkeyPatch.context() as patch:

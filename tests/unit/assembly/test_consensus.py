@@ -46,8 +46,10 @@ def test_the_result_equals_the_definition_for_any_blocks(seed, tmp_path, monkeyp
     b = random_labels(rng, np.arange(1, 4)).astype(np.int32)
     config = ConsensusConfig(min_fragment_size=200)
     monkeypatch.setattr("ffn.assembly.consensus.PART_ZYX", tuple(rng.integers(3, 40, 3).tolist()))
-    out = f"{tmp_path}/out.h5:segmentation"
-    consensus(write(tmp_path / "a.h5", a, BOX.start, SIZE), write(tmp_path / "b.h5", b, BOX.start, SIZE), out, config)
+    out = f"{tmp_path}/out.zarr"
+    consensus(
+        write(tmp_path / "a.zarr", a, BOX.start, SIZE), write(tmp_path / "b.zarr", b, BOX.start, SIZE), out, config
+    )
     with open_volume(out) as volume:
         assert (volume.box, volume.dtype, volume.voxel_size_zyx_nm) == (BOX, np.uint64, SIZE)
         found = volume.read()
@@ -107,10 +109,10 @@ def test_ids_follow_the_rules(a, b, expected):
 
 def test_boxes_that_differ_are_refused(tmp_path):
     labels = np.ones(BOX.shape, np.uint64)
-    specs = write(tmp_path / "a.h5", labels, BOX.start), write(tmp_path / "b.h5", labels, (4, -3, 11))
-    with pytest.raises(VolumeError, match="b.h5:b: covers 4:17,-3:20,11:42"):
-        consensus(*specs, f"{tmp_path}/out.h5:segmentation", ConsensusConfig())
-    assert not (tmp_path / "out.h5").exists()
+    specs = write(tmp_path / "a.zarr", labels, BOX.start), write(tmp_path / "b.zarr", labels, (4, -3, 11))
+    with pytest.raises(VolumeError, match="b.zarr: covers 4:17,-3:20,11:42"):
+        consensus(*specs, f"{tmp_path}/out.zarr", ConsensusConfig())
+    assert not (tmp_path / "out.zarr").exists()
 
 
 @pytest.mark.parametrize("first", [True, False])

@@ -23,7 +23,7 @@ def volumes(tmp_path, monkeypatch):
     image = np.full(BOX.shape, 150, np.uint8)
     image[:, :, 13:19] = image[:, :, 25:31] = 50
     image[4:9, 14:19, 13:19] = 150
-    specs = (write(tmp_path / f"{n}.h5", v, BOX.start, SIZE) for n, v in (("labels", labels), ("image", image)))
+    specs = (write(tmp_path / f"{n}.zarr", v, BOX.start, SIZE) for n, v in (("labels", labels), ("image", image)))
     monkeypatch.setattr("ffn.assembly.contacts.MAX_GAP", 3.0)
     with open_volume(next(specs)) as one, open_volume(next(specs)) as other:
         yield one, other

@@ -53,8 +53,8 @@ def tissue():
 
 def fill_in_blocks(folder, labels, image, config):
     """Fill a volume on disk, and check that its place stays."""
-    specs = [write(folder / f"{n}.h5", v, (5, 6, 7), (10, 10, 10)) for n, v in (("labels", labels), ("image", image))]
-    out = f"{folder}/out.h5:segmentation"
+    specs = [write(folder / f"{n}.zarr", v, (5, 6, 7), (10, 10, 10)) for n, v in (("labels", labels), ("image", image))]
+    out = f"{folder}/out.zarr"
     fill(*specs, out, config)
     with open_volume(out) as volume:
         assert volume.box == Box.from_shape(labels.shape, (5, 6, 7))
@@ -88,9 +88,9 @@ def test_masked_gaps_stay_gaps_and_are_not_crossed(tmp_path):
     assert not filled[masked].any() and (filled[:, :, 8] == 2**40 + 1).all()
     assert (filled[:, :, 10:20] == 7).all(), "the first segment cannot pass the mask"
     placed = ((5, 6, 7), (10, 10, 10))
-    specs = [write(tmp_path / f"{n}.h5", v, *placed) for n, v in (("labels", labels), ("image", image))]
-    fill(*specs, f"{tmp_path}/out.h5:s", CONFIG, (Mask(box="5:23,6:30,16:17"),))
-    with open_volume(f"{tmp_path}/out.h5:s") as volume:
+    specs = [write(tmp_path / f"{n}.zarr", v, *placed) for n, v in (("labels", labels), ("image", image))]
+    fill(*specs, f"{tmp_path}/out.zarr", CONFIG, (Mask(box="5:23,6:30,16:17"),))
+    with open_volume(f"{tmp_path}/out.zarr") as volume:
         np.testing.assert_array_equal(volume.read() > 0, fill_gaps(labels, image, (10, 10, 10), CONFIG, masked) > 0)
 
 
@@ -122,7 +122,9 @@ def test_blocks_do_not_show_up_to_twice_the_distance(block, tmp_path):
 def test_jobs_kills_and_shards_do_not_show(tile, tmp_path, monkeypatch):
     """Tiles cross the borders of shards."""
     labels, image = tissue()
-    specs = [write(tmp_path / f"{n}.h5", v, (5, 6, 7), (10, 10, 10)) for n, v in (("labels", labels), ("image", image))]
+    specs = [
+        write(tmp_path / f"{n}.zarr", v, (5, 6, 7), (10, 10, 10)) for n, v in (("labels", labels), ("image", image))
+    ]
     command = ["fill", "--segmentation", specs[0], "--image", specs[1], "--max-distance", "40", "--sigma", "0"]
     command += ["--block-size", *map(str, tile)]
     assert main([*command, "--out", f"{tmp_path}/whole.zarr"]) == 0
@@ -151,8 +153,8 @@ def test_the_same_length_is_smoothed_on_each_axis():
 def test_a_distance_that_fills_nothing_is_named(options, says, tmp_path, caplog):
     """By hand, none is the default, and 3 may be meant as voxels."""
     labels, image = two_segments()
-    specs = [write(tmp_path / f"{n}.h5", v, (5, 6, 7), SIZE) for n, v in (("labels", labels), ("image", image))]
-    words = ["fill", "--segmentation", specs[0], "--image", specs[1], "--out", f"{tmp_path}/out.h5:s", *options]
+    specs = [write(tmp_path / f"{n}.zarr", v, (5, 6, 7), SIZE) for n, v in (("labels", labels), ("image", image))]
+    words = ["fill", "--segmentation", specs[0], "--image", specs[1], "--out", f"{tmp_path}/out.zarr", *options]
     assert main(words) == 0
     assert ("nothing is filled" in caplog.text) == says
-    assert np.array_equal(read(f"{tmp_path}/out.h5:s"), labels) == says
+    assert np.array_equal(read(f"{tmp_path}/out.zarr"), labels) == says

@@ -35,17 +35,17 @@ def scene(folder, ids=(5, 8, 2, 3)):
         "origins": origin(ids[0], 1, 2, 3, 40, 1),
         "overlaps": claims((ids[1], ids[0], 0, 30), (ids[1], ids[0], 6, 900)),
     }
-    specs = [write(folder / "left.h5", left, LEFT.start, SIZE, tables=tables)]
+    specs = [write(folder / "left.zarr", left, LEFT.start, SIZE, tables=tables)]
     tables = {
         "origins": origin(ids[2], 1, 2, 13, 50, 2),
         "overlaps": claims((ids[3], ids[2], 6, 500), (ids[3], ids[2], 12, 7)),
     }
-    return [*specs, write(folder / "right.h5", right, RIGHT.start, SIZE, tables=tables)]
+    return [*specs, write(folder / "right.zarr", right, RIGHT.start, SIZE, tables=tables)]
 
 
 @pytest.mark.parametrize("ids", [(5, 8, 2, 3), (1, 2, 1, 2), (9, 4, 7, 6)])
 def test_tables_get_global_ids_whatever_the_local_ones_are(ids, tmp_path):
-    specs, out = scene(tmp_path, ids), str(tmp_path / "all.h5:segmentation")
+    specs, out = scene(tmp_path, ids), str(tmp_path / "all.zarr")
     reconcile(specs[::-1], out, CONFIG)
     labels = read(out)
     tube, left, right = labels[0, 0, 0], labels[3, 5, 0], labels[0, 5, 15]
@@ -69,7 +69,7 @@ def test_tables_that_do_not_fit_a_subvolume_are_refused_by_name(name, row, named
     specs = scene(tmp_path)
     with open_volume(specs[0]) as volume:
         box, voxels = volume.box, volume.read()
-    specs[0] = write(tmp_path / "other.h5", voxels, box.start, SIZE, tables={name: origin(*row)})
-    with pytest.raises(VolumeError, match=rf"other.h5:other: .*'{name}' .*{named}"):
-        reconcile(specs, str(tmp_path / "all.h5:segmentation"), CONFIG)
-    assert not (tmp_path / "all.h5").exists()
+    specs[0] = write(tmp_path / "other.zarr", voxels, box.start, SIZE, tables={name: origin(*row)})
+    with pytest.raises(VolumeError, match=rf"other.zarr: .*'{name}' .*{named}"):
+        reconcile(specs, str(tmp_path / "all.zarr"), CONFIG)
+    assert not (tmp_path / "all.zarr").exists()

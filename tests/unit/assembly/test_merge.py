@@ -14,7 +14,7 @@ from ffn.config import MergeConfig
 from ffn.contingency import ContingencyTable
 from ffn.io.open import open_volume
 
-from ...jobs import require_same_files
+from ...jobs import files, require_same_files
 from ..volumes import read, write
 
 BASE = np.array([0, 3, 3, 5, 8, 9], np.uint64).reshape(1, 2, 3).repeat(4, 2)
@@ -28,7 +28,7 @@ def edge(a, b, score):
 
 @pytest.fixture
 def base(tmp_path):
-    return write(tmp_path / "base.h5", BASE, (4, -2, 7), (40.0, 10.0, 10.0))
+    return write(tmp_path / "base.zarr", BASE, (4, -2, 7), (40.0, 10.0, 10.0))
 
 
 def write_graph(path, *edges):
@@ -38,31 +38,31 @@ def write_graph(path, *edges):
 
 def test_joined_segments_get_one_id_and_the_mapping_lists_them(base, tmp_path):
     graphs = [write_graph(tmp_path / "a.csv", edge(5, 9, 0.6)), write_graph(tmp_path / "b.csv", edge(3, 8, 0.4))]
-    out, before = str(tmp_path / "out.h5:labels"), (tmp_path / "base.h5").read_bytes()
+    out, before = str(tmp_path / "out.zarr"), files(tmp_path / "base.zarr")
     merge(GraphInputs(segmentation=base, graphs=graphs), out, CONFIG, str(tmp_path / "map.csv"))
     with open_volume(out) as volume:
         assert (volume.box.start, volume.voxel_size_zyx_nm) == ((4, -2, 7), (40.0, 10.0, 10.0))
         assert np.array_equal(volume.read(), np.where(BASE == 9, 5, BASE))
         assert volume.provenance["stage"] == "merge" and volume.provenance["config"]["threshold"] == 0.5
     assert (tmp_path / "map.csv").read_text() == "base_id,group_id\n5,5\n9,5\n"
-    assert (tmp_path / "base.h5").read_bytes() == before
+    assert files(tmp_path / "base.zarr") == before
 
 
 def test_the_largest_groups_are_listed_and_a_huge_one_is_named(base, tmp_path, caplog):
-    graph, out = write_graph(tmp_path / "graph.csv", edge(5, 9, 0.6)), str(tmp_path / "out.h5:labels")
+    graph, out = write_graph(tmp_path / "graph.csv", edge(5, 9, 0.6)), str(tmp_path / "out.zarr")
     inputs = GraphInputs(segmentation=base, graphs=[graph])
     merge(inputs, out, CONFIG, groups_path=str(tmp_path / "groups.csv"))
     size, total = np.isin(BASE, (5, 9)).sum(), (BASE > 0).sum()
     rows = (tmp_path / "groups.csv").read_text().splitlines()
     assert rows == ["group_id,segments,voxels,share", f"5,2,{size},{size / total:.4f}"]
-    assert ("out.h5:labels: group 5 has 2 segments and" in caplog.text) == (size / total > 0.2)
+    assert ("out.zarr: group 5 has 2 segments and" in caplog.text) == (size / total > 0.2)
 
 
 def test_a_graph_of_another_segmentation_is_refused(base, tmp_path):
     graph = write_graph(tmp_path / "graph.csv", edge(5, 77, 0.9))
-    with pytest.raises(MergeGraphError, match="base.h5:base: lacks segment 77"):
-        merge(GraphInputs(segmentation=base, graphs=[graph]), str(tmp_path / "out.h5:labels"), CONFIG)
-    assert not (tmp_path / "out.h5").exists()
+    with pytest.raises(MergeGraphError, match="base.zarr: lacks segment 77"):
+        merge(GraphInputs(segmentation=base, graphs=[graph]), str(tmp_path / "out.zarr"), CONFIG)
+    assert not (tmp_path / "out.zarr/zarr.json").exists()
 
 
 def test_jobs_and_kills_do_not_show(base, tmp_path, monkeypatch):
@@ -108,9 +108,9 @@ def write_nuclei(path, x=(4, 8, 9), ids=(100, 200, 200)):
 EDGES = edge(5, 9, 0.9), edge(8, 9, 0.8), edge(5, 8, 0.6)  # join all three
 
 
-@pytest.mark.parametrize("out", ["out.h5:labels", "out.zarr"])
-def test_no_score_joins_two_nuclei(base, tmp_path, out):
-    graph, nuclei = write_graph(tmp_path / "g.csv", *EDGES), write_nuclei(tmp_path / "nuclei.h5")
+def test_no_score_joins_two_nuclei(base, tmp_path):
+    out = "out.zarr"
+    graph, nuclei = write_graph(tmp_path / "g.csv", *EDGES), write_nuclei(tmp_path / "nuclei.zarr")
     command = ["merge", graph, "--segmentation", base, "--threshold", "0.5", "--out", f"{tmp_path}/{out}"]
     for more, expected in (
         ([], np.where(np.isin(BASE, (8, 9)), 5, BASE)),
@@ -120,7 +120,7 @@ def test_no_score_joins_two_nuclei(base, tmp_path, out):
         assert np.array_equal(read(f"{tmp_path}/{out}"), expected)
     with open_volume(f"{tmp_path}/{out}") as volume:
         assert volume.provenance["inputs"]["nuclei"] == nuclei
-    write_nuclei(tmp_path / "nuclei.h5", ids=(200, 200, 200))
+    write_nuclei(tmp_path / "nuclei.zarr", ids=(200, 200, 200))
     assert main([*command, "--nuclei", nuclei]) == 0
     assert np.array_equal(read(f"{tmp_path}/{out}"), np.where(np.isin(BASE, (8, 9)), 5, BASE))
 
@@ -129,16 +129,16 @@ def test_people_may_join_two_nuclei_and_hear_of_it(base, tmp_path, caplog):
     graph, path, out = write_graph(tmp_path / "g.csv", *EDGES), tmp_path / "c.csv", f"{tmp_path}/out.zarr"
     path.write_text(corrections_text([Correction("join", (4, -1, 17), (4, -1, 8))]))
     command = ["merge", graph, "--segmentation", base, "--corrections", str(path), "--out", out]
-    assert main([*command, "--nuclei", write_nuclei(tmp_path / "nuclei.h5")]) == 0
+    assert main([*command, "--nuclei", write_nuclei(tmp_path / "nuclei.zarr")]) == 0
     assert np.array_equal(read(out), np.where(np.isin(BASE, (8, 9)), 5, BASE))
     assert "nuclei 100, 200 in group 5" in caplog.text
 
 
 def test_nuclei_beside_the_segmentation_are_refused(base, tmp_path, capsys):
     command = ["merge", write_graph(tmp_path / "g.csv"), "--segmentation", base, "--out", f"{tmp_path}/out.zarr"]
-    elsewhere = write(tmp_path / "nuclei.h5", np.ones((1, 1, 6), np.uint64), (9, -1, 4), (40.0, 10.0, 20.0))
+    elsewhere = write(tmp_path / "nuclei.zarr", np.ones((1, 1, 6), np.uint64), (9, -1, 4), (40.0, 10.0, 20.0))
     assert main([*command, "--nuclei", elsewhere]) == 2
-    assert "nuclei.h5:nuclei: covers 9:10,-1:0,4:10" in capsys.readouterr().err
+    assert "nuclei.zarr: covers 9:10,-1:0,4:10" in capsys.readouterr().err
 
 
 def nucleus_of_segments(*rows):

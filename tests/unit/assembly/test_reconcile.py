@@ -40,7 +40,7 @@ def test_the_result_equals_the_whole_for_any_order_ids_and_blocks(seed, tmp_path
     labels = tubes(TILED)
     specs = write_tiles(tmp_path, labels, rng)
     set_parts(monkeypatch, tuple(rng.integers(5, 40, 3).tolist()))
-    out = str(tmp_path / "all.h5:segmentation")
+    out = str(tmp_path / "all.zarr")
     reconcile(list(rng.permutation(specs)), out, CONFIG)
     with open_volume(out) as volume:
         assert (volume.box, volume.voxel_size_zyx_nm) == (TILED, (10, 10, 20))
@@ -56,11 +56,11 @@ def test_objects_that_differ_between_subvolumes_do_not_depend_on_order_ids_or_bl
             coarse = np.random.default_rng(number).integers(0, 6, [n // 6 + 1 for n in box.shape])
             part = coarse.repeat(6, 0).repeat(6, 1).repeat(6, 2)[tuple(map(slice, box.shape))]
             part = np.array([0, *rng.permutation(np.arange(1, 900))[:5]], np.uint64)[part]
-            specs.append(write(folder / f"{box.stem}.h5", part, box.start))
+            specs.append(write(folder / f"{box.stem}.zarr", part, box.start))
         config = CONFIG.model_copy(update={"min_overlap_fraction": 0.2})
         set_parts(monkeypatch, tuple(rng.integers(5, 40, 3).tolist()))
-        reconcile(list(rng.permutation(specs)), str(folder / "all.h5:segmentation"), config)
-        results.append(read(str(folder / "all.h5:segmentation")))
+        reconcile(list(rng.permutation(specs)), str(folder / "all.zarr"), config)
+        results.append(read(str(folder / "all.zarr")))
     assert np.array_equal(results[0], results[1])
     assert np.array_equal(results[0], results[2])
     found = np.unique(results[0])
@@ -78,7 +78,7 @@ def test_jobs_and_kills_do_not_show(tmp_path, monkeypatch):
     with open_volume(specs[0]) as volume:
         box, voxels = volume.box, volume.read()
     seed[0, 0] = voxels[tuple(np.subtract(seed[0, 1:4], box.start))]
-    specs[0] = write(tmp_path / "parts/first.h5", voxels, box.start, (10, 10, 20), {"origins": seed})
+    specs[0] = write(tmp_path / "parts/first.zarr", voxels, box.start, (10, 10, 20), {"origins": seed})
     command = ["reconcile", *specs, "--min-overlap-voxels", "5", "--min-component-size", "1"]
     one, whole = f"{tmp_path}/one/r.zarr", f"{tmp_path}/whole.zarr"
     assert main([*command, "--out", whole]) == 0
@@ -103,25 +103,16 @@ def test_thin_neurites_cross_an_overlap(tmp_path):
     boxes = [Box((0, 0, 0), (12, 20, 128)), Box((0, 0, 80), (12, 20, 208))]
     parts = [labels[box.slices()].copy() for box in boxes]
     parts[0][:, 12:16, 116:] = parts[1][:, 12:16, :12] = 0  # not reached by the FOV
-    specs = [write(tmp_path / f"{box.stem}.h5", part, box.start) for box, part in zip(boxes, parts, strict=True)]
-    reconcile(specs, str(tmp_path / "all.h5:segmentation"), ReconcileConfig())
-    found = read(str(tmp_path / "all.h5:segmentation"))
+    specs = [write(tmp_path / f"{box.stem}.zarr", part, box.start) for box, part in zip(boxes, parts, strict=True)]
+    reconcile(specs, str(tmp_path / "all.zarr"), ReconcileConfig())
+    found = read(str(tmp_path / "all.zarr"))
     assert [len(np.unique(found[labels == body])) for body in (1, 2)] == [1, 1]
 
 
 def test_the_same_box_twice_is_refused(tmp_path):
     specs = write_tiles(tmp_path, tubes(TILED))
     with pytest.raises(VolumeError, match="covers the same box"):
-        reconcile([*specs, specs[0]], str(tmp_path / "all.h5:segmentation"), CONFIG)
-
-
-def test_the_dataset_is_segmentation_unless_it_is_given(monkeypatch):
-    calls = []
-    monkeypatch.setattr("ffn.assembly.reconcile.reconcile", lambda *given: calls.append(given))
-    assert main(["reconcile", "a.h5", "b.h5:other", "--out", "all.h5:s", "--min-overlap-voxels", "7"]) == 0
-    ((specs, out, config, _),) = calls
-    assert (specs, out) == (["a.h5:segmentation", "b.h5:other"], "all.h5:s")
-    assert config.min_overlap_voxels == 7
+        reconcile([*specs, specs[0]], str(tmp_path / "all.zarr"), CONFIG)
 
 
 def table_of(counts):

@@ -49,7 +49,7 @@ def judge_of(tmp_path):
 
         def opened(image, labels, model, config, masks=()):
             volumes = {"image": image, "labels": labels}
-            specs = [write(tmp_path / f"{name}.h5", voxels) for name, voxels in volumes.items()]
+            specs = [write(tmp_path / f"{name}.zarr", voxels) for name, voxels in volumes.items()]
             raw, segmentation = (stack.enter_context(open_volume(spec)) for spec in specs)
             network = Network(
                 model, Normalisation.of_model(model.config), Choice("jax", "float32"), model.config.deltas_zyx

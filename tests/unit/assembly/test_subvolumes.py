@@ -17,7 +17,7 @@ def test_ids_are_listed_in_the_order_of_their_first_voxels(tmp_path, monkeypatch
     monkeypatch.setattr("ffn.assembly.subvolumes.SLAB", 2)
     labels = np.zeros((5, 3, 4), np.uint64)
     labels[0, 1], labels[1:4, 2], labels[4, 0] = 9, 2**63, 4
-    with open_volume(write(tmp_path / "a.h5", labels, (10, 0, 0))) as volume:
+    with open_volume(write(tmp_path / "a.zarr", labels, (10, 0, 0))) as volume:
         found = ids_of(volume, Box((10, 0, 0), (13, 3, 4)))
     assert found["ids"].tolist() == [9, 2**63, 4] and found["voxels"].tolist() == [4, 12, 4]
     assert found["in_core"].tolist() == [True, True, False]

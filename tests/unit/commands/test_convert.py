@@ -5,9 +5,10 @@ import pytest
 
 from ffn.cli import main
 from ffn.geometry import Box
-from ffn.io.create import create_volume
 from ffn.io.open import open_volume
 from ffn.io.volume import Placement
+
+from ...volumes import create_volume
 
 BOX = Box.from_shape((9, 70, 80), (-2, 5, 100))
 VOXELS = np.arange(BOX.num_voxels, dtype=np.uint16).reshape(BOX.shape)
@@ -44,7 +45,7 @@ def test_a_box_is_copied_in_its_place(source, tmp_path):
         (["a.zarr/0"], "is the file of the input, expected another file"),
         (["b.zarr", "--mip", "1"], "a.zarr: has no mip 1, its voxels from mip 0 are"),
         (["b.zarr", "--box", "0:99,6:70,110:150"], "is empty or outside of the volume"),
-        (["b.tif"], "b.tif: expected NAME.zarr or FILE.h5:DATASET to write to"),
+        (["b.tif"], "b.tif: expected NAME.zarr"),
     ],
 )
 def test_mistakes_are_told(source, tmp_path, capsys, words, message):

@@ -63,7 +63,7 @@ def test_specks_are_not_markers():
 
 def test_the_watershed_is_scored_and_saved(tmp_path, specs, image):
     arguments = ["--segmentation", specs[0], "--truth", specs[1], "--image", image, "--box", "1:9,0:18,2:28"]
-    kept = f"{tmp_path / 'base.h5'}:segmentation"
+    kept = f"{tmp_path / 'base.zarr'}"
     assert main(["evaluate", *arguments, "--baseline-out", kept, "--out", str(tmp_path / "s.json")]) == 0
     baseline = json.loads((tmp_path / "s.json").read_text())["baseline"]
     assert baseline["sweep"][0]["settings"] == baseline["settings"]
@@ -119,7 +119,7 @@ def test_a_sweep_of_another_box_does_not_count(tmp_path, specs, image, made):
 
 
 def test_the_watershed_is_also_scored_on_the_voxels_that_each_segmentation_covers(tmp_path, specs, image, segmentation):
-    kept = f"{tmp_path / 'base.h5'}:segmentation"
+    kept = f"{tmp_path / 'base.zarr'}"
     half = segmentation.copy()
     half[:, :9] = 0
     inputs = Inputs(*specs, image=image, baseline_out=kept, earlier={"base": write(tmp_path / "half.h5", half)})

@@ -7,7 +7,7 @@ from ffn.config import ModelConfig, SegmentConfig
 from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.inference.inputs import SegmentInputs
-from ffn.inference.segment import RESERVED, segment
+from ffn.inference.segment import segment
 from ffn.inference.subvolume import fingerprint as of_job
 from ffn.model.store import Model
 from ffn.provenance import REVISIONS, revision
@@ -47,13 +47,13 @@ def test_the_interval_of_checkpoints_does_not_make_another_job():
     assert fingerprint() == fingerprint(checkpoint_seconds=1.0)
 
 
-@pytest.mark.parametrize("outs", [["b.h5:seg", "b.h5:other"], ["seg.h5"], *([f"seg.h5:{name}"] for name in RESERVED)])
+@pytest.mark.parametrize("outs", [["b.zarr", "b.zarr"], ["seg.h5:segmentation"], ["seg.zarr/probability"]])
 def test_outputs_that_share_a_file_or_have_no_free_name_are_refused(outs):
     with pytest.raises(VolumeError, match=outs[0].split(":")[0]):
         segment(SegmentInputs("a.h5:raw", "model"), outs, SegmentConfig())
 
 
-WORDS = ["segment", "--image", "a.h5:raw", "--model", "model", "--out", "b.h5:seg"]
+WORDS = ["segment", "--image", "a.h5:raw", "--model", "model", "--out", "b.zarr"]
 
 
 def test_options_reach_the_stage(monkeypatch):
@@ -63,6 +63,6 @@ def test_options_reach_the_stage(monkeypatch):
     folders = ["--stage-to", "$TMPDIR", "--machine", "chosen", "--normalization", "n.json"]
     assert main([*WORDS, "--box", "0:4,0:5,0:6", *folders, "--min-segment-size", "7"]) == 0
     plain, (inputs, _, changed, boxes) = calls
-    assert plain == (SegmentInputs("a.h5:raw", "model"), ["b.h5:seg"], SegmentConfig(), None)
+    assert plain == (SegmentInputs("a.h5:raw", "model"), ["b.zarr"], SegmentConfig(), None)
     assert inputs == SegmentInputs("a.h5:raw", "model", "n.json", machine="chosen", stage_to="$TMPDIR")
     assert (changed.min_segment_size, boxes) == (7, [Box((0, 0, 0), (4, 5, 6))])

@@ -5,8 +5,7 @@ import warnings
 import numpy as np
 import pytest
 
-from ffn.io.create import create_volume
-
+from ...volumes import create_volume
 from .volumes import PLACEMENT, VOXELS
 
 

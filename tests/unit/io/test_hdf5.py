@@ -7,8 +7,9 @@ import pytest
 from ffn.errors import ModelError, VolumeError
 from ffn.geometry import Box
 from ffn.io import hdf5
-from ffn.io.create import create_volume
 from ffn.io.volume import Placement
+
+from ...volumes import create_volume
 
 ARRAYS = {"conv/weights": np.arange(6, dtype=np.float32).reshape(2, 3), "step": np.array(7)}
 

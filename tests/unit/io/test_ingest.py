@@ -13,13 +13,13 @@ from ffn.errors import ConfigError, VolumeError
 from ffn.geometry import Box
 from ffn.io import ingest as stage
 from ffn.io.blocks import WHOLE
-from ffn.io.create import create_volume
 from ffn.io.foreign import stacks
 from ffn.io.ingest import ingest
 from ffn.io.open import open_volume
 from ffn.io.volume import IGNORED, Placement
 
-from ...jobs import job_of, require_same_files
+from ...jobs import files, job_of, require_same_files
+from ...volumes import create_volume
 
 SHAPE = (5, 12, 20)
 NM = IngestConfig(voxel_size_zyx_nm=(40, 4, 4.5))
@@ -49,7 +49,7 @@ def read(spec):
 
 
 def test_an_image_keeps_type_and_voxels(tmp_path):
-    source, out = write_stack(tmp_path / "stack"), f"{tmp_path}/raw.h5:raw"
+    source, out = write_stack(tmp_path / "stack"), f"{tmp_path}/raw.zarr"
     ingest(source, out, NM)
     with open_volume(out) as volume:
         assert volume.dtype == np.uint8
@@ -76,14 +76,14 @@ def test_an_image_keeps_type_and_voxels(tmp_path):
 )
 def test_kind_and_type_decide_the_type_of_the_output(tmp_path, dtype, kind, expected):
     source = write_hdf5(tmp_path / "source.h5", any=image(dtype))
-    ingest(source, f"{tmp_path}/out.h5:out", NM.model_copy(update={"kind": kind}))
-    found = read(f"{tmp_path}/out.h5")
+    ingest(source, f"{tmp_path}/out.zarr", NM.model_copy(update={"kind": kind}))
+    found = read(f"{tmp_path}/out.zarr")
     assert found.dtype == np.dtype(expected)
     np.testing.assert_array_equal(found, image())
 
 
 @pytest.mark.parametrize(("signed", "added"), [("i1", 128), (">i2", 32768)])
-@pytest.mark.parametrize("name", ["out.h5:raw", "out.zarr"])
+@pytest.mark.parametrize("name", ["out.zarr"])
 def test_signed_grey_levels_are_shifted_to_unsigned_ones(tmp_path, caplog, signed, added, name):
     span = np.iinfo(signed)
     voxels = np.linspace(span.min, span.max, 1200).astype(signed).reshape(SHAPE)
@@ -103,28 +103,28 @@ def test_a_mip_and_the_equalised_image_are_made_of_shifted_grey_levels(tmp_path)
     plain = write_hdf5(tmp_path / "plain.h5", raw=image())
     for change in ({"mip": 1}, {"clahe_tile": 8}):
         config = NM.model_copy(update=change)
-        ingest(signed, f"{tmp_path}/a.h5:raw", config)
-        ingest(plain, f"{tmp_path}/b.h5:raw", config)
-        np.testing.assert_array_equal(read(f"{tmp_path}/a.h5"), read(f"{tmp_path}/b.h5"))
+        ingest(signed, f"{tmp_path}/a.zarr", config)
+        ingest(plain, f"{tmp_path}/b.zarr", config)
+        np.testing.assert_array_equal(read(f"{tmp_path}/a.zarr"), read(f"{tmp_path}/b.zarr"))
 
 
 def test_signed_labels_of_16_bits_are_not_shifted(tmp_path):
     source = write_hdf5(tmp_path / "source.h5", ids=image(np.int16))
-    ingest(source, f"{tmp_path}/out.h5:ids", NM.model_copy(update={"kind": "labels"}))
-    np.testing.assert_array_equal(read(f"{tmp_path}/out.h5"), image())
+    ingest(source, f"{tmp_path}/out.zarr", NM.model_copy(update={"kind": "labels"}))
+    np.testing.assert_array_equal(read(f"{tmp_path}/out.zarr"), image())
 
 
 def test_labels_above_2_to_the_63_stay_exact(tmp_path):
     labels = image(np.uint64) + np.uint64(2**63)
-    ingest(write_hdf5(tmp_path / "s.h5", any=labels), f"{tmp_path}/l.h5:labels", NM)
-    np.testing.assert_array_equal(read(f"{tmp_path}/l.h5:labels"), labels)
+    ingest(write_hdf5(tmp_path / "s.h5", any=labels), f"{tmp_path}/l.zarr", NM)
+    np.testing.assert_array_equal(read(f"{tmp_path}/l.zarr"), labels)
 
 
 def test_offset_and_box_are_full_volume_coordinates(tmp_path):
     source = write_hdf5(tmp_path / "source.h5", raw=image())
     box = Box((101, -5, 3), (103, -1, 20))
-    ingest(source, f"{tmp_path}/out.h5:raw", NM.model_copy(update={"offset_zyx": (100, -7, 0)}), box)
-    with open_volume(f"{tmp_path}/out.h5") as volume:
+    ingest(source, f"{tmp_path}/out.zarr", NM.model_copy(update={"offset_zyx": (100, -7, 0)}), box)
+    with open_volume(f"{tmp_path}/out.zarr") as volume:
         assert volume.box == box
         np.testing.assert_array_equal(volume.read(), image()[1:3, 2:6, 3:])
 
@@ -133,8 +133,8 @@ def test_box_and_voxel_size_of_the_source_are_kept(tmp_path):
     placement = Placement(Box.from_shape(SHAPE, (7, 8, 9)), (30.0, 5.0, 6.0))
     with create_volume(f"{tmp_path}/a.h5:a", np.uint8, placement) as out:
         out.write(placement.box, image())
-    ingest(f"{tmp_path}/a.h5:a", f"{tmp_path}/b.h5:b", IngestConfig(), Box((8, 8, 9), (12, 20, 29)))
-    with open_volume(f"{tmp_path}/b.h5") as volume:
+    ingest(f"{tmp_path}/a.h5:a", f"{tmp_path}/b.zarr", IngestConfig(), Box((8, 8, 9), (12, 20, 29)))
+    with open_volume(f"{tmp_path}/b.zarr") as volume:
         assert volume.box == Box((8, 8, 9), (12, 20, 29))
         assert volume.voxel_size_zyx_nm == (30, 5, 6)
         np.testing.assert_array_equal(volume.read(), image()[1:])
@@ -235,23 +235,12 @@ def test_labels_that_only_one_job_has_are_enough(tmp_path, small_shards):
 def test_the_same_source_gives_the_same_bytes(tmp_path):
     source = write_stack(tmp_path / "stack")
     for name in "ab":
-        ingest(source, f"{tmp_path}/{name}.h5:raw", NM)
-    assert (tmp_path / "a.h5").read_bytes() == (tmp_path / "b.h5").read_bytes()
-
-
-def test_a_source_can_be_replaced_by_its_copy(tmp_path):
-    spec = write_hdf5(tmp_path / "a.h5", raw=image()) + ":raw"
-    ingest(spec, spec, NM)
-    np.testing.assert_array_equal(read(spec), image())
-    ingest(spec, f"{tmp_path}/a.zarr", NM)
-    for same in (f"{tmp_path}/a.zarr", f"file://{tmp_path}/a.zarr|zarr3:", f"zarr://file://{tmp_path}/a.zarr/0"):
-        with pytest.raises(VolumeError, match="is the file of the input"):
-            ingest(same, f"{tmp_path}/a.zarr", NM)
-    np.testing.assert_array_equal(read(f"{tmp_path}/a.zarr"), image())
+        ingest(source, f"{tmp_path}/{name}.zarr", NM)
+    assert files(tmp_path / "a.zarr") == files(tmp_path / "b.zarr")
 
 
 def test_a_constant_image_is_a_warning(tmp_path, caplog):
-    ingest(write_hdf5(tmp_path / "s.h5", raw=np.full(SHAPE, 7, np.uint8)), f"{tmp_path}/raw.h5:raw", NM)
+    ingest(write_hdf5(tmp_path / "s.h5", raw=np.full(SHAPE, 7, np.uint8)), f"{tmp_path}/raw.zarr", NM)
     assert "every voxel is 7. Is it the right file?" in caplog.text
 
 
@@ -260,10 +249,10 @@ def test_labels_to_ignore_become_one_that_is_neither_trained_on_nor_scored(tmp_p
     labels[0, 0, :4] = [2**64 - n for n in range(1, 5)]
     labels[0, 1, :2] = 7, 0
     source = write_hdf5(tmp_path / "s.h5", any=labels)
-    ingest(source, f"{tmp_path}/l.h5:labels", NM)
-    assert read(f"{tmp_path}/l.h5:labels")[0, 0, :4].tolist() == [IGNORED] * 3 + [2**64 - 4]
-    ingest(source, f"{tmp_path}/m.h5:labels", NM.model_copy(update={"ignore_labels": (-4, 7)}))
-    found = read(f"{tmp_path}/m.h5:labels")
+    ingest(source, f"{tmp_path}/l.zarr", NM)
+    assert read(f"{tmp_path}/l.zarr")[0, 0, :4].tolist() == [IGNORED] * 3 + [2**64 - 4]
+    ingest(source, f"{tmp_path}/m.zarr", NM.model_copy(update={"ignore_labels": (-4, 7)}))
+    found = read(f"{tmp_path}/m.zarr")
     assert found[0, 0, :4].tolist() == [IGNORED, 2**64 - 2, 2**64 - 3, IGNORED]
     assert found[0, 1, :2].tolist() == [IGNORED, 0]
     np.testing.assert_array_equal(found[1:], np.where(labels[1:] == 7, IGNORED, labels[1:]))
@@ -273,8 +262,8 @@ def test_labels_to_ignore_become_one_that_is_neither_trained_on_nor_scored(tmp_p
 def test_negative_labels_can_be_ignored(tmp_path, dtype):
     labels = image(np.int64).astype(dtype)
     labels[0, 0, :3] = -1, -2, 5
-    ingest(write_hdf5(tmp_path / "s.h5", any=labels), f"{tmp_path}/l.h5:labels", NM)
-    assert read(f"{tmp_path}/l.h5:labels")[0, 0, :3].tolist() == [IGNORED, IGNORED, 5]
+    ingest(write_hdf5(tmp_path / "s.h5", any=labels), f"{tmp_path}/l.zarr", NM)
+    assert read(f"{tmp_path}/l.zarr")[0, 0, :3].tolist() == [IGNORED, IGNORED, 5]
 
 
 # --- NeuroProof --------------------------------------------------------------------------------------------
@@ -285,9 +274,9 @@ BODIES = [[5, 900], [1, 700], [2, 700], [3, 1]]
 
 def test_supervoxels_become_bodies(tmp_path):
     source = write_hdf5(tmp_path / "np.h5", stack=SUPERVOXELS, transforms=np.array(BODIES))
-    ingest(source + ":stack", f"{tmp_path}/labels.h5:labels", NM)
+    ingest(source + ":stack", f"{tmp_path}/labels.zarr", NM)
     expected = np.array([0, 700, 700, 900, 900, 700], np.uint64).reshape(1, 2, 3)
-    np.testing.assert_array_equal(read(f"{tmp_path}/labels.h5"), expected)
+    np.testing.assert_array_equal(read(f"{tmp_path}/labels.zarr"), expected)
 
 
 @pytest.mark.parametrize("dtype", [np.uint64, np.int64])
@@ -295,14 +284,14 @@ def test_ids_above_2_to_the_53_are_mapped_exactly(tmp_path, dtype):
     table = np.array([[2**60 + 1, 2**61 + 1], [2**60 + 2, 2**61 + 3], [5, 9]], dtype)
     stack = np.array([2**60 + 1, 2**60 + 2, 5, 0], np.uint64).reshape(1, 2, 2)
     source = write_hdf5(tmp_path / "np.h5", stack=stack, transforms=table)
-    ingest(source + ":stack", f"{tmp_path}/labels.h5:labels", NM)
-    assert read(f"{tmp_path}/labels.h5").ravel().tolist() == [2**61 + 1, 2**61 + 3, 9, 0]
+    ingest(source + ":stack", f"{tmp_path}/labels.zarr", NM)
+    assert read(f"{tmp_path}/labels.zarr").ravel().tolist() == [2**61 + 1, 2**61 + 3, 9, 0]
 
 
 def test_another_dataset_of_a_neuroproof_file_is_not_mapped(tmp_path):
     source = write_hdf5(tmp_path / "np.h5", stack=SUPERVOXELS, other=SUPERVOXELS, transforms=np.array(BODIES))
-    ingest(source + ":other", f"{tmp_path}/labels.h5:labels", NM)
-    np.testing.assert_array_equal(read(f"{tmp_path}/labels.h5"), SUPERVOXELS)
+    ingest(source + ":other", f"{tmp_path}/labels.zarr", NM)
+    np.testing.assert_array_equal(read(f"{tmp_path}/labels.zarr"), SUPERVOXELS)
 
 
 @pytest.mark.parametrize(
@@ -316,7 +305,7 @@ def test_another_dataset_of_a_neuroproof_file_is_not_mapped(tmp_path):
 def test_an_unusable_table_of_bodies_is_refused(tmp_path, transforms, message):
     source = write_hdf5(tmp_path / "np.h5", stack=SUPERVOXELS, transforms=np.array(transforms))
     with pytest.raises(VolumeError, match=message):
-        ingest(source + ":stack", f"{tmp_path}/labels.h5:labels", NM)
+        ingest(source + ":stack", f"{tmp_path}/labels.zarr", NM)
     assert [p.name for p in tmp_path.iterdir()] == ["np.h5"]
 
 
@@ -334,7 +323,7 @@ def test_an_unusable_table_of_bodies_is_refused(tmp_path, transforms, message):
 def test_a_type_that_does_not_fit_the_kind_is_refused(tmp_path, dtype, kind, message):
     source = write_hdf5(tmp_path / "s.h5", any=image(dtype))
     with pytest.raises(VolumeError, match=f"s.h5:any: {message}"):
-        ingest(source, f"{tmp_path}/out.h5:out", NM.model_copy(update={"kind": kind}))
+        ingest(source, f"{tmp_path}/out.zarr", NM.model_copy(update={"kind": kind}))
 
 
 @pytest.mark.parametrize(
@@ -348,8 +337,8 @@ def test_a_type_that_does_not_fit_the_kind_is_refused(tmp_path, dtype, kind, mes
 def test_labels_that_are_negative_or_all_0_are_refused(tmp_path, labels, message):
     source = write_hdf5(tmp_path / "s.h5", any=labels)
     with pytest.raises(VolumeError, match=message):
-        ingest(source, f"{tmp_path}/out.h5:out", NM)
-    assert not (tmp_path / "out.h5").exists()
+        ingest(source, f"{tmp_path}/out.zarr", NM)
+    assert not (tmp_path / "out.zarr").exists()
 
 
 def test_the_voxel_size_must_be_known_and_agree_with_the_source(tmp_path):
@@ -357,27 +346,27 @@ def test_the_voxel_size_must_be_known_and_agree_with_the_source(tmp_path):
     with pytest.raises(
         ConfigError, match=r"--voxel-size: is missing and .*s.h5:raw declares none, expected Z Y X in nm"
     ):
-        ingest(source, f"{tmp_path}/out.h5:raw", IngestConfig())
-    ingest(source, f"{tmp_path}/known.h5:raw", NM)
-    ingest(f"{tmp_path}/known.h5", f"{tmp_path}/again.h5:raw", NM)
+        ingest(source, f"{tmp_path}/out.zarr", IngestConfig())
+    ingest(source, f"{tmp_path}/known.zarr", NM)
+    ingest(f"{tmp_path}/known.zarr", f"{tmp_path}/again.zarr", NM)
     other = IngestConfig(voxel_size_zyx_nm=(4.5, 4, 40))
     with pytest.raises(
         ConfigError, match=r"--voxel-size: \(4.5, 4.0, 40.0\) nm differs from the \(40.0, 4.0, 4.5\) nm"
     ):
-        ingest(f"{tmp_path}/known.h5", f"{tmp_path}/out.h5:raw", other)
+        ingest(f"{tmp_path}/known.zarr", f"{tmp_path}/out.zarr", other)
 
 
 # --- real data ---------------------------------------------------------------------------------------------
 
 
 def test_neuroproof_labels_of_fib25_become_the_published_bodies(shared_fib25, tmp_path):
-    ingest(f"{shared_fib25}/labels_neuroproof_z000-170.h5:stack", f"{tmp_path}/labels.h5:labels", NM)
-    np.testing.assert_array_equal(read(f"{tmp_path}/labels.h5"), read(f"{shared_fib25}/labels_z000-170.h5:stack"))
+    ingest(f"{shared_fib25}/labels_neuroproof_z000-170.h5:stack", f"{tmp_path}/labels.zarr", NM)
+    np.testing.assert_array_equal(read(f"{tmp_path}/labels.zarr"), read(f"{shared_fib25}/labels_z000-170.h5:stack"))
 
 
 def test_the_image_of_fib25_is_copied(shared_fib25, tmp_path):
-    ingest(f"{shared_fib25}/raw", f"{tmp_path}/raw.h5:raw", NM)
-    with open_volume(f"{tmp_path}/raw.h5") as out, open_volume(f"{shared_fib25}/raw/*.png") as source:
+    ingest(f"{shared_fib25}/raw", f"{tmp_path}/raw.zarr", NM)
+    with open_volume(f"{tmp_path}/raw.zarr") as out, open_volume(f"{shared_fib25}/raw/*.png") as source:
         np.testing.assert_array_equal(out.read(), source.read())
 
 
@@ -387,14 +376,14 @@ def test_the_image_of_fib25_is_copied(shared_fib25, tmp_path):
 def test_options_reach_the_stage(monkeypatch):
     calls = []
     monkeypatch.setattr("ffn.io.ingest.ingest", lambda *given: calls.append(given))
-    words = ["ingest", "stack/*.png", "--out", "raw.h5:raw", "--voxel-size", "10", "4", "4.5"]
+    words = ["ingest", "stack/*.png", "--out", "raw.zarr", "--voxel-size", "10", "4", "4.5"]
     assert main(words) == 0
     assert main([*words, "--kind", "labels", "--offset", "-5", "0", "12", "--box", "-5:0,0:4,12:20"]) == 0
     config = IngestConfig(voxel_size_zyx_nm=(10, 4, 4.5))
     labels = config.model_copy(update={"kind": "labels", "offset_zyx": (-5, 0, 12)})
     assert calls == [
-        ("stack/*.png", "raw.h5:raw", config, None, WHOLE),
-        ("stack/*.png", "raw.h5:raw", labels, Box((-5, 0, 12), (0, 4, 20)), WHOLE),
+        ("stack/*.png", "raw.zarr", config, None, WHOLE),
+        ("stack/*.png", "raw.zarr", labels, Box((-5, 0, 12), (0, 4, 20)), WHOLE),
     ]
 
 
@@ -485,7 +474,7 @@ def test_mistakes_are_one_line_and_leave_no_output(tmp_path, capsys, case):
     if "--voxel-size" not in words and options != "no":
         words = [*words, "--voxel-size", "10", "10", "10"]
     try:
-        code = main(["ingest", source, *words, "--out", f"{tmp_path}/out/raw.h5:raw"])
+        code = main(["ingest", source, *words, "--out", f"{tmp_path}/out/raw.zarr"])
     except SystemExit as exit_:
         code = exit_.code
     captured = capsys.readouterr()
@@ -499,8 +488,8 @@ def test_mistakes_are_one_line_and_leave_no_output(tmp_path, capsys, case):
 @pytest.mark.parametrize(
     "out, message",
     [
-        ("raw", "raw: expected NAME.zarr or FILE.h5:DATASET"),
-        ("old.h5:raw", "holds ['labels'], expected no datasets but ['raw']"),
+        ("raw", "raw: expected NAME.zarr"),
+        ("old.h5:raw", "old.h5:raw: expected NAME.zarr"),
     ],
 )
 def test_unusable_outputs_are_refused(tmp_path, capsys, out, message):

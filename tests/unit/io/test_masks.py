@@ -5,9 +5,10 @@ from ffn.config import Mask
 from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io import nearest
-from ffn.io.create import create_volume
 from ffn.io.masks import open_masked_truth, open_masks
 from ffn.io.volume import IGNORED, Placement
+
+from ...volumes import create_volume
 
 BOX = Box((4, 10, 20), (8, 16, 28))
 SIZE = (40.0, 10.0, 10.0)

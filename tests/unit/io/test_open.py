@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from ffn.errors import VolumeError
-from ffn.io.create import create_volume, create_volumes
 from ffn.io.open import identity, open_volume, read_table
 
+from ...volumes import create_volume, create_volumes
 from .volumes import PLACEMENT, VOXELS
 
 
@@ -44,18 +44,16 @@ def test_one_of_several_datasets_must_be_named(tmp_path):
 
 
 def test_a_table_is_read_from_the_file_of_its_volume(tmp_path):
-    spec, table = f"{tmp_path}/a.h5:a", np.arange(6).reshape(2, 3)
+    spec, table = f"{tmp_path}/a.zarr", np.arange(6).reshape(2, 3)
     with create_volume(spec, np.uint8, PLACEMENT, {"origins": table}):
         pass
     np.testing.assert_array_equal(read_table(spec, "origins"), table)
     assert read_table(spec, "overlaps") is None
     assert read_table(str(tmp_path), "origins") is None, "other formats have no tables"
-    with pytest.raises(VolumeError, match="no.h5: no such file"):
-        read_table(f"{tmp_path}/no.h5:a", "origins")
 
 
-@pytest.mark.parametrize("name", ["volume.zarr", "volume.h5"])
-def test_of_a_large_table_only_the_rows_to_keep_are_in_memory(tmp_path, monkeypatch, name):
+def test_of_a_large_table_only_the_rows_to_keep_are_in_memory(tmp_path, monkeypatch):
+    name = "volume.zarr"
     rows, seen = np.arange(14).reshape(7, 2), []
     with create_volumes(tmp_path / name, {"0": np.uint8}, PLACEMENT, {"rows": rows, "none": rows[:0]}) as writers:
         writers["0"].write(PLACEMENT.box, VOXELS)

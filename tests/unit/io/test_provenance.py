@@ -9,12 +9,13 @@ import pytest
 from ffn.config import FillConfig, ModelConfig
 from ffn.errors import VolumeError
 from ffn.geometry import Box
-from ffn.io.create import create_volumes
 from ffn.io.provenance import read_provenance
 from ffn.io.volume import Placement
 from ffn.model.network import weight_shapes
 from ffn.model.store import Model, save_model
 from ffn.provenance import provenance
+
+from ...volumes import create_volumes
 
 RECORD = provenance("fill", FillConfig(max_distance_nm=3), image="raw.h5:raw")
 BOX = Box.parse("-1:3,0:5,6:12")

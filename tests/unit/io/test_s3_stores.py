@@ -9,12 +9,12 @@ import zarr
 from ffn.cli import main
 from ffn.errors import VolumeError
 from ffn.geometry import Box
-from ffn.io.create import create_volume
 from ffn.io.open import open_volume
 from ffn.io.volume import Placement
 from ffn.sampling import membrane
 
 from ...jobs import Killed, options
+from ...volumes import create_volume
 
 BOX = Box((3, 0, 0), (35, 64, 200))
 

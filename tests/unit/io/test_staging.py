@@ -15,10 +15,11 @@ import zarr
 from ffn.config import Mask
 from ffn.geometry import Box
 from ffn.io import staging
-from ffn.io.create import create_volume, create_volumes
 from ffn.io.open import open_volume
 from ffn.io.staging import stage_specs, staged_masks, staged_spec
 from ffn.io.volume import Placement
+
+from ...volumes import create_volume, create_volumes
 
 
 @pytest.fixture

@@ -11,12 +11,13 @@ from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io import shard_writer
 from ffn.io.blocks import map_blocks
-from ffn.io.create import create_volume, create_volumes, require_replaceable
 from ffn.io.open import identity, open_volume, read_table
+from ffn.io.store import require_replaceable
 from ffn.io.store_folder import StoreFolder
 from ffn.io.volume import MAIN, Placement, Volume
 
 from ...jobs import files
+from ...volumes import create_volume, create_volumes
 
 BOX = Box((-5, 7, 1000), (125, 77, 1200))
 PLACEMENT = Placement(BOX, (40.0, 4.0, 4.5), {"stage": "test"}, shard_zyx=(128, 64, 64))
@@ -253,11 +254,6 @@ def test_the_identity_of_a_folder_changes_with_its_files(tmp_path, monkeypatch, 
 def test_a_web_server_cannot_be_written_to():
     with pytest.raises(VolumeError, match="a web server cannot be written to, expected a folder"):
         write("https://localhost/a.zarr")
-
-
-def test_a_volume_to_write_has_a_name(tmp_path):
-    with pytest.raises(VolumeError, match=r"a: expected NAME.zarr or FILE.h5:DATASET to write to"):
-        write(tmp_path / "a")
 
 
 def test_the_metadata_have_the_same_bytes_every_time(tmp_path, store):

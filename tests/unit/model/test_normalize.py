@@ -7,12 +7,13 @@ from ffn.cli import main
 from ffn.config import GreyLevels, Mask, ModelConfig
 from ffn.errors import ModelError, VolumeError
 from ffn.geometry import Box
-from ffn.io.create import create_volume
 from ffn.io.volume import Placement
 from ffn.model.grey_levels import Histogram, count_levels
 from ffn.model.network import weight_shapes
 from ffn.model.normalize import Normalisation, choose, compare, complaint, histogram_of, read_normalisation
 from ffn.model.store import Model, save_model
+
+from ...volumes import create_volume
 
 SHAPE = (20, 30, 40)
 CONFIG = ModelConfig(depth=1, features=2, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 1, 2), image_mean=100, image_stddev=20)

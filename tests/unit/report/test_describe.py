@@ -13,7 +13,6 @@ from ffn.config import CoordinatesConfig, ModelConfig, RecordsConfig
 from ffn.evaluation.config import EvaluateConfig
 from ffn.evaluation.evaluate import Inputs, evaluate
 from ffn.geometry import Box
-from ffn.io.create import create_volume, create_volumes
 from ffn.io.volume import Placement
 from ffn.model.network import weight_shapes
 from ffn.model.store import Model, save_model
@@ -25,6 +24,7 @@ from ffn.training.parallel.process_group import ProcessGroup
 from ffn.viewing.layers import write_points
 from ffn.viewing.state import POINTS_FOLDER
 
+from ...volumes import create_volume, create_volumes
 from ..volumes import write
 
 SHAPE = (8, 16, 32)

@@ -10,13 +10,13 @@ from ffn.config import CoordinatesConfig, Mask
 from ffn.errors import RecordError, VolumeError
 from ffn.geometry import Box
 from ffn.io import hdf5
-from ffn.io.create import create_volumes
 from ffn.io.training_records import coordinate_tables
 from ffn.io.volume import Placement
 from ffn.sampling import coordinates as stage
 from ffn.sampling.coordinates import coordinates
 
 from ...jobs import require_same_files
+from ...volumes import create_volumes
 
 BOX = Box((4, 30, 100), (24, 57, 133))
 CONFIG = CoordinatesConfig(margin_zyx=(2, 3, 5), min_membrane_distance=1.5)

@@ -9,13 +9,13 @@ from ffn.cli import main
 from ffn.config import MembraneConfig
 from ffn.errors import VolumeError
 from ffn.geometry import Box
-from ffn.io.create import create_volume
 from ffn.io.open import open_volume
 from ffn.io.volume import Placement
 from ffn.sampling import membrane as stage
 from ffn.sampling.membrane import membrane
 
 from ...jobs import require_same_files
+from ...volumes import create_volume
 
 BOX = Box((5, 0, 20), (47, 60, 97))
 VOXEL_SIZE = (30.0, 8.0, 10.0)
@@ -43,16 +43,16 @@ def write_image(path, image, box=BOX, voxel_size=VOXEL_SIZE) -> str:
 
 
 def read(path, box=None) -> tuple[np.ndarray, np.ndarray]:
-    with open_volume(f"{path}:edges") as marks, open_volume(f"{path}:distance") as distance:
+    with open_volume(f"{path}/edges") as marks, open_volume(f"{path}/distance") as distance:
         return marks.read(box), distance.read(box)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float32])
 def test_blocks_equal_the_whole_volume(tmp_path, dtype):
     image = texture(dtype)
-    membrane(write_image(tmp_path / "raw.h5", image), tmp_path / "m.h5", CONFIG)
+    membrane(write_image(tmp_path / "raw.h5", image), tmp_path / "m.zarr", CONFIG)
     whole = edges.edges(image, 2.0)
-    marks, distance = read(tmp_path / "m.h5")
+    marks, distance = read(tmp_path / "m.zarr")
     assert marks.dtype == np.uint8 and distance.dtype == np.float32
     np.testing.assert_array_equal(marks, whole)
     np.testing.assert_array_equal(distance, np.minimum(edges.distance(whole, VOXEL_SIZE), np.float32(9)))
@@ -72,17 +72,17 @@ def test_jobs_that_share_the_blocks_and_killed_ones_give_the_bytes_of_one(tmp_pa
 
 def test_a_box_gives_its_part_of_the_result(tmp_path):
     spec, box = write_image(tmp_path / "raw.h5", texture(np.uint8)), Box((11, 20, 30), (31, 47, 60))
-    membrane(spec, tmp_path / "all.h5", CONFIG)
-    membrane(spec, tmp_path / "part.h5", CONFIG, box)
-    for part, whole in zip(read(tmp_path / "part.h5"), read(tmp_path / "all.h5", box), strict=True):
+    membrane(spec, tmp_path / "all.zarr", CONFIG)
+    membrane(spec, tmp_path / "part.zarr", CONFIG, box)
+    for part, whole in zip(read(tmp_path / "part.zarr"), read(tmp_path / "all.zarr", box), strict=True):
         np.testing.assert_array_equal(part, whole)
 
 
 def test_an_image_without_edges_has_the_largest_distance_everywhere(tmp_path):
     flat = np.full(BOX.shape, 100, np.uint8)
     assert np.isinf(edges.distance(edges.edges(flat), VOXEL_SIZE)).all()
-    membrane(write_image(tmp_path / "raw.h5", flat), tmp_path / "m.h5", CONFIG)
-    marks, distance = read(tmp_path / "m.h5")
+    membrane(write_image(tmp_path / "raw.h5", flat), tmp_path / "m.zarr", CONFIG)
+    marks, distance = read(tmp_path / "m.zarr")
     assert not marks.any() and (distance == 9).all()
 
 
@@ -91,8 +91,8 @@ def test_voxels_without_a_size_are_taken_for_cubes(tmp_path, caplog):
 
     image = texture(np.uint8)
     hdf5.write_arrays(tmp_path / "foreign.h5", {"raw": image}, {})
-    membrane(f"{tmp_path / 'foreign.h5'}:raw", tmp_path / "m.h5", CONFIG)
-    _, distance = read(tmp_path / "m.h5")
+    membrane(f"{tmp_path / 'foreign.h5'}:raw", tmp_path / "m.zarr", CONFIG)
+    _, distance = read(tmp_path / "m.zarr")
     expected = edges.distance(edges.edges(image, 2.0), (1.0, 1.0, 1.0))
     np.testing.assert_array_equal(distance, np.minimum(expected, np.float32(9)))
     assert "no voxel size" in caplog.text
@@ -101,8 +101,8 @@ def test_voxels_without_a_size_are_taken_for_cubes(tmp_path, caplog):
 def test_unusable_images_and_boxes_are_one_error(tmp_path):
     labels = write_image(tmp_path / "labels.h5", np.ones(BOX.shape, np.uint64))
     with pytest.raises(VolumeError, match="uint64"):
-        membrane(labels, tmp_path / "m.h5", CONFIG)
+        membrane(labels, tmp_path / "m.zarr", CONFIG)
     image = write_image(tmp_path / "raw.h5", texture(np.uint8))
     with pytest.raises(VolumeError, match="5:47,0:60,20:97"):
-        membrane(image, tmp_path / "m.h5", CONFIG, Box((0, 0, 0), (9, 9, 9)))
-    assert not (tmp_path / "m.h5").exists()
+        membrane(image, tmp_path / "m.zarr", CONFIG, Box((0, 0, 0), (9, 9, 9)))
+    assert not (tmp_path / "m.zarr").exists()

@@ -7,12 +7,12 @@ from ffn.cli import main
 from ffn.config import PartitionConfig
 from ffn.errors import VolumeError
 from ffn.geometry import Box
-from ffn.io.create import create_volume
 from ffn.io.open import open_volume
 from ffn.io.volume import IGNORED, Placement
 from ffn.sampling.partition import large_labels, partition
 
 from ...jobs import require_same_files
+from ...volumes import create_volume
 from .tissue import BOX, RADIUS, count_by_definition, tissue
 
 CONFIG = PartitionConfig(lom_radius_zyx=RADIUS, min_size=200)
@@ -30,7 +30,7 @@ def _small_blocks(monkeypatch):
 
 
 def run(tmp_path, labels, config=CONFIG, **options) -> np.ndarray:
-    out = f"{tmp_path / 'p.h5'}:partitions"
+    out = f"{tmp_path / 'p.zarr'}"
     partition(write_labels(tmp_path / "l.h5", labels), out, config, **options)
     with open_volume(out) as volume:
         assert volume.dtype == np.uint8
@@ -87,11 +87,11 @@ def test_voxels_outside_the_box_have_no_influence(tmp_path):
     labels, box = tissue(), Box((5, 12, 7), (26, 40, 41))
     config = PartitionConfig(lom_radius_zyx=RADIUS, min_size=100)
     spec = write_labels(tmp_path / "l.h5", labels)
-    partition(spec, f"{tmp_path / 'a.h5'}:p", config, box)
+    partition(spec, f"{tmp_path / 'a.zarr'}", config, box)
     masked = np.zeros_like(labels)
     masked[box.slices(BOX.start)] = labels[box.slices(BOX.start)]
-    partition(write_labels(tmp_path / "m.h5", masked), f"{tmp_path / 'b.h5'}:p", config)
-    with open_volume(f"{tmp_path / 'a.h5'}:p") as part, open_volume(f"{tmp_path / 'b.h5'}:p") as whole:
+    partition(write_labels(tmp_path / "m.h5", masked), f"{tmp_path / 'b.zarr'}", config)
+    with open_volume(f"{tmp_path / 'a.zarr'}") as part, open_volume(f"{tmp_path / 'b.zarr'}") as whole:
         assert part.box == box and part.voxel_size_zyx_nm == (20.0, 5.0, 5.0)
         inner = box.grow((-2, -4, -3))
         np.testing.assert_array_equal(part.read(inner), whole.read(inner))
@@ -135,8 +135,8 @@ def test_a_part_waits_for_the_sizes_of_all_labels(tmp_path, job, capsys):
 @pytest.mark.fib25
 def test_partitions_of_real_labels_equal_the_definition(shared_fib25, tmp_path):
     source = f"{shared_fib25}/labels_z000-170.h5:stack"
-    partition(source, f"{tmp_path / 'p.h5'}:p", PartitionConfig())
-    with open_volume(source) as volume, open_volume(f"{tmp_path / 'p.h5'}:p") as out:
+    partition(source, f"{tmp_path / 'p.zarr'}", PartitionConfig())
+    with open_volume(source) as volume, open_volume(f"{tmp_path / 'p.zarr'}") as out:
         labels, partitions = volume.read(), out.read()
     ids, sizes = np.unique(labels, return_counts=True)
     for z, y, x in np.random.default_rng(0).integers(24, np.array(labels.shape) - 24, (400, 3)):
@@ -149,7 +149,7 @@ def test_partitions_of_real_labels_equal_the_definition(shared_fib25, tmp_path):
 
 
 def test_unusable_input_is_one_error(tmp_path):
-    out = f"{tmp_path / 'p.h5'}:p"
+    out = f"{tmp_path / 'p.zarr'}"
     image = write_labels(tmp_path / "i.h5", np.ones(BOX.shape, np.float32))
     labels = write_labels(tmp_path / "l.h5", tissue())
     for spec, to, config, said in (
@@ -159,4 +159,4 @@ def test_unusable_input_is_one_error(tmp_path):
     ):
         with pytest.raises(VolumeError, match=said):
             partition(spec, to, config)
-    assert not (tmp_path / "p.h5").exists()
+    assert not (tmp_path / "p.zarr").exists()

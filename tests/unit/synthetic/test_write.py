@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from ffn.errors import ConfigError, VolumeError
+from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io.open import open_volume
 from ffn.synthetic.config import SynthConfig
@@ -11,7 +11,7 @@ from ffn.synthetic.write import synth
 CONFIG = SynthConfig(shape_zyx=(16, 20, 24), voxel_size_zyx_nm=(20, 10, 12))
 
 
-def make(folder, rng_seed=1, image="raw.h5:raw", labels="labels.h5:labels"):
+def make(folder, rng_seed=1, image="raw.zarr", labels="labels.zarr"):
     synth(f"{folder}/{image}", f"{folder}/{labels}", CONFIG, rng_seed)
 
 
@@ -22,7 +22,7 @@ def read(spec):
 
 def test_image_and_labels_have_the_same_box_and_voxel_size(tmp_path):
     make(tmp_path)
-    with open_volume(f"{tmp_path}/raw.h5:raw") as raw, open_volume(f"{tmp_path}/labels.h5:labels") as labels:
+    with open_volume(f"{tmp_path}/raw.zarr") as raw, open_volume(f"{tmp_path}/labels.zarr") as labels:
         assert raw.box == labels.box == Box.from_shape((16, 20, 24))
         assert raw.voxel_size_zyx_nm == labels.voxel_size_zyx_nm == (20, 10, 12)
         assert (raw.dtype, labels.dtype) == (np.uint8, np.uint64)
@@ -33,7 +33,7 @@ def test_image_and_labels_have_the_same_box_and_voxel_size(tmp_path):
 def test_the_result_depends_on_the_seed(tmp_path):
     for name, rng_seed in (("a", 1), ("b", 1), ("c", 2)):
         make(tmp_path / name, rng_seed)
-    first, again, other = (read(f"{tmp_path}/{name}/raw.h5") for name in "abc")
+    first, again, other = (read(f"{tmp_path}/{name}/raw.zarr") for name in "abc")
     np.testing.assert_array_equal(first, again)
     assert (first != other).any()
 
@@ -41,9 +41,9 @@ def test_the_result_depends_on_the_seed(tmp_path):
 @pytest.mark.parametrize(
     ("image", "labels", "error", "message"),
     [
-        ("one.h5:raw", "one.h5:labels", ConfigError, "--out-labels"),
-        ("raw.h5", "labels.h5:labels", VolumeError, "raw.h5"),
-        ("raw.h5:raw", "labels.tif", VolumeError, "labels.tif"),
+        ("one.zarr", "one.zarr", VolumeError, "one.zarr"),
+        ("raw.h5:raw", "labels.zarr", VolumeError, "raw.h5"),
+        ("raw.zarr", "labels.tif", VolumeError, "labels.tif"),
     ],
 )
 def test_unusable_outputs_are_refused_before_anything_is_written(tmp_path, image, labels, error, message):

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from ffn.geometry import Box
-from ffn.io.create import create_volume
 from ffn.io.volume import Placement
 from ffn.training.data.volumes import open_training_volumes
 from ffn.training.parallel.process_group import ProcessGroup, decode, encode, pairwise_sum
@@ -15,6 +14,7 @@ from ffn.training.plan import TrainingData
 from ffn.training.validation import ValidationBox
 
 from ...training_records import write_shards
+from ...volumes import create_volume
 
 VOLUME_BOX = Box((0, 0, 3), (12, 16, 23))
 ENDED = object()

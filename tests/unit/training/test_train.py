@@ -11,7 +11,6 @@ import pytest
 from ffn.cli import main
 from ffn.config import Mask, ModelConfig
 from ffn.errors import ConfigError
-from ffn.io.create import create_volume
 from ffn.io.volume import Placement
 from ffn.machine.launchers import RANK_VARIABLES
 from ffn.machine.runlock import take_lock
@@ -22,6 +21,7 @@ from ffn.training.initial import initial_weights
 from ffn.training.plan import Training, ValidationSource
 from ffn.training.train import training_job
 
+from ...volumes import create_volume
 from .conftest import VOLUME_BOX
 
 MODEL = ModelConfig(

@@ -68,7 +68,7 @@ def all_sources(tmp_path):
         write(tmp_path / f"p{i}.h5", np.full(b.shape, 99 + i, np.uint8), b.start, SIZE_NM) for i, b in enumerate(half)
     ]
     origins = np.array([[1, 28, 2, 310, 12, 1], [2, 28, 2, 380, 5, 1], [3, 28, 14, 330, 8, 2], [4, 21, -9, 301, 1, 1]])
-    hdf5.write_arrays(tmp_path / "origins.h5", {"origins": origins}, {})
+    write(tmp_path / "origins.zarr", labels[:1], tables={"origins": origins})
     coordinates = np.array([[30, 0, 320], [30, 1, 321], [30, 2, 322], [0, 0, 0]], np.int32)
     hdf5.write_arrays(tmp_path / "coordinates.h5", {"partitions/3": coordinates, "partitions/11": coordinates[:1]}, {})
     (tmp_path / "groups.csv").write_text("base_id,group_id\n90,1\n91,1\n44,44\n7,44\n")
@@ -79,7 +79,7 @@ def all_sources(tmp_path):
         truth=write(tmp_path / "truth.h5", np.where(two_tubes() < 10, two_tubes(), 0), BOX.start, SIZE_NM),
         edges=write(tmp_path / "edges.h5", (labels % 2).astype(np.uint8), BOX.start, SIZE_NM),
         probability=tuple(parts),
-        origins=(str(tmp_path / "origins.h5"),),
+        origins=(str(tmp_path / "origins.zarr"),),
         agglomeration=str(tmp_path / "groups.csv"),
         coordinates=str(tmp_path / "coordinates.h5"),
         errors=str(tmp_path / "scores.json"),

@@ -11,13 +11,14 @@ import zarr
 
 from ffn.errors import ExportError
 from ffn.geometry import Box
-from ffn.io.create import create_volumes
 from ffn.io.volume import Placement
 from ffn.viewing.config import ExportConfig, ViewConfig
 from ffn.viewing.export import export
 from ffn.viewing.screenshot import find_browser, folder_of_files, page_leading_to
 from ffn.viewing.server import serve
 from ffn.viewing.viewer import stores_state, view, view_stores
+
+from ...volumes import create_volumes
 
 BOX = Box((10, 4, 7), (26, 44, 39))
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from ffn.io.store_names import without_metadata
 from ffn.workflow import arguments
 from ffn.workflow.file_lists import FileList, file_lists, write_file_lists
 
@@ -16,7 +17,7 @@ def test_a_list_has_one_file_on_each_line(tmp_path, monkeypatch):
     listed = FileList.of(made, "segment", "probability", **PARTS)
     listed.write()
     files = made.files("segment", **PARTS)
-    assert Path(listed.path).read_text().splitlines() == [f"{file}:probability" for file in files]
+    assert Path(listed.path).read_text().splitlines() == [f"{without_metadata(file)}/probability" for file in files]
     assert Path(listed.path).parent == Path("results/small/lists")
 
 
@@ -61,4 +62,6 @@ def test_lists_of_an_earlier_configuration_are_removed(tmp_path, monkeypatch):
 
 def test_without_lists_the_names_are_arguments():
     made = pipeline()
-    assert arguments.files(made, False, "segment", **PARTS).split() == made.files("segment", **PARTS)
+    assert arguments.files(made, False, "segment", **PARTS).split() == [
+        without_metadata(file) for file in made.files("segment", **PARTS)
+    ]

@@ -92,7 +92,7 @@ def test_targets_are_all_files_of_a_stage():
     made = pipeline(consensus={"enabled": True})
     folder = "results/small/segmentation"
     assert len(made.targets("segment")) == 2 * 2 * 2  # volumes, orders, subvolumes
-    assert f"{folder}/second/subvolumes-reversed/z000000-y000000-x000024.h5" in made.targets("segment")
+    assert f"{folder}/second/subvolumes-reversed/z000000-y000000-x000024.zarr/zarr.json" in made.targets("segment")
     assert made.targets("consensus") == [
         f"{folder}/{volume}/consensus.zarr/zarr.json" for volume in ("first", "second")
     ]
@@ -104,7 +104,7 @@ def test_files_of_one_volume_and_order():
     made = pipeline(agglomerate={"enabled": True})
     stems = ["z000000-y000000-x000000", "z000000-y000000-x000024"]
     folder = "results/small/segmentation/second/subvolumes"
-    assert made.files("segment", volume="second", order="") == [f"{folder}/{stem}.h5" for stem in stems]
+    assert made.files("segment", volume="second", order="") == [f"{folder}/{stem}.zarr/zarr.json" for stem in stems]
     assert made.files("evaluate", volume="second") == []
     assert made.files("merge", "mapping", volume="first") == ["results/small/agglomeration/first/mapping.csv"]
     assert made.agglomerated_base("first") == ["results/small/segmentation/first/segmentation.zarr/zarr.json"]

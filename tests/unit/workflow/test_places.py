@@ -14,7 +14,6 @@ import zarr
 from ffn.config import ModelConfig, SegmentConfig
 from ffn.errors import ConfigError
 from ffn.geometry import Box
-from ffn.io.create import create_volume
 from ffn.io.volume import Placement
 from ffn.model.network import weight_shapes
 from ffn.model.store import Model, save_model
@@ -23,6 +22,7 @@ from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.places import calibration_files, check_sources, files_among, segment_files, trained_in
 from ffn.workflow.run import load_run
 
+from ...volumes import create_volume
 from .runs import GOOD, PHANTOM, SELECTING, SMALL, VALIDATED
 
 UNTRAINED = {"max_steps": 0, "permutable_axes": []}

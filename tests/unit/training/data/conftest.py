@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from ffn.geometry import Box
-from ffn.io.create import create_volume
 from ffn.io.open import open_volume
 from ffn.io.volume import Placement
 from ffn.training.data.volumes import TrainingVolume
+
+from ....volumes import create_volume
 
 IMAGE_BOX = Box((2, 0, 4), (14, 20, 34))
 LABELS_BOX = Box((4, 1, 5), (14, 20, 34))

@@ -3,7 +3,6 @@ import pytest
 
 from ffn.config import Mask, ModelConfig
 from ffn.errors import ModelError, VolumeError
-from ffn.io.create import create_volume
 from ffn.io.volume import Placement
 from ffn.model.grey_levels import Histogram, count_levels, distance
 from ffn.model.store import Model
@@ -14,6 +13,7 @@ from ffn.training.data.lanes import Record
 from ffn.training.data.volumes import open_training_volumes
 from ffn.training.parallel.process_group import ProcessGroup
 
+from ....volumes import create_volume
 from ..conftest import VOLUME_BOX
 
 CONFIG = ModelConfig(depth=1, features=2, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 1, 2), image_mean=100, image_stddev=20)

@@ -8,13 +8,14 @@ import pytest
 from ffn.config import ModelConfig
 from ffn.errors import ConfigError, RecordError
 from ffn.geometry import Box
-from ffn.io.create import create_volume
 from ffn.io.open import open_volume
 from ffn.io.volume import IGNORED, Placement
 from ffn.training.config import TrainConfig
 from ffn.training.data.examples import ExampleMaker, distance, moves, patch_size
 from ffn.training.data.lanes import Record
 from ffn.training.data.volumes import TrainingVolume
+
+from ....volumes import create_volume
 
 MODEL = ModelConfig(fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 2, 3), image_mean=100, image_stddev=20)  # patch 5, 9, 13
 PLAIN = TrainConfig(permutable_axes=())

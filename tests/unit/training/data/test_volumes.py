@@ -5,11 +5,12 @@ import pytest
 
 from ffn.errors import VolumeError
 from ffn.geometry import Box
-from ffn.io.create import create_volume
 from ffn.io.open import open_volume
 from ffn.io.volume import Placement, is_ignored
 from ffn.training.data.volumes import TrainingVolume, block_statistics, mean_and_stddev, open_training_volumes
 from ffn.training.parallel.process_group import ProcessGroup
+
+from ....volumes import create_volume
 
 
 def test_image_and_labels_must_overlap_and_be_of_their_types(tmp_path):

@@ -1,0 +1,44 @@
+"""Volumes that tests read: stores, and HDF5 files as other programs write them."""
+
+import contextlib
+import json
+
+import numpy as np
+
+from ffn.io import hdf5, hdf5_volume, store
+from ffn.io.open import open_volume
+from ffn.io.store_names import MAIN, METADATA, OURS
+from ffn.io.volume import split_spec, volume_in
+
+
+@contextlib.contextmanager
+def create_volumes(path, dtypes, placement, tables=None):
+    """Create a store or an HDF5 file of volumes with one placement."""
+    if str(path).endswith(".zarr"):
+        with store.create_volumes(path, dtypes, placement, tables) as writers:
+            yield writers
+        return
+    with hdf5.create_file(path) as file:
+        for name, table in (tables or {}).items():
+            file.create_dataset(name, data=table)
+        yield {
+            name: hdf5_volume._create_dataset(file, name, np.dtype(dtype), placement) for name, dtype in dtypes.items()
+        }
+
+
+@contextlib.contextmanager
+def create_volume(spec, dtype, placement, tables=None):
+    """Create ``NAME.zarr`` or ``FILE.h5:DATASET``."""
+    path, name = split_spec(str(spec))
+    with create_volumes(path, {name or MAIN: dtype}, placement, tables) as writers:
+        yield writers[name or MAIN]
+
+
+def contents(path, main=MAIN):
+    """Return all volumes and tables of a store by their names; its own volume is called `main`."""
+    ours = json.loads((path / METADATA).read_text())["attributes"][OURS]
+    found = {name: store.read_table(path, name) for name in ours["tables"]}
+    for name in ours["volumes"]:
+        with open_volume(volume_in(str(path), name)) as volume:
+            found[main if name == MAIN else name] = volume.read()
+    return found
