@@ -1,17 +1,21 @@
 # Neuroglancer precomputed volumes, meshes, skeletons, states, and all facts about the segments.
 
+EXPORTED = {
+    "image": IMAGE,
+    "segmentation": tracked_file(PATHS.final(RUN)),
+    "truth": lambda wildcards: PIPELINE.shown_labels(wildcards.volume),
+    "membrane": lambda wildcards: PIPELINE.files("membrane", volume=wildcards.volume),
+    "base": lambda wildcards: PIPELINE.agglomerated_base(wildcards.volume),
+}
+
 
 rule export:
     input:
-        image=IMAGE,
-        segmentation=tracked_file(PATHS.final(RUN)),
-        truth=lambda wildcards: PIPELINE.shown_labels(wildcards.volume),
+        **EXPORTED,
         errors=lambda wildcards: PIPELINE.files("evaluate", volume=wildcards.volume),
-        membrane=lambda wildcards: PIPELINE.files("membrane", volume=wildcards.volume),
         coordinates=lambda wildcards: PIPELINE.files("coordinates", volume=wildcards.volume),
         subvolumes=lambda wildcards: PIPELINE.watched("segment", volume=wildcards.volume, order=""),
         mapping=lambda wildcards: PIPELINE.files("merge", "mapping", volume=wildcards.volume),
-        base=lambda wildcards: PIPELINE.agglomerated_base(wildcards.volume),
         blocks=lambda wildcards: PIPELINE.job_records("export", wildcards.volume),
     output:
         state=ensure(PATHS.of("export"), non_empty=True),
@@ -47,11 +51,7 @@ rule export:
 # Parts of the blocks of a large volume, without tables that only the last job needs.
 use rule export as export_blocks with:
     input:
-        image=IMAGE,
-        segmentation=tracked_file(PATHS.final(RUN)),
-        truth=lambda wildcards: PIPELINE.shown_labels(wildcards.volume),
-        membrane=lambda wildcards: PIPELINE.files("membrane", volume=wildcards.volume),
-        base=lambda wildcards: PIPELINE.agglomerated_base(wildcards.volume),
+        **EXPORTED,
         earlier=PIPELINE.before("export"),
     output:
         record=ensure(PATHS.job("export"), non_empty=True),
@@ -70,11 +70,7 @@ use rule export as export_blocks with:
 
 use rule export_blocks as export_plan with:
     input:
-        image=IMAGE,
-        segmentation=tracked_file(PATHS.final(RUN)),
-        truth=lambda wildcards: PIPELINE.shown_labels(wildcards.volume),
-        membrane=lambda wildcards: PIPELINE.files("membrane", volume=wildcards.volume),
-        base=lambda wildcards: PIPELINE.agglomerated_base(wildcards.volume),
+        **EXPORTED,
         subvolumes=lambda wildcards: PIPELINE.watched("segment", volume=wildcards.volume, order=""),
         earlier=PIPELINE.before("export", "plan"),
     output:
@@ -89,11 +85,7 @@ use rule export_blocks as export_plan with:
 
 use rule export_blocks as export_coarse with:
     input:
-        image=IMAGE,
-        segmentation=tracked_file(PATHS.final(RUN)),
-        truth=lambda wildcards: PIPELINE.shown_labels(wildcards.volume),
-        membrane=lambda wildcards: PIPELINE.files("membrane", volume=wildcards.volume),
-        base=lambda wildcards: PIPELINE.agglomerated_base(wildcards.volume),
+        **EXPORTED,
         earlier=PIPELINE.before("export", "coarse"),
     output:
         record=ensure(PATHS.tables("export", "coarse"), non_empty=True),
@@ -107,11 +99,7 @@ use rule export_blocks as export_coarse with:
 
 use rule export_blocks as export_pieces with:
     input:
-        image=IMAGE,
-        segmentation=tracked_file(PATHS.final(RUN)),
-        truth=lambda wildcards: PIPELINE.shown_labels(wildcards.volume),
-        membrane=lambda wildcards: PIPELINE.files("membrane", volume=wildcards.volume),
-        base=lambda wildcards: PIPELINE.agglomerated_base(wildcards.volume),
+        **EXPORTED,
         earlier=PIPELINE.before("export", "pieces"),
     output:
         record=ensure(PATHS.tables("export", "pieces"), non_empty=True),

@@ -233,6 +233,7 @@ def test_several_jobs_and_processes_leave_the_bytes_of_one(tmp_path, all_sources
     out = tmp_path / "several"
     run(all_sources, out, ALL[:-1])
     assert not (out / "neuroglancer.json").exists()
+    assert all((out / f"neuroglancer.json.jobs/{step}/tables.json").exists() for step in ("plan", "coarse", "pieces"))
     run(all_sources, out, ALL[-1:])
     assert content(out) == at_once
     assert not [*out.rglob("z0*")], "pieces are removed"
