@@ -369,7 +369,9 @@ class FloodConfig(Section):
         None, description="FOV step of flood filling, less than half the FOV, voxels; null takes that of effort"
     )
     mirror: bool = Field(
-        True, description="whether the image goes on mirrored beyond its faces, so that FOVs are centred up to them"
+        True,
+        description="whether the image is mirror-padded by the FOV's radius, so that objects at its faces are "
+        "segmented as well",
     )
     engine: Literal["auto", EngineName] = Field(
         "auto", description="library that runs the network; auto takes the fastest where the run's first job is"

@@ -87,7 +87,7 @@ def count_pairs(a: np.ndarray, b: np.ndarray) -> ContingencyTable:
 
 
 class RowSum:
-    """Sum of rows that arrive in parts, see `add_up`. Memory grows with what is different, not with the parts."""
+    """Sum of rows that arrive in parts, see `add_up`. Memory grows with the different rows, not with the parts."""
 
     def __init__(self, num_columns: int, dtype: np.dtype | type = np.int64) -> None:
         self._merged = np.empty((0, num_columns), dtype)

@@ -22,7 +22,7 @@ class CalibrationError(FfnError):
 
 
 def features(edge: MergeEdge) -> dict[str, float]:
-    """Return what the probability is computed from. Nothing depends on which of the two segments is a."""
+    """Return the inputs of the probability, which do not depend on the order of the two segments."""
     found = edge.evidence
     crossing = found.recovered_ab, found.recovered_ba
     smaller, larger = sorted((found.voxels_a, found.voxels_b))
@@ -111,7 +111,7 @@ def fit(
     """Fit the probability to decision points of which `same` (bool, (N,)) says whether they join one neuron.
 
     `penalty` is of the squared coefficients, as if so many examples spoke against each, which keeps few examples from
-    being learnt by heart. Newton's method needs no random numbers, and the log likelihood has one maximum.
+    being overfitted. Newton's method needs no random numbers, and the log likelihood has one maximum.
     """
     if same.all() or not same.any():
         raise CalibrationError(

@@ -95,7 +95,7 @@ def candidates(scene: Scene, box: Box, config: AgglomerateConfig) -> list[Contac
 
 
 def searched(segmentation: Volume, box: Box) -> Box:
-    """Return what is searched for the decision points in `box`, in whole cells, which may reach beyond the volume."""
+    """Return the box that decides about the points in `box`, in whole cells, which may reach beyond the volume."""
     cell = cell_shape(voxel_size_of(segmentation))
     outer = _whole_cells(box, cell).grow(scale(cell, POINT_CELLS + 1)).intersect(segmentation.box)
     return _whole_cells(outer, cell)

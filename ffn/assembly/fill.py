@@ -146,13 +146,13 @@ def fill_gaps(
 
 
 def with_halo(tile: Box, config: FillConfig, voxel_size_zyx_nm: VoxelSize) -> Box:
-    """Return what is read to fill a tile; it may reach beyond the volume."""
+    """Return the box to read for a tile; it may reach beyond the volume."""
     reach_nm = CONTEXT * config.max_distance_nm + TRUNCATE * config.sigma_nm
     return tile.grow(zyx(np.ceil([reach_nm / side for side in voxel_size_zyx_nm])))
 
 
 def _within(gaps: np.ndarray, distance_nm: float, voxel_size_zyx_nm: VoxelSize) -> np.ndarray:
-    """Return which voxels are at most so far from one that is no gap, bool."""
+    """Return which voxels (bool) are within a distance of a segment."""
     import edt
 
     squares = edt.edtsq(gaps, anisotropy=voxel_size_zyx_nm, order="C", parallel=1)

@@ -40,7 +40,7 @@ MIN_SHARE = 0.25  # our choice: pieces of a nucleus that was cut count, a neighb
 
 def add_given_options(parser: argparse.ArgumentParser) -> None:
     """Give `parser` the options ``--corrections`` and ``--nuclei``."""
-    text = "also join and separate what it says; 'ffn view RUN --corrections FILE.csv' writes it"
+    text = "joins and separations by hand; 'ffn view RUN --corrections FILE.csv' writes them"
     parser.add_argument("--corrections", metavar="FILE.csv", help=text)
     text = "labels of any resolution, one id for each nucleus or soma: no score joins two of them"
     parser.add_argument("--nuclei", metavar="VOLUME", help=text)
@@ -48,7 +48,7 @@ def add_given_options(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class GraphInputs:
-    """A segmentation, its agglomeration graph, and what is known besides.
+    """A segmentation, its agglomeration graph, and manual corrections and nuclei.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class GraphInputs:
     graphs : sequence of str
         Files of ``ffn agglomerate`` for these supervoxels.
     corrections : str, optional
-        What people joined or separated, see `ffn.assembly.corrections`.
+        Joins and separations by hand, see `ffn.assembly.corrections`.
     nuclei : str, optional
         Labels of nuclei, of any resolution. No score joins two of them.
     """

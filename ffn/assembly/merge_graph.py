@@ -147,7 +147,7 @@ def merge_groups(
     threshold : float
         Smallest mean score that joins.
     constraints : Constraints
-        What is joined before the first score counts, and what no score joins.
+        Pairs that are joined before the first score counts, and pairs that no score joins.
     nuclei : uint64 ndarray of shape (N, 2)
         Segments, and the nucleus that each is of. No score joins two groups of different nuclei.
 
@@ -208,7 +208,7 @@ class _Linkage:
                 self._join(a, b)
 
     def join(self, threshold: float) -> np.ndarray:
-        """Join groups, the best mean first, and return what was joined: uint64 (N, 2)."""
+        """Join groups, the best mean first, and return the joined pairs: uint64 (N, 2)."""
         pairs = ((a, b) for a, others in self._links.items() for b in others if a < b)
         queue = [entry for a, b in pairs if (entry := self._entry(a, b, threshold))]
         heapq.heapify(queue)

@@ -97,7 +97,7 @@ def judge_all(judge: Judge, candidates: list[Contact], out_path: str, about: dic
     about = {**about, "engine": lanes.name}
     head = header(fingerprint("agglomerate", judge.config, **about, canvases=lanes.size))
     lines = judged(partials[0], head, candidates, judge, lanes)
-    del lanes  # a device may have no room for others beside them
+    del lanes  # a device may have no room for a second set
     finer = judge.with_smaller_steps()
     if finer:
         lines = judged_again(partials[1], head, lines, candidates, finer)
@@ -206,7 +206,7 @@ class Resegmentation:
         for which in sorted((0, 1), key=lambda n: np.count_nonzero(sides[n].mask)):
             grown[which] = yield from self._one_side(canvas, sides[which])
             if not grown[which].is_sound(sides[which].mask, config):
-                break  # the score is 0, whatever the other side does
+                break  # the score is 0 in any case
         else:
             for which in (0, 1):
                 enters, is_entered = (share_of(grown[n].mask, sides[1 - n].mask) for n in (which, 1 - which))

@@ -1,4 +1,4 @@
-"""The subvolumes that flood filling made of a volume: how they tile it, what is in each, and what neighbours share."""
+"""Segmented subvolumes of a volume: their tiling, their ids, and the voxels that neighbours share."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Subvolumes:
         }
 
     def look_at(self, index: int, pool: VolumePool) -> Result:
-        """Return the ids of a subvolume, its tables, and what it shares with later ones.
+        """Return the ids of a subvolume, its tables, and the voxels that it shares with later ones.
 
         These are the tables of `ids_of`, ``origins`` and ``overlaps`` as the subvolume has them, and ``claims`` (int64,
         (N, 7)): number of a later subvolume, own id, id there, first voxel of a cell, voxels that both have in it.

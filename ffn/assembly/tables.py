@@ -1,4 +1,4 @@
-"""Tables beside a segmentation: where objects claimed the same voxels, and which segments were one object.
+"""Tables of a segmentation: where objects claimed the same voxels, and which segments were one object.
 
 ``overlaps`` has rows of id, larger id, first voxel z, y, x of a cell (`ffn.geometry.cell_shape`), and voxels in that
 cell that both objects claimed. It is sorted by the places of an `OverlapIndex`, and ``first_overlap`` has the first row

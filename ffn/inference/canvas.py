@@ -74,7 +74,7 @@ class Canvas:
     segmentation : int32 ndarray of shape (Z, Y, X), optional
         Segmentation so far. It is not copied, so several canvases can share it. Default: all voxels are free.
     inside : Box, optional
-        What the image is, beyond which there is its mirror image, see `ffn.inference.frame.Frame`. Default: all of it.
+        Box of the image, which is mirrored beyond it, see `ffn.inference.frame.Frame`. Default: all of it.
 
     Attributes
     ----------

@@ -108,7 +108,7 @@ class Termination:
 
 
 def path_for(output: str) -> str:
-    """Return the path of the checkpoint of an output: beside it, or in this folder if it is not on this machine.
+    """Return the path of the checkpoint of an output: next to it, or in this folder if the output is remote.
 
     Examples
     --------

@@ -16,7 +16,7 @@ class CanvasJob(Protocol):
     """Objects that grow one after the other in one array."""
 
     def read(self) -> None:
-        """Read what is needed, and find where objects begin; this takes the processor, and no canvas."""
+        """Read the inputs and find the seeds. CPU-bound; uses no canvas."""
         ...
 
     def enter(self, lanes: Lanes, lane: int) -> None:
@@ -39,7 +39,7 @@ def run_jobs(
 ) -> Iterator[J]:
     """Yield each job when all its objects have grown.
 
-    The jobs on the canvases advance together, one FOV at a time. Each gets what it would get alone.
+    The jobs on the canvases advance together, one FOV at a time. Each gets the same result as alone.
     """
     threads = min(MOST_READERS, threads, lanes.size)
     with ThreadPoolExecutor(threads) as pool:

@@ -26,7 +26,7 @@ FEW_FEATURES = 12  # with fewer, OpenVINO is faster
 
 
 def chosen(model: Model, config: FloodConfig, machine: str | None = None) -> Choice:
-    """Return engine and precision of the options; ``auto`` becomes what is fastest here or was chosen before."""
+    """Return engine and precision of the options; ``auto`` is the fastest here, or the choice of an earlier job."""
     choice = Choice(config.engine, config.precision)
     if "auto" in (config.engine, config.precision):
         name = choice_name("inference", config.engine, config.precision, model.config)

@@ -12,7 +12,7 @@ from ffn.inference.canvas import Canvas
 from ffn.inference.claims import Cells, Claims, Filling, GrownObject
 from ffn.inference.grower import Arrays, FovBatch, ObjectGrower
 
-SECOND_MIN_SEGMENT_SIZE = 200  # voxels, in the second pass; our choice: what the first left empty is smaller
+SECOND_MIN_SEGMENT_SIZE = 200  # voxels, in the second pass; our choice: objects in the gaps of the first are smaller
 
 
 class FloodFill:

@@ -27,8 +27,8 @@ def flood_all(
 ) -> None:
     """Flood all subvolumes and write each as soon as it is done.
 
-    Unless someone remembers what is `finished`, checkpoints are kept until all are done, so that a call that was killed
-    does not flood again what it had finished.
+    Without `finished`, which records each subvolume, checkpoints are kept until all are done, so that a killed call
+    does not flood a finished subvolume again.
     """
     progress, written = _Progress(num_jobs), list[SubvolumeFlood]()
 

@@ -13,10 +13,10 @@ from ffn.model.store import Model
 
 
 class Frame(NamedTuple):
-    """A box, and what the canvas has around it.
+    """A box, and the canvas around it.
 
     A FOV has to lie on the canvas as a whole. Without a frame, no FOV is centred within its radius of a face of the
-    image, and only the rims of FOVs see what is there: a third of the voxels of a cube of 250³ with a FOV of 33³.
+    image, and only the rims of FOVs see this part: a third of the voxels of a cube of 250³ with a FOV of 33³.
     """
 
     box: Box  # where objects are wanted
@@ -67,7 +67,7 @@ class Frame(NamedTuple):
         return np.pad(raw, list(zip(self.offset_zyx, after, strict=True)), mode="reflect")
 
     def masked(self, segmentation: np.ndarray) -> np.ndarray:
-        """Return the int32 segmentation of the canvas from that of the box: what is beyond becomes no segment."""
+        """Return the int32 segmentation of the canvas from that of the box: voxels beyond are masked."""
         whole = np.full(self.canvas.shape, MASKED, np.int32)
         whole[self.inside.slices()] = segmentation
         return whole

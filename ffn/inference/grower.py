@@ -60,7 +60,7 @@ class ObjectGrower:
         return None if self.limited else self._next
 
     def put(self, answer: np.ndarray) -> None:
-        """Take what the canvas needs of the network's answer at `next_position`; see `Canvas.put`."""
+        """Write the network's answer at `next_position` to the canvas, and queue the moves from there."""
         assert self._next is not None
         position, self._next = self._next, None
         self._movement.follow(position, self.canvas.put(position, answer))

@@ -20,7 +20,7 @@ from ffn.options import add_machine_option, add_normalization_option, add_volume
 
 @dataclass(frozen=True)
 class Network:
-    """What is run on an image: a model with the deltas of the options, by an engine in a precision."""
+    """A model with the deltas of the options, run by an engine in a precision."""
 
     model: Model
     normalisation: Normalisation
@@ -30,7 +30,7 @@ class Network:
 
 @dataclass(frozen=True)
 class FloodInputs:
-    """Where image and network are, and what is known of the volume.
+    """Image and network, and normalisation and masks of the volume.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class FloodInputs:
 
     @property
     def known(self) -> dict[str, str]:
-        """What is known of the volume, as provenance names it."""
+        """Masks, as provenance names them."""
         return mask_inputs(self.masks)
 
     def files(self) -> list[str]:

@@ -17,7 +17,7 @@ from ffn.inference.claims import GIVEN, STARTED, Filling
 LARGEST_SHARE = 0.2  # of a subvolume
 SMALL_BOX_SHARE = 0.6  # instead, where a thick neurite may hold more than that
 THICK_UM2 = 1.0
-MIN_SEEDS = 10  # with fewer, such as one given seed, one segment is what was asked for
+MIN_SEEDS = 10  # with fewer, such as one given seed, one segment is expected
 STUCK_SHARE = 0.8
 UNDECIDED_SHARE = 0.5
 MIN_VOXELS = 1000  # of the POM
@@ -29,7 +29,7 @@ CAUSE = (
 
 
 class Facts(NamedTuple):
-    """What a subvolume says about its flood."""
+    """Facts about the flood of a subvolume."""
 
     name: str  # of the subvolume
     largest_share: float  # share of the subvolume's voxels that its largest segment holds
@@ -45,7 +45,7 @@ class Facts(NamedTuple):
 
 
 def measured(filling: Filling, voxel_size_zyx_nm: VoxelSize) -> dict[str, Any]:
-    """Return what the checks need besides the counters, ready for JSON; segments that were given do not count."""
+    """Return the facts besides the counters, ready for JSON; given segments do not count."""
     num_given = sum(origin.pass_number == GIVEN for origin in filling.origins)  # the first ids
     labels = np.where(filling.segmentation > num_given, filling.segmentation, 0)
     ids, voxels = count_ids(labels)

@@ -44,7 +44,7 @@ def find_seeds(
 def empty_space_seeds(
     image: np.ndarray, segmentation: np.ndarray, config: SegmentConfig, voxel_size_zyx_nm: VoxelSize
 ) -> np.ndarray:
-    """Find the seeds of a second pass in what the first left empty: peaks, in sections with the policy `peaks_2d`."""
+    """Find the seeds of a second pass in the voxels that the first left empty; see `peak_seeds`."""
     masked, taken = segmentation == MASKED, segmentation > 0
     return _in_order(peak_seeds(image, config, voxel_size_zyx_nm, masked, taken), config)
 

@@ -94,7 +94,7 @@ def segment(
         Thresholds, limits and engine.
     boxes : sequence of Box, optional
         Subvolumes; default: the whole image. Each takes about 25 bytes of memory per voxel while seeds are found, then
-        15 while it is on a canvas, also for what is mirrored.
+        15 while it is on a canvas, including the mirrored rim.
 
     Raises
     ------
@@ -133,7 +133,7 @@ def segment_subvolumes(
 ) -> None:
     """Flood-fill overlapping subvolumes of a box, each into a store ``z…-y…-x….zarr`` with the bytes of `segment`.
 
-    Subvolumes that are finished are skipped, so a killed call loses only what it was at.
+    Subvolumes that are finished are skipped, so a killed call loses only those that it had begun.
 
     Parameters
     ----------

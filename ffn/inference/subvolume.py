@@ -44,7 +44,7 @@ class ImagePart(NamedTuple):
 
 @dataclass(frozen=True)
 class Common:
-    """What the subvolumes of a call have in common."""
+    """Inputs and options that the subvolumes of a call share."""
 
     near: SegmentInputs  # or their staged copies
     network: Network
@@ -162,7 +162,7 @@ class SubvolumeFlood:
 
 
 def fingerprint(config: SegmentConfig, model: Model, inputs: Mapping[str, object]) -> dict[str, str]:
-    """Return what the result depends on, by name."""
+    """Return all that the result depends on, by name."""
     named = {
         **config.result_options(),
         **{f"model.{name}": value for name, value in model.config.model_dump(mode="json").items()},
@@ -171,7 +171,7 @@ def fingerprint(config: SegmentConfig, model: Model, inputs: Mapping[str, object
 
 
 def _given(spec: str | None, box: Box, voxel_size_zyx_nm: VoxelSize | None) -> np.ndarray | None:
-    """Return the ids of what is segmented already, 0 where nothing is and beyond its volume."""
+    """Return the ids of the given segments, 0 elsewhere and beyond their volume."""
     if spec is None:
         return None
     with open_truth(spec) as labels:

@@ -117,7 +117,7 @@ class DeviceLanes:
         self._normalisation = network.normalisation
         levels = np.arange(np.iinfo(dtype).max + 1, dtype=dtype) if dtype in GREY_LEVELS else None
         seen = None if levels is None else jax.device_put(self._normalisation.apply(levels), device)
-        self._seen = seen  # what the network sees of each grey level
+        self._seen = seen  # normalised value of each grey level
         with self._refusal_in_one_line(), jax.default_device(device):
             images = jax.numpy.zeros((size, *shape_zyx), np.float32 if seen is None else dtype)
             state = CanvasState(images, jax.numpy.full((size, *shape_zyx), np.nan, np.float32))
@@ -148,7 +148,7 @@ class DeviceLanes:
 
     @contextlib.contextmanager
     def _refusal_in_one_line(self) -> Iterator[None]:
-        """Name what the memory was for: another process may have taken it since it was counted."""
+        """Name the canvases: another process may have taken the memory since it was counted."""
         import jax
 
         try:

@@ -19,8 +19,8 @@ MOST_CANVASES = 64  # with `auto`; our choice, not measured on a GPU
 MAPS_OF_A_FOV = 10  # float32 maps that the network holds at once, XLA's buffers included; our choice, on the safe side
 USABLE = 0.85  # share of the free memory; our choice
 FLOAT_BYTES = 4
-HOST_BYTES = 15  # per voxel of what is on a canvas, on the host
-SEEDING_BYTES = 25  # per voxel of what is searched for seeds
+HOST_BYTES = 15  # per voxel of a canvas, on the host
+SEEDING_BYTES = 25  # per voxel while seeds are found
 HOST_BASE = 2 * 10**9  # of the process without canvases; our choice
 
 

@@ -1,4 +1,4 @@
-"""What the device computes: one FOV of every canvas, from moving there to the moves from there."""
+"""The computation on the device: one FOV of every canvas, and the moves from it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Stepper:
         params : mapping of str to float32 array
             Weights.
         seen : float32 array of shape (256,) or (65536,), optional
-            What the network sees of each grey level; None if images are stored as it sees them.
+            Normalised value of each grey level; None if images are stored as it sees them.
         state : CanvasState
             All canvases.
         requests : int32 array of shape (N, 13 + 3 × WATCHED)
