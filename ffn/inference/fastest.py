@@ -16,7 +16,16 @@ from ffn.kernels import vector_lanes
 from ffn.kernels.inference import obstacle
 from ffn.machine.cpu import cpu_flags
 from ffn.machine.pace import calls_per_second
-from ffn.model.choice import PRECISIONS, WORTHWHILE, Choice, choice_name, choose_once, fastest_precision, sees_gpu
+from ffn.model.choice import (
+    ASKED_FOR,
+    PRECISIONS,
+    WORTHWHILE,
+    Choice,
+    choice_name,
+    choose_once,
+    sees_gpu,
+    with_precision,
+)
 from ffn.model.store import Model
 
 log = logging.getLogger(__name__)
@@ -37,14 +46,10 @@ def chosen(model: Model, config: FloodConfig, machine: str | None = None) -> Cho
 def _choose(model: Model, config: FloodConfig) -> Choice:
     if config.engine == "kernels":
         return Choice("kernels", "float32", "the kernels have no other precision")
-    engine, reason = (config.engine, "asked for") if config.engine != "auto" else _fastest_library()
-    on_gpu = sees_gpu(engine)
-    if config.engine == "auto" and not on_gpu and (choice := _kernels_or_measured(model, config, engine)):
+    engine, reason = (config.engine, ASKED_FOR) if config.engine != "auto" else _fastest_library()
+    if config.engine == "auto" and not sees_gpu(engine) and (choice := _kernels_or_measured(model, config, engine)):
         return choice
-    if config.precision != "auto":
-        return Choice(engine, config.precision, reason, on_gpu)
-    precision, why = fastest_precision(on_gpu, lambda: _by_precision(model, engine, config), engine)
-    return Choice(engine, precision, why if config.engine != "auto" else f"{reason}, and {why}", on_gpu)
+    return with_precision(engine, reason, config.precision, lambda: _by_precision(model, engine, config))
 
 
 def _fastest_library() -> tuple[str, str]:

@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 FOLDER = "machine"
 PRECISIONS = ("float32", "bfloat16")
 BFLOAT16_CAPABILITY = (8, 0)  # Ampere, the first NVIDIA GPUs with bfloat16 units
+ASKED_FOR = "asked for"
 WORTHWHILE = 1.05  # bfloat16 has to be this much faster: float32 is more accurate, and rates vary; our choice
 ON_GPUS = {"tensorflow": "TensorFlow", "jax": "JAX"}  # engines that compute on a GPU, if they see one
 
@@ -114,6 +115,15 @@ def fastest_precision(
         precision = "bfloat16" if rates["bfloat16"] > WORTHWHILE * rates["float32"] else "float32"
         reason = "measured " + ", ".join(f"{name}: {rate:.1f} FOVs/s" for name, rate in rates.items())
     return precision, reason
+
+
+def with_precision(engine: str, reason: str, precision: str, measure: Callable[[], Mapping[str, float]]) -> Choice:
+    """Return the choice of an engine with a precision, for ``auto`` the fastest; a `reason` may be `ASKED_FOR`."""
+    on_gpu = sees_gpu(engine)
+    if precision != "auto":
+        return Choice(engine, precision, reason, on_gpu)
+    fastest, why = fastest_precision(on_gpu, measure, engine)
+    return Choice(engine, fastest, why if reason == ASKED_FOR else f"{reason}, and {why}", on_gpu)
 
 
 def _cpu_tells() -> tuple[str | None, str]:

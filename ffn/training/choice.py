@@ -10,7 +10,7 @@ import numpy as np
 from ffn.config import ModelConfig
 from ffn.machine.jax_device import require_jax
 from ffn.machine.pace import calls_per_second
-from ffn.model.choice import PRECISIONS, Choice, choice_name, choose_once, fastest_precision, sees_gpu
+from ffn.model.choice import ASKED_FOR, PRECISIONS, Choice, choice_name, choose_once, sees_gpu, with_precision
 from ffn.model.network import Weights
 from ffn.training.config import TrainConfig
 from ffn.training.initial import initial_weights
@@ -41,12 +41,8 @@ def chosen_engine(config: TrainConfig, model: ModelConfig, machine: Path) -> Cho
 
 
 def _choose(config: TrainConfig, model: ModelConfig) -> Choice:
-    engine, reason = (config.engine, "asked for") if config.engine != "auto" else _library()
-    on_gpu = sees_gpu(engine)
-    if config.precision != "auto":
-        return Choice(engine, config.precision, reason, on_gpu)
-    precision, why = fastest_precision(on_gpu, lambda: fovs_per_second(config, model, engine), engine)
-    return Choice(engine, precision, why if config.engine != "auto" else f"{reason}, and {why}", on_gpu)
+    engine, reason = (config.engine, ASKED_FOR) if config.engine != "auto" else _library()
+    return with_precision(engine, reason, config.precision, lambda: fovs_per_second(config, model, engine))
 
 
 def _library() -> tuple[str, str]:
