@@ -2,7 +2,7 @@ import errno
 
 import pytest
 
-from ffn.io.atomic import atomic_path, write_json, write_text, write_text_once
+from ffn.io.atomic import atomic_path, this_job, write_json, write_text, write_text_once
 
 
 def names(folder):
@@ -94,8 +94,10 @@ def test_the_former_folder_stays_until_there_is_a_new_one(tmp_path):
     assert names(tmp_path) == ["out"]
 
 
-def test_several_processes_may_write_the_same_content_at_once(tmp_path):
-    with atomic_path(tmp_path / "a.json", "-1") as first, atomic_path(tmp_path / "a.json", "-2") as second:
+def test_several_jobs_may_write_the_same_content_at_once(tmp_path, monkeypatch):
+    one = this_job()
+    monkeypatch.setattr("sys.argv", ["ffn", "--job", "2-of-2"])
+    with atomic_path(tmp_path / "a.json", one) as first, atomic_path(tmp_path / "a.json", this_job()) as second:
         for temporary in (first, second):
             temporary.write_text("same")
     assert names(tmp_path) == ["a.json"]
