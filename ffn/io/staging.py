@@ -11,6 +11,7 @@ import hashlib
 import logging
 import os
 import shutil
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -99,8 +100,12 @@ def _scratch(folder: str) -> Path | None:
 
 
 def _is_ours(scratch: Path) -> bool:
-    """Whether the folder for copies was made by this user, and others cannot write to it."""
-    return scratch.is_dir() and scratch.stat().st_uid == os.getuid() and not scratch.stat().st_mode & 0o022
+    """Whether the folder for copies was made by this user, is not a link, and others cannot write to it."""
+    try:
+        state = scratch.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(state.st_mode) and state.st_uid == os.getuid() and not state.st_mode & 0o022
 
 
 def _input(spec: str, scratch: Path) -> _Input | None:

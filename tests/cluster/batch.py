@@ -10,27 +10,26 @@ from pathlib import Path
 from ..small_run import ROOT
 
 SHIMS = Path(__file__).parent / "shims"
-SCHEDULERS = {"theta": "cobalt", "polaris": "pbs"}
 # Shorter waits than in production; `--cores` is that of the machine which stands for a node.
 QUICK = ["--seconds-between-status-checks", "1", "--latency-wait", "20", "--cores", "2"]
 
 
 class Site:
-    """A folder to run in, with a profile (theta or polaris) as a clean clone has it, and the shims' state."""
+    """A folder to run in, with the profile polaris as a clean clone has it, and the shims' state."""
 
-    def __init__(self, folder: Path, profile: str) -> None:
-        self.folder, self.profile = folder, profile
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.state = folder / "shims"
         self.state.mkdir(parents=True)
-        (folder / profile).symlink_to(ROOT / profile)
+        (folder / "polaris").symlink_to(ROOT / "polaris")
 
     def command(self, *arguments: str) -> list[str]:
         """Return the command line of Snakemake."""
-        return [sys.executable, "-m", "snakemake", *arguments, *QUICK, "--profile", self.profile]
+        return [sys.executable, "-m", "snakemake", *arguments, *QUICK, "--profile", "polaris"]
 
     def environment(self) -> dict[str, str]:
         """Return the environment of a user who has these commands and is impatient."""
-        folders = [str(SHIMS / SCHEDULERS[self.profile]), str(Path(sys.executable).parent), os.environ["PATH"]]
+        folders = [str(SHIMS), str(Path(sys.executable).parent), os.environ["PATH"]]
         return {
             **os.environ,
             "PATH": ":".join(folders),

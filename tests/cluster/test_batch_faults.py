@@ -35,9 +35,9 @@ rule segment:
 QUICK = "echo {wildcards.i} >> done; touch {output}"
 
 
-def site_with(tmp_path, train: str, segment: str = QUICK, profile: str = "theta") -> Site:
+def site_with(tmp_path, train: str, segment: str = QUICK) -> Site:
     """Return a site whose Snakefile has these two commands; groups are treated as the pipeline treats them."""
-    site = Site(tmp_path / "run", profile)
+    site = Site(tmp_path / "run")
     (site.folder / "Snakefile").write_text(SNAKEFILE.format(train=train, segment=segment))
     return site
 
@@ -63,9 +63,8 @@ def wait_until(condition: Callable[[], object]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("profile", ["theta", "polaris"])
-def test_ctrl_c_cancels_what_was_submitted(profile, tmp_path):
-    site = site_with(tmp_path, "touch started; sleep 600", "touch started{wildcards.i}; sleep 600", profile)
+def test_ctrl_c_cancels_what_was_submitted(tmp_path):
+    site = site_with(tmp_path, "touch started; sleep 600", "touch started{wildcards.i}; sleep 600")
     process = site.start()
     wait_until(lambda: (site.folder / "started").exists() and list(site.folder.glob("started?")))
     press_ctrl_c(process, site)
@@ -94,7 +93,7 @@ def test_a_lost_job_is_repeated(tmp_path):
 def test_a_preempted_job_goes_on_and_has_not_failed(tmp_path):
     """It is killed without a warning, and started again by its scheduler: no new submission, no doubled memory."""
     once = "if [ ! -e tried ]; then touch tried; sleep 600; fi; touch {output}"
-    site = site_with(tmp_path, once, profile="polaris")
+    site = site_with(tmp_path, once)
     process = site.start("single", "--retries", "0")
     wait_until(lambda: (site.folder / "tried").exists())
     strike(site, "preempt")

@@ -33,23 +33,6 @@ def check_queue(queues: dict[str, list[tuple[int, int, int, int]]], name: str, n
         sys.exit(f"qsub: {nodes} nodes for {minutes:.0f} minutes violate the limits of queue {name!r}")
 
 
-def claim_nodes(job: str, reserved: int, wanted: int) -> None:
-    """Take nodes of a job, which no other launcher has, until this process and its children end."""
-    free = reserved
-    for node in range(reserved):
-        claim = os.open(STATE / f"{job}.node{node}", os.O_CREAT | os.O_RDWR)
-        try:
-            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            free -= 1
-            continue
-        os.set_inheritable(claim, True)
-        wanted -= 1
-        if wanted == 0:
-            return
-    sys.exit(f"apsched: claim exceeds reservation's node-count: {reserved} nodes, of which {free} were free")
-
-
 def use_cores(environment: dict[str, str]) -> None:
     """Take a launcher's environment, with no more threads than this machine has for what stands for a node."""
     os.environ.update(environment)
@@ -62,17 +45,12 @@ class Local:
     def __init__(self) -> None:
         self._sessions: dict[str, str] = {}
 
-    def submit(
-        self, script: str, nodes: int, minutes: float, log: str, variables: dict[str, str], turn: str = ""
-    ) -> str:
-        """Start a script; `{id}` in the values of `variables` becomes the job's number.
-
-        Of the jobs with the same `turn`, one runs at a time.
-        """
+    def submit(self, script: str, minutes: float, log: str, variables: dict[str, str]) -> str:
+        """Start a script; `{id}` in the values of `variables` becomes the job's number."""
         number = self._next_number()
         exports = "".join(f"export {k}={shlex.quote(v.format(id=number))}\n" for k, v in variables.items())
-        known, lock = self._file(number), STATE / f"{turn or number}.turn"
-        limited = f"flock -o {lock} timeout -k 5 {60 * minutes:.0f} {shlex.quote(script)} >> {shlex.quote(log)} 2>&1"
+        known = self._file(number)
+        limited = f"timeout -k 5 {60 * minutes:.0f} {shlex.quote(script)} >> {shlex.quote(log)} 2>&1"
         (STATE / f"{number}.start").write_text(f"{exports}echo $$ > {known}\n{limited}\nrm -f {known}\n")
         self._start(number)
         return number
@@ -106,7 +84,7 @@ class Local:
         for process in processes:
             _signal(process, signal.SIGKILL)
 
-    def launch(self, ranks: int, per_node: int, command: list[str]) -> None:
+    def launch(self, ranks: int, command: list[str]) -> None:
         """Become the launcher of these processes."""
         if ranks == 1:
             os.execvp(command[0], command)

@@ -246,6 +246,11 @@ def test_a_folder_of_another_user_is_neither_used_nor_written_to(volume, tmp_pat
     own.chmod(0o777)
     assert staged_spec(volume, str(tmp_path)) == volume
     own.chmod(0o700)
+    own.rename(tmp_path / "elsewhere")
+    own.symlink_to(tmp_path / "elsewhere")
+    assert staged_spec(volume, str(tmp_path)) == volume
+    own.unlink()
+    (tmp_path / "elsewhere").rename(own)
     stranger = os.getuid()
     monkeypatch.setattr(os, "getuid", lambda: stranger + 1)
     own.rename(tmp_path / f"ffn-copies-{stranger + 1}")
