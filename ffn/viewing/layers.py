@@ -15,7 +15,7 @@ from ffn.io.atomic import write_json
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.inputs import ExportTables, Groups
 from ffn.viewing.segments import Segments
-from ffn.viewing.shards import plan_shards, write_all
+from ffn.viewing.shards import order_in_shards, plan_shards, shard_path, write_shard
 from ffn.viewing.state import (
     BASE,
     LINKS_FOLDER,
@@ -195,9 +195,9 @@ def write_points(folder: Path, points: np.ndarray, box: Box, voxel_size_zyx_nm: 
     rows["xyz"], rows["class"] = points[:, 2::-1] + 0.5, points[:, 3]  # at the centres of the voxels
     for name in ("by_id", "all"):
         (folder / name).mkdir(parents=True, exist_ok=True)
-    sharding = plan_shards(len(rows), rows.nbytes)
-    write_all(folder / "by_id", sharding, {number: row.tobytes() for number, row in enumerate(rows)})
-    ids = np.arange(len(rows), dtype="<u8")
+    ids, sharding = np.arange(len(rows), dtype="<u8"), plan_shards(len(rows), 0)  # one shard
+    items = ((number, b"", rows[number].tobytes()) for number in ids[order_in_shards(sharding, ids)].tolist())
+    write_shard(shard_path(folder / "by_id", sharding, 0), sharding, items)
     (folder / "all" / "0_0_0").write_bytes(np.uint64(len(rows)).tobytes() + rows.tobytes() + ids.tobytes())
     info = {
         "@type": "neuroglancer_annotations_v1",

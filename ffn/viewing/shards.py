@@ -92,16 +92,6 @@ def write_shard(path: Path, sharding: Sharding, items: Iterable[tuple[int, bytes
         file.write(np.array(table, "<u8").tobytes())
 
 
-def write_all(folder: Path, sharding: Sharding, values: dict[int, bytes]) -> None:
-    """Write all shards of some values."""
-    ids = np.array(list(values), np.uint64)
-    ids = ids[order_in_shards(sharding, ids)]
-    shards = shards_of(sharding, ids)
-    for shard in np.unique(shards).tolist():
-        items = ((key, b"", values[key]) for key in ids[shards == shard].tolist())
-        write_shard(shard_path(folder, sharding, shard), sharding, items)
-
-
 def write_pieces(path: Path, pieces: Iterable[tuple[int, bytes]]) -> np.ndarray:
     """Write the pieces of a block; return id, start and stop in the file of each, uint64 of shape (N, 3)."""
     rows, position = [], 0

@@ -7,7 +7,7 @@ import pytest
 
 from ffn.geometry import Box, add, subtract
 from ffn.io.coarser import Scale
-from ffn.viewing import meshes, shards, surfaces
+from ffn.viewing import meshes, surfaces
 from ffn.viewing.precomputed import LABELS
 from ffn.viewing.surfaces import finish, join, surfaces_of
 
@@ -77,23 +77,6 @@ def test_meshes_do_not_depend_on_the_blocks_whose_memory_they_need(tmp_path, mon
     write_meshes(tmp_path / "a", 0, scale, ids)
     assert content(tmp_path / "a/mesh") == whole
     assert (np.max(shapes, axis=0) <= np.add(block, 5)).all() and len(shapes) > 4
-
-
-def test_many_shards_hold_the_same_meshes(tmp_path, monkeypatch, cloud_volume):
-    scale, ids = random_layer(tmp_path / "a")
-
-    def read():
-        shutil.rmtree(tmp_path / "a/mesh", ignore_errors=True)
-        write_meshes(tmp_path / "a", 0, scale, ids, [99])
-        volume = cloud_volume(f"file://{tmp_path}/a", progress=False)
-        return {one: volume.mesh.get(one)[one] for one in ids}
-
-    one = read()
-    monkeypatch.setattr(shards, "SHARD_BYTES", 2000)
-    for segment_id, mesh in read().items():
-        assert np.array_equal(mesh.vertices, one[segment_id].vertices)
-        assert np.array_equal(mesh.faces, one[segment_id].faces)
-    assert len(list((tmp_path / "a/mesh").glob("*.shard"))) > 1
 
 
 def z_order(position):
