@@ -21,7 +21,6 @@ from ffn.sampling.shuffle import mix
 SAMPLE_SIZE = 2048  # voxels kept of a contact or part: bounds memory, and locates it to within a few voxels
 CSV_COLUMNS = ("name", "kind", "z", "y", "x", "truth_ids", "segment_ids", "voxels", "voi")
 KINDS = ("split", "merge")
-SIDES = ((1, 0, 0), (0, 1, 0), (0, 0, 1), (-1, 0, 0), (0, -1, 0), (0, 0, -1))
 
 Ids = tuple[int, ...]
 
@@ -203,18 +202,23 @@ def _sample_contacts(parts: Sequence[Parts], blocks: list[Box], search: Search) 
     lookups = {kind: _lookup(ids, 3) for kind, ids in rows.items()}
     samples = {kind: _Samples(ids) for kind, ids in rows.items()}
     for block in _cut(blocks, search, "locate errors"):
-        wide = block.grow((1, 1, 1)).intersect(search.box)
+        wide = block.grow((1, 1, 1)).intersect(search.box)  # a piece in the block may touch a main part outside
         truth, segments, voxels = search.truth(wide), search.segmentation(wide), _voxel_numbers(wide, search.box)
-        for side in SIDES:
-            beyond = block.shift(side).intersect(wide)
-            far, near = beyond.slices(wide.start), beyond.shift(zyx(-n for n in side)).slices(wide.start)
-            same_truth, same_segment = truth[near] == truth[far], segments[near] == segments[far]
+        inside = np.zeros(wide.shape, bool)
+        inside[block.slices(wide.start)] = True
+        for axis in range(3):
+            near, far = list(block.slices(wide.start)), list(block.slices(wide.start))
+            near[axis], far[axis] = slice(None, -1), slice(1, None)
+            a, b = tuple(near), tuple(far)
+            same_truth, same_segment = truth[a] == truth[b], segments[a] == segments[b]
             for kind, owner, part, face in (
                 ("split", truth, segments, same_truth & ~same_segment),
                 ("merge", segments, truth, same_segment & ~same_truth),
             ):
-                found = lookups[kind].find(owner[near][face], part[near][face], part[far][face])
-                samples[kind].add(found, voxels[near][face])
+                of_a, of_b, owners = part[a][face], part[b][face], owner[a][face]
+                for piece, main, side in ((of_a, of_b, a), (of_b, of_a, b)):
+                    found = np.where(inside[side][face], lookups[kind].find(owners, piece, main), -1)
+                    samples[kind].add(found, voxels[side][face])
     numbered = {i: voxels for kind in KINDS for i, voxels in zip(of_kind[kind], samples[kind].voxels, strict=True)}
     return [numbered[i] for i in range(len(parts))]
 
