@@ -98,16 +98,6 @@ def agglomerate(
     objects : Objects, optional
         Of which the segments are components; default: they are read.
 
-    Raises
-    ------
-    VolumeError
-        If the table of overlaps is missing, or the image does not cover the segmentation or has other voxels.
-    ModelError
-        If the model is missing or damaged.
-    ConfigError
-        If the window is too small for the model's FOV to move, or this machine cannot run the engine or hold the
-        canvases.
-
     Notes
     -----
     Source: agglomeration in Januszewski et al. 2018, Methods.

@@ -99,12 +99,6 @@ def consensus(a_spec: str, b_spec: str, out: str, config: ConsensusConfig, job: 
         Smallest fragment.
     job : Job
         Which blocks to count or write, see `ffn.io.blocks`.
-
-    Raises
-    ------
-    VolumeError
-        If the two cover different boxes, differ in voxel size or have ids beyond int64, if the output would overwrite
-        one of them, or if jobs are missing before this one.
     """
     require_other_file(out, a_spec, b_spec)
     with open_segmentation(a_spec) as a, open_segmentation(b_spec) as b:

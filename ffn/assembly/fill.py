@@ -66,11 +66,6 @@ def fill(
         Voxels that are not filled.
     job : Job
         Which blocks to write, see `ffn.io.blocks`.
-
-    Raises
-    ------
-    VolumeError
-        If the image does not cover the segmentation or has other voxels, or the output would overwrite one of them.
     """
     with Inputs("fill", config, out, masks, segmentation=segmentation_spec, image=image_spec) as inputs:
         segmentation, image = inputs.segmentation("segmentation"), inputs.volume("image")

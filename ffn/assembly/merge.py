@@ -93,15 +93,6 @@ def merge(
         CSV file to write, with ``group_id,segments,voxels,share`` of the largest groups.
     job : Job
         Which blocks to write, see `ffn.io.blocks`.
-
-    Raises
-    ------
-    MergeGraphError
-        If a graph is missing or damaged, or joins segments that do not exist.
-    CorrectionError
-        If the corrections cannot be applied.
-    VolumeError
-        If an output would overwrite an input, or jobs are missing before this one.
     """
     read = {"segmentation": inputs.segmentation, **inputs.given}
     require_other_file(out, *read.values(), *inputs.graphs)

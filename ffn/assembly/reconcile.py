@@ -70,13 +70,6 @@ def reconcile(specs: Sequence[str], out: str, config: ReconcileConfig, job: Job 
         Criteria of a match.
     job : Job
         Which subvolumes or blocks to work on, see `ffn.io.blocks`.
-
-    Raises
-    ------
-    VolumeError
-        If there is no subvolume, a box occurs twice, the subvolumes do not tile a box, their voxel sizes differ, the
-        output would overwrite one of them, a table names an id that its subvolume lacks, or jobs are missing before
-        this one.
     """
     require_other_file(out, *specs)
     require_replaceable(out, {MAIN, *TABLES})

@@ -63,30 +63,8 @@ class Thresholds:
 class Canvas:
     """Image, POM and segmentation of one subvolume; positions are relative to its first voxel.
 
-    Parameters
-    ----------
-    image : float32 ndarray of shape (Z, Y, X)
-        Normalised image.
-    model : ModelConfig
-        FOV and deltas.
-    thresholds : Thresholds
-        Logits that control the flood.
-    segmentation : int32 ndarray of shape (Z, Y, X), optional
-        Segmentation so far. It is not copied, so several canvases can share it. Default: all voxels are free.
-    inside : Box, optional
-        Box of the image, which is mirrored beyond it, see `ffn.inference.frame.Frame`. Default: all of it.
-
-    Attributes
-    ----------
-    pom_logit : float32 ndarray of shape (Z, Y, X)
-        Logits of the current object; NaN where not visited.
-    segmentation : int32 ndarray of shape (Z, Y, X)
-        0: free; positive: segment id; `REJECTED`: seed without a segment, free as well; `MASKED`: not to be entered.
-    reach : Box
-        Positions at which the whole FOV lies inside the subvolume.
-    num_deleted : int
-        Voxels that the current object has lost again: their POM fell from 0.8 or more to less than 0.5 in one FOV. All
-        FOVs since it started here add up; the mirror image does not count.
+    `inside` is the box of the image, which is mirrored beyond it, see `ffn.inference.frame.Frame`; `reach` are the
+    positions at which the whole FOV lies inside the subvolume. Several canvases can share a `segmentation`.
 
     Notes
     -----
@@ -106,11 +84,12 @@ class Canvas:
         self.shape: ZYX = image.shape
         self.radius_zyx = model.fov_radius_zyx
         self.deltas_zyx = model.deltas_zyx
-        self.pom_logit = np.full(image.shape, np.nan, np.float32)
+        self.pom_logit = np.full(image.shape, np.nan, np.float32)  # of the current object; NaN where not visited
+        # 0: free; positive: segment id; REJECTED: seed without a segment, free as well; MASKED: not to be entered
         self.segmentation = np.zeros(image.shape, np.int32) if segmentation is None else segmentation
         self.inside = inside or Box.from_shape(self.shape)
         self.reach = reach_of(self.shape, model)
-        self.num_deleted = 0
+        self.num_deleted = 0  # voxels of the object that fell from a POM of 0.8 or more to less than 0.5 in one FOV
         self._visited: Box | None = None
 
     def start(self, seed_zyx: ZYX) -> None:

@@ -92,9 +92,9 @@ class Termination:
         self.arrived = False
 
     @contextlib.contextmanager
-    def noticed(self) -> Iterator[Termination]:
-        """Notice SIGTERM instead of ending by it; this works in the main thread only."""
-        if threading.current_thread() is not threading.main_thread():
+    def noticed(self, saves: bool = True) -> Iterator[Termination]:
+        """Notice SIGTERM instead of ending by it, if states are saved and this is the main thread."""
+        if not saves or threading.current_thread() is not threading.main_thread():
             yield self
             return
         before = signal.signal(signal.SIGTERM, self._arrive)

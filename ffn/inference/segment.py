@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ffn.config import ImageConfig, SegmentConfig, SubvolumesConfig
@@ -95,18 +94,6 @@ def segment(
     boxes : sequence of Box, optional
         Subvolumes; default: the whole image. Each takes about 25 bytes of memory per voxel while seeds are found, then
         15 while it is on a canvas, including the mirrored rim.
-
-    Raises
-    ------
-    VolumeError
-        If a box reaches outside the image or the mask or has no room for a FOV, or an output is an input file.
-    ConfigError
-        If the deltas do not fit the FOV, the points are missing or malformed, ``OMP_NUM_THREADS`` is not a number, or
-        this machine cannot run the engine or hold the canvases.
-    ModelError
-        If the model is missing or damaged.
-    SegmentError
-        After SIGTERM, once the state is saved.
     """
     _require_different(outs)
     for out in outs:  # not after the flood: its checkpoint is of this output
@@ -119,7 +106,7 @@ def segment(
         raise ConfigError(f"--out: found {len(outs)} stores for {len(boxes)} boxes, expected one for each")
     common, lanes = _prepared(inputs, config, boxes, len(boxes))
     jobs = [SubvolumeFlood(common, box, out) for box, out in zip(boxes, outs, strict=True)]
-    with _noticing(config) as termination:
+    with Termination().noticed(config.checkpoint_seconds > 0) as termination:
         flood_all(jobs, lanes, termination, threads_here(), len(jobs))
 
 
@@ -166,7 +153,7 @@ def segment_subvolumes(
             return
         common, lanes = _prepared(inputs, config, _of_all_shapes(boxes), -(-len(boxes) // max(1, job.of)))
         jobs = (SubvolumeFlood(common, box, f"{folder}{box.stem}.zarr") for box in itertools.chain([first], taken))
-        with _noticing(config) as termination:
+        with Termination().noticed(config.checkpoint_seconds > 0) as termination:
             flood_all(jobs, lanes, termination, threads_here(), left.num_left, lambda box: left.finish(box, {}))
 
 
@@ -180,21 +167,12 @@ def _prepared(
     with open_volume(near.image) as volume:
         dtype, radius_zyx = volume.dtype, mirrored_radius(model, config)
         frames = [Frame.of(box, volume.box, radius_zyx) for box in boxes]
-        _check_boxes(volume, boxes)
         _require_room(volume, frames, model)
         check(volume.box, boxes, volume.voxel_size_zyx_nm, near, config)
     network = near.network(config)
     largest = zyx(map(max, zip(*(frame.canvas.shape for frame in frames), strict=True)))
     lanes = open_lanes(network, config, num_boxes, largest, dtype)
     return Common(near, network, config, points, inputs.about(network, lanes.name), lanes.size, inputs.known), lanes
-
-
-@contextlib.contextmanager
-def _noticing(config: SegmentConfig) -> Iterator[Termination]:
-    """Yield what notices SIGTERM, if states are saved."""
-    termination = Termination()
-    with termination.noticed() if config.checkpoint_seconds else contextlib.nullcontext():
-        yield termination
 
 
 def _of_all_shapes(boxes: Grid) -> list[Box]:
@@ -239,14 +217,10 @@ def _require_different(paths: Sequence[str]) -> None:
         raise VolumeError(f"--out: {path} is given {count} times, expected a file for each box")
 
 
-def _check_boxes(volume: Volume, boxes: Sequence[Box]) -> None:
-    require_image(volume)
-    for box in boxes:
-        require_inside(volume, box)
-
-
 def _require_room(volume: Volume, frames: Sequence[Frame], model: Model) -> None:
+    require_image(volume)
     for frame in frames:
+        require_inside(volume, frame.box)
         if not frame.has_room_for(model.config.fov_size_zyx):
             raise VolumeError(
                 f"{volume.name}: box {frame.box} is smaller than one FOV {model.config.fov_size_zyx}. "
