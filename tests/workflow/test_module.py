@@ -1,9 +1,12 @@
 """Another workflow may use this one as a module, and keeps its own rules."""
 
+import re
+
 import pytest
 import yaml
 
 from ..small_run import ROOT, SMALL_RUN, fork_snakemake, shown
+from .test_pipeline import planned
 
 OUTER = f"""
 configfile: "run.yaml"
@@ -42,8 +45,7 @@ def test_a_rule_of_the_same_name_stays_the_outer_workflows(outer, tmp_path):
 
 def test_the_module_plans_its_own_rules(outer):
     output = outer("-n", "ffn_evaluate_all")
-    assert "rule ffn_evaluate:" in output and "rule ffn_train:" in output
-    assert "ffn evaluate --segmentation results/small/" in output
+    assert {"ffn_evaluate", "ffn_train"} <= planned(output)
 
 
 def test_names_of_files_are_arguments_because_nobody_writes_lists(outer):
@@ -53,5 +55,4 @@ def test_names_of_files_are_arguments_because_nobody_writes_lists(outer):
 
 def test_an_environment_that_the_outer_workflow_gives_stays(outer):
     output = outer("-n", "ffn_train_all")
-    assert "environment of ffn_train: mine.yaml" in output
-    assert "environment of ffn_records: ../envs/ffn.yaml" in output
+    assert re.findall(r"ffn_(?:train|records): (\S+)", output) == ["../envs/ffn.yaml", "mine.yaml"]

@@ -40,23 +40,23 @@ def test_a_box_is_copied_in_its_place(source, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "words, message",
+    ("words", "named"),
     [
-        (["a.zarr/0"], "is the file of the input, expected another file"),
-        (["b.zarr", "--mip", "1"], "a.zarr: has no mip 1, its voxels from mip 0 are"),
-        (["b.zarr", "--box", "0:99,6:70,110:150"], "is empty or outside of the volume"),
-        (["b.tif"], "b.tif: expected NAME.zarr"),
+        (["a.zarr/0"], "a.zarr/0"),  # the input
+        (["b.zarr", "--mip", "1"], "mip 1"),
+        (["b.zarr", "--box", "0:99,6:70,110:150"], "0:99,6:70,110:150"),
+        (["b.tif"], "b.tif: "),
     ],
 )
-def test_mistakes_are_told(source, tmp_path, capsys, words, message):
+def test_mistakes_are_told(source, tmp_path, capsys, words, named):
     assert main(["convert", source, f"{tmp_path}/{words[0]}", *words[1:]]) == 2
-    assert message in capsys.readouterr().err
+    assert named in capsys.readouterr().err
 
 
 def test_a_voxel_size_is_not_invented(tmp_path, capsys):
     np.save(tmp_path / "a.npy", VOXELS)
     assert main(["convert", f"{tmp_path}/a.npy", f"{tmp_path}/b.zarr"]) == 2
-    assert "a.npy: has no voxel size, expected one. Run ffn ingest with --voxel-size Z Y X" in capsys.readouterr().err
+    assert "a.npy: " in capsys.readouterr().err
     assert not (tmp_path / "b.zarr").exists()
 
 

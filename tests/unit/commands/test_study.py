@@ -18,9 +18,9 @@ def test_options_of_the_training_follow_two_dashes(monkeypatch, capsys):
     monkeypatch.setattr("ffn.studies.trainings.train_point", lambda *given: calls.append(given))
     words = ["study", "train", "--runs", "runs", "--out", "m.csv", "--", "--records", "r", "--volume", "a=i,l"]
     assert main([*words, "--rng-seed", "3", "--depth", "2"]) == 0
-    (((data, model, train, rng_seed), *others),) = calls
-    assert (data.records, model.depth, rng_seed, others) == ("r", 2, 3, ["runs", "m.csv", None])
-    assert train == TrainConfig()
+    ((training, *others),) = calls
+    assert (training.data.records, training.model.depth, training.rng_seed) == ("r", 2, 3)
+    assert training.config == TrainConfig() and others == ["runs", "m.csv", None]
     with pytest.raises(SystemExit):
         main(words[:-2])
     assert "--volume" in capsys.readouterr().err

