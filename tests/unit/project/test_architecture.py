@@ -183,7 +183,7 @@ def long_signatures() -> int:
 
 def asserted_sentences() -> int:
     """Assertions, and `match=` of `pytest.raises`, on strings of four words or more."""
-    asserted = [node for node in nodes("tests") if isinstance(node, ast.Assert)]
+    asserted = [node.test for node in nodes("tests") if isinstance(node, ast.Assert)]
     matched = [node.value for node in nodes("tests") if isinstance(node, ast.keyword) and node.arg == "match"]
     return sum(map(has_sentence, [*asserted, *matched]))
 

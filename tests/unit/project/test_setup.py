@@ -123,7 +123,7 @@ def test_missing_compiler_stops_and_names_the_command(machine):
     machine.lose("apt-get")
     result = machine.setup()
     assert result.returncode == 1
-    assert "apt-get install -y g++" in result.stderr.splitlines()[-1]
+    assert "install -y g++" in result.stderr.splitlines()[-1]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root installs system packages")
