@@ -204,8 +204,8 @@ class CheckpointFolder:
             return
         self._group.fail(
             TrainError(
-                f"{path}: another training is here: {found}. Choose another --out, or remove {self._folder}. To start "
-                "from its weights, give it as init"
+                f"{path}: another training is here: {found}. Choose another --out (run), or remove {self._folder}. To "
+                "start from its weights, give it as init"
             )
         )
 
