@@ -30,5 +30,5 @@ def test_processes_share_out_the_workers_of_a_run(tubes, needs_horovod, tmp_path
 def test_a_run_that_diverges_on_several_processes_is_a_result_too(tubes, needs_horovod, tmp_path):
     options = ["--learning-rate", "1e30", "--max-steps", "50", "--log-steps", "1"]
     told = succeed(study(tubes, tmp_path, options, 2))
-    assert told.count("the gradient was not finite in 10 steps") == 1
+    assert told.count("not finite in") == 1
     assert 0 < len(read_metrics(tmp_path / "metrics.csv")) < 50

@@ -89,9 +89,7 @@ def test_an_error_of_one_process_ends_the_job(tubes):
     options = [*MODEL, "--num-workers", "2", "--batch-size", "2"]
     done = run(command(tubes, tubes / "ended", options, processes=2, records="bad"))
     assert done.returncode != 0
-    assert (
-        "record 6 of 6 has center (z, y, x) = (15, 12, 12) in volume tubes, whose patch 9:22,4:21,3:22 " in done.stderr
-    )
+    assert "9:22,4:21,3:22" in done.stderr
     assert not (tubes / "ended").exists()
 
 

@@ -155,7 +155,7 @@ def test_ranks_divide_the_devices_and_each_uses_as_many_as_get_equally_many_fovs
     monkeypatch.setattr(jax, "local_devices", lambda: list(range(num_devices)))
     assert devices_of(group, batch_size) == expected
     is_told = num_devices == 4 and batch_size in (1, 6)
-    assert ("a multiple of 4 would use all" in caplog.text) == is_told
+    assert ("multiple of 4" in caplog.text) == is_told
 
 
 def test_a_batch_that_is_too_large_for_the_device_is_refused_before_training(monkeypatch):
@@ -165,7 +165,7 @@ def test_a_batch_that_is_too_large_for_the_device_is_refused_before_training(mon
 
     real = jax_learner.require_memory
     monkeypatch.setattr(jax_learner, "require_memory", lambda step, devices, size: real(step, [Small()], size))
-    with pytest.raises(ConfigError, match=r"train\.batch_size: 2 FOVs need 0\.0 GB of each device .* Lower it"):
+    with pytest.raises(ConfigError, match=r"train\.batch_size: 2"):
         make("jax")
 
 

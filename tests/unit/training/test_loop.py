@@ -138,7 +138,7 @@ def make_trainer(learner, validation=None, group=None, **options):
 def test_training_gives_up_after_many_skipped_steps_in_a_row(tmp_path):
     broken = range(3, 3 + MAX_SKIPPED_IN_ROW)
     trainer, saved = make_trainer(Learner(broken), max_steps=50, checkpoint_steps=2), Saved()
-    with pytest.raises(DivergenceError, match=r"not finite in 10 steps up to 12. Lower train.learning_rate"):
+    with pytest.raises(DivergenceError, match=r"10 steps .*train.learning_rate"):
         trainer.run(tmp_path, saved)
     assert saved[0].step == 2
 
@@ -163,7 +163,7 @@ class Interrupted(ProcessGroup):
 
 def test_a_stop_saves_a_checkpoint_and_ends_the_job(tmp_path):
     saved, learner = Saved(), Learner(stops=[5])
-    with pytest.raises(TrainError, match="stopped after step 5 by SIGTERM"):
+    with pytest.raises(TrainError, match="step 5 by SIGTERM"):
         make_trainer(learner, group=Interrupted(), max_steps=9, checkpoint_steps=4).run(tmp_path, saved)
     assert [checkpoint.step for checkpoint in saved] == [4, 5]
     assert not any(learner.wishes)

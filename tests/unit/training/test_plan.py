@@ -55,7 +55,7 @@ def test_masked_voxels_do_not_count_in_the_normalisation(data, image):
         assert (config.image_mean, config.image_stddev) == pytest.approx((kept.mean(), kept.std()))
     with (
         open_training_volumes(data.volumes, {"a": (Mask(box="-99:99,-99:99,-99:99"),)}) as volumes,
-        pytest.raises(VolumeError, match="a: every image voxel is masked, expected some that count. Correct the masks"),
+        pytest.raises(VolumeError, match="a: .* masked"),
     ):
         with_normalisation(choose_model(MODEL, None, 1), volumes, ProcessGroup())
 
@@ -65,7 +65,7 @@ def test_an_image_with_voxels_that_are_not_finite_is_an_error(data, make_volume,
     voxels = image.astype(np.float32)
     voxels[3, 4, 5] = bad
     make_volume(voxels)
-    with pytest.raises(VolumeError, match="a: some image voxels are not finite"):
+    with pytest.raises(VolumeError, match="a: .* not finite"):
         plan_of(data)
 
 
@@ -109,9 +109,7 @@ def test_the_fingerprint_changes_with_seed_and_data(data, make_records, make_vol
 
 def test_records_of_an_unknown_volume_are_refused(data, make_records):
     other = TrainingData(make_records("others", volume="b"), data.volumes)
-    with pytest.raises(
-        RecordError, match=r"others: found records of volume 'b', expected only \['a'\]. Add --volume b="
-    ):
+    with pytest.raises(RecordError, match=r"others: .* --volume b="):
         plan_of(other)
 
 
@@ -159,7 +157,7 @@ def test_a_validation_box_is_held_out_of_the_same_files_under_another_name(data)
     file = image.rpartition(":")[0]
     for image_there, labels_there in ((image, "others.h5:a"), (file, "l.h5:a"), ("i.h5:a", labels)):
         b, c = (ValidationSource(image_there, labels_there, box) for box in (Box((0, 0, 3), (1, 1, 4)), VOLUME_BOX))
-        with pytest.raises(RecordError, match=f"in volume a, whose patch .* overlaps the validation box {VOLUME_BOX}"):
+        with pytest.raises(RecordError, match=f"validation box {VOLUME_BOX}"):
             plan_of(dataclasses.replace(data, validation={"b": b, "c": c})).load_records(ProcessGroup())
 
 
@@ -172,13 +170,13 @@ def test_the_initial_model_decides_options_that_are_not_set(tmp_path):
         chosen = choose_model(wanted, str(tmp_path / "model"), 1)
         assert chosen.config == MODEL  # whose normalisation is measured
         np.testing.assert_equal(chosen.weights, weights)
-    with pytest.raises(ModelError, match=r"--features: found 8, expected 4 as in the model .*model. Omit the option"):
+    with pytest.raises(ModelError, match=r"--features: found 8"):
         choose_model(ModelConfig(depth=2, features=8), str(tmp_path / "model"), 1)
     given = ModelConfig(image_mean=7.0, fov_size_zyx=(5, 5, 7), deltas_zyx=(1, 1, 2))
     assert choose_model(given, str(tmp_path / "model"), 1).config == given.model_copy(
         update={"depth": 2, "features": 4}
     )
-    with pytest.raises(ModelError, match="deltas_zyx: 4 on axis z is not less than half the FOV"):
+    with pytest.raises(ModelError, match="deltas_zyx: 4"):
         choose_model(ModelConfig(deltas_zyx=(4, 4, 4)), str(tmp_path / "model"), 1)
 
 
@@ -193,5 +191,5 @@ def test_a_checkpoint_as_initial_model_gives_its_moving_average(tmp_path):
         assert chosen.config == stored
         np.testing.assert_equal(chosen.weights, average if more else last)
     (tmp_path / "step-00000002/shared.h5").write_bytes(b"damaged")
-    with pytest.raises(ModelError, match="shared.h5: checksum differs from manifest.json"):
+    with pytest.raises(ModelError, match="shared.h5: checksum"):
         choose_model(ModelConfig(), str(tmp_path / "step-00000002"), 1)

@@ -57,7 +57,7 @@ def test_a_record_whose_patch_leaves_image_or_labels_is_named(volume, center):
     maker = ExampleMaker({"v": volume}, MODEL, PLAIN)
     check(maker, (8, 10, 20))
     expected = re.escape(f"r.gz: record 2 of 3 has center (z, y, x) = {center} in volume v, whose patch ")
-    with pytest.raises(RecordError, match=rf"{expected}.* leaves the volume .* margin of \(2, 4, 6\) or more"):
+    with pytest.raises(RecordError, match=rf"{expected}.*\(2, 4, 6\)"):
         check(maker, center, (0, 0, 0))
 
 
@@ -158,23 +158,21 @@ def test_no_example_may_overlap_the_validation_box(volume):
         if is_shown:
             check(maker, record)
         else:
-            with pytest.raises(RecordError, match="whose patch .* overlaps the validation box 10:14,14:20,24:34"):
+            with pytest.raises(RecordError, match="10:14,14:20,24:34"):
                 check(maker, record)
     shifted = PLAIN.model_copy(update={"misaligned_slice_rate": 0.5})
     adjacent = ExampleMaker({"v": volume}, MODEL, shifted, {"v": [Box((4, 1, 25), (14, 20, 34))]})
-    with pytest.raises(RecordError, match="overlaps the validation box"):
+    with pytest.raises(RecordError, match="validation box 4:14,1:20,25:34"):
         check(adjacent, record)
 
 
 def test_axes_of_different_patch_size_cannot_be_exchanged(volume):
-    with pytest.raises(
-        ConfigError, match=r"permutable_axes: y and x cannot be exchanged, patches have 9 and 13 voxels"
-    ):
+    with pytest.raises(ConfigError, match=r"permutable_axes: .* 9 and 13"):
         ExampleMaker({"v": volume}, MODEL, TrainConfig(permutable_axes=("x", "y")))
 
 
 def test_axes_of_different_voxel_size_cannot_be_exchanged(volume):
     cubic = ModelConfig(fov_size_zyx=(3, 3, 3), deltas_zyx=(1, 1, 1), image_mean=0, image_stddev=1)
     ExampleMaker({"v": volume}, cubic, TrainConfig(permutable_axes=("y", "x")))
-    with pytest.raises(ConfigError, match=r"z and y cannot be exchanged, voxels of v measure 30 and 8 nm"):
+    with pytest.raises(ConfigError, match=r"permutable_axes: .* 30 and 8"):
         ExampleMaker({"v": volume}, cubic, TrainConfig())

@@ -22,13 +22,13 @@ def test_image_and_labels_must_overlap_and_be_of_their_types(tmp_path):
     with open_volume(specs["a"]) as a, open_volume(specs["b"]) as b, open_volume(specs["c"]) as c:
         with pytest.raises(
             VolumeError,
-            match=r"b\.h5:b: the labels cover 9:13,0:5,0:6 and the image .* covers 0:4,0:5,0:6, expected an overlap",
+            match=r"b\.h5:b: .* 9:13,0:5,0:6",
         ):
             TrainingVolume("v", a, b)
         with pytest.raises(VolumeError, match="expected integer labels"):
             TrainingVolume("v", a, c)
         # image and labels exchanged: labels that pass for an image train a network, too
-        with pytest.raises(VolumeError, match=r"b\.h5:b: has type uint64, expected an image of uint8, uint16 or float"):
+        with pytest.raises(VolumeError, match=r"b\.h5:b: .*uint64"):
             TrainingVolume("v", b, a)
 
 
@@ -77,7 +77,7 @@ def test_volumes_too_large_for_memory_are_read_where_they_are(volume, tmp_path, 
         box = Box.from_shape((5, 9, 13), volume.box.start)
         np.testing.assert_array_equal(on_demand.read_image(box), volume.read_image(box))
         np.testing.assert_array_equal(on_demand.read_labels(box), volume.read_labels(box))
-        with pytest.raises(VolumeError, match="outside of the volume"):
+        with pytest.raises(VolumeError, match="outside"):
             on_demand.read_labels(box.shift((-20, 0, 0)))
 
 
