@@ -15,7 +15,7 @@ WITHOUT_MPI = ("ffn launch", "horovodrun --gloo")  # launchers that do not start
 
 
 class Finding(NamedTuple):
-    """One line of the table: what was checked, the verdict, and what was found."""
+    """One line of the table: name of the check, verdict, details."""
 
     name: str
     verdict: Literal["ok", "FAIL", "warn", "skip"]

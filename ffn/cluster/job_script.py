@@ -109,7 +109,7 @@ def in_queue(job: BatchJob) -> BatchJob:
 
 
 def read_job(script: Path) -> BatchJob:
-    """Return what Snakemake writes about a job in its script; account and queue may come from the environment."""
+    """Read a job from the script that Snakemake wrote; account and queue may come from the environment."""
     mark = "# properties = "
     with script.open() as lines:
         values = json.loads(next(line for line in lines if line.startswith(mark)).removeprefix(mark))
@@ -149,7 +149,7 @@ def warn_of_secrets() -> None:
 
 
 def make_state() -> None:
-    """Make the folder for scripts, logs and records of jobs, which nobody else may read.
+    """Make the folder for scripts, logs and records of jobs, private to this user.
 
     Raises
     ------
@@ -165,7 +165,7 @@ def make_state() -> None:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a new script that nobody else can read at any time."""
+    """Write a new script that is private to this user from the start."""
     with open(path, "x", opener=lambda name, flags: os.open(name, flags, PRIVATE)) as file:
         file.write(text)
 

@@ -1,4 +1,4 @@
-"""One rank of `ffn launch`: learn its place from the server, then become the command.
+"""One rank of `ffn launch`: get its place from the server, then become the command.
 
 A scheduler's launcher runs this as ``python -m ffn.cluster.rank SERVER TIMEOUT VARIABLES COMMAND…``, with the job's
 secret in the environment. Thousands of these start at once from one file system, so it imports little.

@@ -1,4 +1,4 @@
-"""What a profile says about its site: scheduler, launcher, ranks on nodes."""
+"""A site by its profile: scheduler, launcher, ranks on nodes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SLURM = "slurm"  # the executor; with cluster-generic, the submit command names 
 CHECK_MINUTES = 10
 LOG = "ffn-doctor.log"  # the check job writes it to the current folder
 ROOT = Path(__file__).resolve().parents[2]
-SHELL = frozenset("$&|;`")  # what makes more than a command of a line
+SHELL = frozenset("$&|;`")  # signs of a line that only a shell understands
 LOCAL = "local"  # Snakemake's executor for this machine
 
 log = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ def check_commands(executor: str, submit: str | None, launcher: Sequence[str]) -
     """
     scheduler = scheduler_of(submit) if submit else slurm if executor == SLURM else None
     needed = commands_of(scheduler) if scheduler else []
-    # What only a shell can tell, such as $HOME/bin/mpirun, is left to it, and options of `env` are not read.
+    # Words that only a shell understands, such as $HOME/bin/mpirun, are left to it; options of `env` are not read.
     starters = [
         word for word in launcher[:1] if not word.startswith("-") and not SHELL.intersection(" ".join(launcher))
     ]

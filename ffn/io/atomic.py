@@ -1,7 +1,8 @@
 """Write outputs atomically: under a temporary name, then sync, then rename.
 
-The temporary name is the same in every attempt, so a retry overwrites what a killed process left. A target therefore
-has one writer at a time (the lock of the run sees to that); what several jobs may write at once names its `writer`.
+The temporary name is the same in every attempt, so a retry overwrites the leftovers of a killed process. A target
+therefore has one writer at a time, which the lock of the run ensures; a file that several jobs may write at once has a
+`writer` in its temporary name.
 """
 
 from __future__ import annotations

@@ -67,8 +67,8 @@ def ingest(source: str, out: str, config: IngestConfig, box: Box | None = None, 
 
     Of an image that can stay where it is, see `ffn.io.reference`, the store only says so.
 
-    A slice, or whatever else a source decodes as a whole, is decoded once, as far as it lies in one layer. A mip that
-    the source does not have is made of the coarsest that it has, see `ffn.io.coarser`.
+    A slice, or another unit that a source decodes as a whole, is decoded once, as far as it lies in one layer. A mip
+    that the source does not have is made of the coarsest that it has, see `ffn.io.coarser`.
 
     Parameters
     ----------

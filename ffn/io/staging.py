@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class _Input(NamedTuple):
-    """A file or folder, the files to copy, which lie beside or below it, and the path of its current copy."""
+    """A file or folder, the files to copy, in it or around it, and the path of its current copy."""
 
     path: Path
     files: list[Path]
@@ -109,7 +109,7 @@ def _is_ours(scratch: Path) -> bool:
 
 
 def _input(spec: str, scratch: Path) -> _Input | None:
-    """Return what to copy, None if the spec cannot be copied."""
+    """Return the files of a spec, None if it cannot be copied."""
     path = Path(split_spec(spec)[0])
     if Path(spec).is_dir():
         found = None if is_reference(spec) else Location.parse(spec).path
@@ -129,7 +129,7 @@ def _short(text: str) -> str:
 
 
 def _metadata_around(source: Path) -> list[Path]:
-    """Return the attributes of the group that an array lies in, if it does, and in N5 those of the arrays beside it."""
+    """Return the attributes of the group that an array lies in, if it does, and in N5 those of its sibling arrays."""
     in_n5 = (N5, f"*/{N5}") if (source.parent / N5).is_file() else ()
     files = [file for name in ("zarr.json", ".zattrs", *in_n5) for file in source.parent.glob(name)]
     return [file for file in files if file.is_file()]

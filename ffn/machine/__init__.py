@@ -1,1 +1,1 @@
-"""What a process uses of its machine: CPU, GPU, threads, locks, child processes."""
+"""The resources of a machine that a process uses: CPU, GPU, threads, locks, child processes."""

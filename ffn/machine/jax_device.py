@@ -26,7 +26,7 @@ def require_jax() -> None:
     Raises
     ------
     ConfigError
-        If it is not, or does not; the message says how to install it, or what JAX says.
+        If it is not or does not; the message says how to install it, or quotes JAX.
     """
     if importlib.util.find_spec("jax") is None:
         raise ConfigError(f"engine: found jax, which is not installed here. Install it ({NEEDS}), or choose another")

@@ -1,4 +1,4 @@
-"""What starts the ranks of a job: command lines, and the variables that tell each process its rank."""
+"""The launchers of a job's ranks: command lines, and the variables that tell each process its rank."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ class LaunchedRank(NamedTuple):
 
 
 def launched_rank() -> LaunchedRank | None:
-    """Return what the launcher's variables say, None if no launcher started this process."""
+    """Return rank and size by the launcher's variables, None if no launcher started this process."""
     for variables in RANK_VARIABLES:
         rank, size = (os.environ.get(name or "", "") for name in variables)
-        is_rank = size.isdigit() or variables is not SRUN  # a batch script has SLURM_PROCID too, but is no rank
+        is_rank = size.isdigit() or variables is not SRUN  # a batch script has SLURM_PROCID too, but is not a rank
         if rank.isdigit() and is_rank:
             return LaunchedRank(int(rank), int(size) if size.isdigit() else None)
     return None

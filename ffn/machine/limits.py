@@ -1,4 +1,4 @@
-"""What this process may use of its machine: cores, their time, memory; less in a container or a job of a scheduler."""
+"""The limits of this process on its machine: cores, their time, memory; less in a container or a scheduler's job."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ Done = subprocess.CompletedProcess[str]
 
 @dataclass(frozen=True)
 class BatchJob:
-    """What a scheduler has to know about a job."""
+    """A job, as a scheduler needs to know it."""
 
     name: str  # shown in the queue
     nodes: int
@@ -45,7 +45,7 @@ class Scheduler(ABC):
 
     name: str
     JOB_ID: str  # environment variable that holds the id inside a job
-    id_pattern: str  # of a line with the id among what the submit command prints; there may be remarks before it
+    id_pattern: str  # of the line with the id that the submit command prints, possibly after remarks
     cancel: str
 
     @abstractmethod
@@ -53,7 +53,7 @@ class Scheduler(ABC):
         """Return the command that submits a script."""
 
     def job_id(self, output: str) -> str | None:
-        """Return the id in what that command printed, None if there is none."""
+        """Return the id in the output of that command, None if there is none."""
         ids = re.findall(rf"^\s*({self.id_pattern})\s*$", output, re.MULTILINE)
         return ids[-1] if ids else None
 

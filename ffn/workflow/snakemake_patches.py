@@ -1,7 +1,7 @@
 """Everything that touches Snakemake's internals: questions that the rules ask, and a few patches.
 
-Each patch says what Snakemake does without it, and where that was reported. What a version of Snakemake lacks is not
-patched, and nothing is when another workflow uses this one as a `module`, because the jobs of that workflow are not
+Each patch names the fault that it mends and where that was reported. Attributes that a version of Snakemake lacks are
+not patched, and nothing is when another workflow uses this one as a `module`, because the jobs of that workflow are not
 ours.
 """
 
@@ -48,7 +48,7 @@ def _replace(owner: Any, name: str, function: Callable[..., Any]) -> None:
         setattr(owner, name, function)
 
 
-# --- What Snakemake does not tell the rules -------------------------------------------------------
+# --- Questions of the rules -------------------------------------------------------
 def is_module(workflow: Workflow) -> bool:
     """Whether another workflow uses this one by its `module` statement."""
     return not workflow.modifier.is_main_snakefile()
@@ -110,7 +110,7 @@ def jobs_to_run(workflow: Workflow, rule: str) -> list[Job]:
     return [job for job in workflow.dag.needrun_jobs() if job.rule.name == rule]
 
 
-# --- What the rules have no directive for -------------------------------------------------------------------------
+# --- Properties of all rules -------------------------------------------------------------------------
 def lock(workflow: Workflow) -> None:
     """Take Snakemake's own lock until this process ends, although the profile says `nolock`.
 
@@ -198,12 +198,12 @@ def _unfinished(group: GroupJob) -> list[Any]:
 
 
 def _products(job: Any) -> list[str]:
-    """Return what Snakemake expects of a job: a node may die between its output and its benchmark."""
+    """Return the files that Snakemake expects of a job: a node may die between its output and its benchmark."""
     return [*job.output, *([job.benchmark] if job.benchmark else [])]
 
 
 def _written(path: str) -> int | None:
-    """When a file was written; None if there is no file."""
+    """Time of the last change of a file; None if it does not exist."""
     return os.stat(path).st_mtime_ns if os.path.exists(path) else None
 
 

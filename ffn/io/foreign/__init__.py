@@ -74,7 +74,7 @@ def open_source(spec: str) -> Volume:
     Returns
     -------
     Volume
-        Reads only what a box needs.
+        Reads only the chunks that a box touches.
 
     Raises
     ------

@@ -49,7 +49,7 @@ def read_pixels(path: Path) -> np.ndarray:
 
 
 def tiff_header(path: Path, page: tifffile.TiffPage) -> Header:
-    """Return the size and type of a TIFF page; refuse what is not grey integers, or has white as 0."""
+    """Return the size and type of a TIFF page; refuse a page that is not grey integers, or has white as 0."""
     photometric = tifffile.PHOTOMETRIC(page.photometric)
     if page.samplesperpixel != 1 or photometric == tifffile.PHOTOMETRIC.PALETTE:
         raise _colour(path, photometric.name)
@@ -64,7 +64,7 @@ def tiff_header(path: Path, page: tifffile.TiffPage) -> Header:
 
 @contextlib.contextmanager
 def decoding_errors(path: Path) -> Iterator[None]:
-    """Turn what a decoder raises into an error that names the file.
+    """Turn the errors of decoders into one that names the file.
 
     Of a truncated file, tifffile only logs that, and returns the remaining pages.
     """
@@ -87,7 +87,7 @@ def decoding_errors(path: Path) -> Iterator[None]:
 
 
 class _Complaints(logging.Handler):
-    """Collect what tifffile logs about truncated files."""
+    """Collects the log messages of tifffile about truncated files."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)

@@ -53,7 +53,7 @@ class Location:
 
     @classmethod
     def parse(cls, spec: str) -> Location:
-        """Split what Neuroglancer accepts, too: ``precomputed://gs://…`` or ``gs://…|neuroglancer-precomputed:``.
+        """Split a spec; Neuroglancer's are understood: ``precomputed://gs://…`` or ``gs://…|neuroglancer-precomputed:``.
 
         Examples
         --------
@@ -79,7 +79,7 @@ class Location:
 
     @property
     def absolute(self) -> str:
-        """What names the same place from any folder.
+        """The spec that is valid from any folder.
 
         Examples
         --------
@@ -153,7 +153,7 @@ class Folder:
 
     @cached_property
     def _tells_what_is_missing(self) -> bool:
-        """Whether the store does so; a bucket that nobody may list refuses what is missing, too."""
+        """Whether the store does so; a bucket that may not be listed refuses missing files, too."""
         for request in [self._store.read(name) for name in METADATA]:
             with contextlib.suppress(ValueError, OSError):
                 if request.result().state == "missing":
@@ -171,7 +171,7 @@ class Folder:
 
 @cache
 def shared_context() -> ts.Context:
-    """Return what all contexts of a process share: the cache, and credentials once they were looked up."""
+    """Return the part that all contexts of a process share: the cache, and credentials once they were looked up."""
     return ts.Context({"cache_pool": {"total_bytes_limit": CACHE_BYTES}})
 
 
@@ -189,7 +189,7 @@ def open_folder(location: Location, context: ts.Context) -> Folder:
     Raises
     ------
     VolumeError
-        If it cannot be reached, or reading is not permitted; the message says what to set.
+        If it cannot be reached, or reading is not permitted; the message says which variables to set.
     """
     refusal = None
     try:

@@ -1,6 +1,6 @@
 """The mips of an image and their places, as OME-Zarr, N5, COSEM and Neuroglancer describe them.
 
-`ome-zarr-models` reads none of these but OME-Zarr from 0.4 on, and refuses what other programs leave out.
+`ome-zarr-models` reads only OME-Zarr from 0.4 on, and refuses images in which other programs left something out.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Mip:
     finest: VoxelSize | None = None  # `scale` of the finest mip
 
     def __post_init__(self) -> None:
-        """Refuse what damaged metadata may say."""
+        """Refuse values of damaged metadata."""
         if not all(0 < side < math.inf for side in self.scale) or not all(map(math.isfinite, self.translation)):
             raise ValueError(f"scale {self.scale}, translation {self.translation}")
         if len(self.units) != 3 or not all(isinstance(unit, str) for unit in self.units):
@@ -73,7 +73,7 @@ def find_mips(folder: Folder, driver: str, name: str) -> list[Mip]:
     folder : Folder
         A group or an array.
     driver : str
-        Of TensorStore; ``auto`` takes what is there.
+        Of TensorStore; ``auto`` takes any.
     name : str
         Name of the volume, for messages.
 
@@ -94,7 +94,7 @@ def find_mips(folder: Folder, driver: str, name: str) -> list[Mip]:
 def driver_of(folder: Folder, driver: str) -> str:
     """Return TensorStore's driver for an array; ``auto`` only where the metadata do not tell.
 
-    TensorStore's own search fails in a bucket that refuses to say what is missing.
+    TensorStore's own search fails in a bucket that does not tell which files are missing.
     """
     if driver != "auto":
         return driver

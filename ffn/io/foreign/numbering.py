@@ -1,4 +1,4 @@
-"""What the names of slices tell: the image format and the order."""
+"""Image format and order of slices by their names."""
 
 from __future__ import annotations
 

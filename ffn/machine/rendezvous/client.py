@@ -12,7 +12,7 @@ TIMEOUT_SECONDS = 10.0
 
 
 class Answer(NamedTuple):
-    """What the server answered."""
+    """An answer of the server."""
 
     content: bytes | None  # None if it does not have it yet
     own_address: str  # of this machine on the server's network

@@ -25,7 +25,7 @@ HOST_KEY = "rank_"  # of the names of hosts, which Gloo looks up but uses for no
 def relayed() -> Iterator[None]:
     """Let Horovod find its peers through a relay in this process, if it meets them at the server of `ffn launch`.
 
-    Only what starts within the ``with`` block does so: Horovod reads the variables when it starts.
+    Horovod reads the variables when it starts, so it has to start within the ``with`` block.
     """
     server = Server.of_gloo_address(os.environ.get(ADDRESS, ""))
     if server is None:
@@ -105,11 +105,11 @@ class Relay(RendezvousServer):
             return self._columns[scope]
 
     def _ask(self, method: str, scope: str, key: str, body: bytes | None = None) -> bytes | None:
-        return self._server.ask(method, scope, key, body, ANSWER_SECONDS).content  # Horovod repeats what fails, twice
+        return self._server.ask(method, scope, key, body, ANSWER_SECONDS).content  # Horovod repeats failures
 
 
 def _row(column: bytes, rank: int, owner: int, size: int) -> bytes:
-    """Return what another rank stored, as far as this rank needs it: all other addresses in it are zeros."""
+    """Return the row that another rank stored with zeros for all addresses but that for this rank."""
     row = bytearray(len(column))
     # in a column, the owners of the addresses are in order, as the ranks are that a row has addresses for
     row[address_slice(rank, owner, len(column), size)] = column[address_slice(owner, rank, len(column), size)]

@@ -146,7 +146,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Log nothing: paths hold the secret."""
 
     def _name(self) -> Name | None:
-        """Return what the path asks for; refuse a request without the secret."""
+        """Return scope and key of the path; refuse a request without the secret."""
         match self.path.split("/"):
             case ["", given, scope, key] if self._knows(given):
                 return scope, key
