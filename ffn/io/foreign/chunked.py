@@ -139,7 +139,7 @@ def _place(mip: Mip, name: str) -> tuple[ZYX, VolumeError | None]:
 
 
 def _n5_metadata(attributes: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the metadata without Blosc's threads, which z5 and Java write and TensorStore refuses; None without them."""
+    """Return the metadata without Blosc's threads, which z5 and Java write but TensorStore refuses; else None."""
     compression = attributes.get("compression")
     if not isinstance(compression, dict) or "nthreads" not in compression:
         return None

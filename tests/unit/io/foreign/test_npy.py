@@ -65,8 +65,8 @@ def test_a_truncated_file_is_refused(tmp_path, num_bytes):
 
 
 def test_ingest_takes_an_array_whose_voxel_size_is_given(tmp_path, capsys):
-    words = ["ingest", save(tmp_path / "a.npy", voxels()), "--out", f"{tmp_path}/raw.h5:raw"]
+    words = ["ingest", save(tmp_path / "a.npy", voxels()), "--out", f"{tmp_path}/raw.zarr"]
     assert main(words) == 2
     assert "--voxel-size: is missing" in capsys.readouterr().err
     assert main([*words, "--voxel-size", "40", "4", "4"]) == 0
-    assert check(f"{tmp_path}/raw.h5:raw") == (40, 4, 4)
+    assert check(f"{tmp_path}/raw.zarr") == (40, 4, 4)
