@@ -75,8 +75,9 @@ class FloodInputs:
 
     def key(self, network: Network) -> dict[str, object]:
         """Return all that results depend on besides options and boxes."""
-        model, choice = network.model.config.model_dump_json(), (network.choice.engine, network.choice.precision)
-        key = {**self.about(network, " ".join(choice)), "network": model, "own_deltas": network.trained_deltas_zyx}
+        key: dict[str, object] = {**self.about(network, f"{network.choice.engine} {network.choice.precision}")}
+        del key["image"]  # its content counts, not its path
+        key |= {"network": network.model.config.model_dump_json(), "own_deltas": network.trained_deltas_zyx}
         return {**key, "volumes": list(map(identity, self.files())), **self.known}
 
 
