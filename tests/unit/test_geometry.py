@@ -23,13 +23,13 @@ def test_a_box_reads_what_it_prints():
 
 @pytest.mark.parametrize("text", ["", "1:2,3:4", "1:2,3:4,5:6,7:8", "a:b,0:1,0:1", "0-4,0:4,0:4", "0:4.5,0:4,0:4"])
 def test_other_text_is_no_box(text):
-    with pytest.raises(ConfigError, match="is not a box, expected z0:z1,y0:y1,x0:x1"):
+    with pytest.raises(ConfigError, match="expected z0:z1,y0:y1,x0:x1"):
         Box.parse(text)
 
 
 @pytest.mark.parametrize("text", ["4:4,0:1,0:1", "0:1,5:2,0:1"])
 def test_an_empty_box_is_refused(text):
-    with pytest.raises(ConfigError, match="is empty, every stop must be larger"):
+    with pytest.raises(ConfigError, match="is empty"):
         Box.parse(text)
 
 
@@ -97,7 +97,7 @@ def test_neighbouring_tiles_share_at_least_the_overlap():
 
 
 def test_an_overlap_as_large_as_the_tile_is_refused():
-    with pytest.raises(ConfigError, match=r"overlap: \(0, 8, 0\) must be smaller than the subvolume \(8, 8, 8\)"):
+    with pytest.raises(ConfigError, match="^overlap: "):
         tile(BOX, (8, 8, 8), (0, 8, 0))
 
 
