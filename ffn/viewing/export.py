@@ -12,6 +12,7 @@ from ffn.geometry import Box
 from ffn.io.atomic import write_json
 from ffn.io.blocks import WHOLE, Job, add_job_options, job_of
 from ffn.io.provenance import PROVENANCE_FILE
+from ffn.io.tables import Tables
 from ffn.options import add_box_option, add_options, from_arguments
 from ffn.provenance import provenance
 from ffn.viewing import MIPS, PLAN, STEPS
@@ -90,26 +91,26 @@ def export(sources: Sources, out: str | Path, config: ExportConfig, box: Box | N
         planned, key = begin(folder, sources, config, box, job)
         with open_volumes(sources, planned.read("bounds")) as volumes:
             work = ExportWork(folder, plan_parts(volumes, config, box), config, key, job, planned.read("seeds"))
-            counts = _do_blocks(work)
-            if job.writes:
-                _write(work, counts, tables, sources)
+            counted = _do_blocks(work)
+            if job.writes and counted is not None:
+                _write(work, work.facts(counted), tables, sources)
         if job.record_path:
             write_json(job.record_path, key)
     except OSError as reason:
         raise ExportError(f"{out}: cannot be written ({reason.strerror}). Choose another --out") from None
 
 
-def _do_blocks(work: ExportWork) -> Mapping[str, Counts]:
-    """Do the steps of a job; return the facts about all segments if it does the last one."""
+def _do_blocks(work: ExportWork) -> Tables | None:
+    """Do the steps of a job; return what was counted if it does the last one."""
     if work.job.step in MIPS:
         work.write_mip(MIPS.index(work.job.step))
     if work.job.step in (PLAN, *MIPS):
-        return {}
-    counts = work.counts()
-    pieces = None if counts is None else work.pieces(counts)
+        return None
+    counted = work.count()
+    pieces = None if counted is None else work.pieces(counted)
     if pieces is not None:
         work.join(pieces)
-    return counts or {}
+    return counted
 
 
 def _write(work: ExportWork, counts: Mapping[str, Counts], tables: ExportTables, sources: Sources) -> None:

@@ -117,8 +117,8 @@ class ExportWork:
                         self._mip_logs(pyramid, mip - 1).require_finished()
                     self._run(self._mip_logs(pyramid, mip), partial(self._write_shard, pyramid, mip), pool)
 
-    def counts(self) -> dict[str, Counts] | None:
-        """Complete all mips, also those that no jobs shared; return the facts about the segments of each layer.
+    def count(self) -> Tables | None:
+        """Complete all mips, also those that no jobs shared; return the tables of `facts`.
 
         None if the job does nothing after this step.
         """
@@ -133,12 +133,13 @@ class ExportWork:
                     counted |= {f"{pyramid.name}-{name}": rows for name, rows in merge_counts(parts).arrays.items()}
             return counted
 
-        tables = self._tables(COARSE, combine)
-        if tables is None:
-            return None
-        return {name: Counts.of(partial(_column, tables, name)) for name in self._labels}
+        return self._tables(COARSE, combine)
 
-    def pieces(self, counts: Mapping[str, Counts]) -> Tables | None:
+    def facts(self, counted: Tables) -> dict[str, Counts]:
+        """Return all facts about the segments of each layer."""
+        return {name: Counts.of(partial(_column, counted, name)) for name in self._labels}
+
+    def pieces(self, counted: Tables) -> Tables | None:
         """Make meshes and skeletons in blocks, and sort their pieces; return the tables of them.
 
         None if the job does nothing after this step.
@@ -146,14 +147,14 @@ class ExportWork:
         if self.job.is_whole or self.job.step == PIECES:
             with self._processes() as pool:
                 for kind in self._kinds:
-                    segments = counts[kind.layer.name].segments
-                    shown = segments.ids[segments.voxels >= self.config.min_mesh_voxels]
+                    ids, voxels = (_column(counted, kind.layer.name, name) for name in ("ids", "voxels"))
+                    shown = ids[voxels >= self.config.min_mesh_voxels]
                     self._run(self._piece_logs(kind), partial(kind.make_pieces, shown), pool)
 
         def combine(_: object) -> dict[str, Table]:
             made: dict[str, Table] = {}
             for kind in self._kinds:
-                logs, ids = self._piece_logs(kind), counts[kind.layer.name].segments.ids
+                logs, ids = self._piece_logs(kind), _column(counted, kind.layer.name, "ids")
                 logs.require_finished()
                 sharding, tables = sort_pieces((each["rows"] for each in logs), ids, kind.encoded, kind.piece_folder)
                 write_json(kind.folder / "info", kind.info(sharding))
