@@ -90,7 +90,7 @@ def export(sources: Sources, out: str | Path, config: ExportConfig, box: Box | N
     try:
         planned, key = begin(folder, sources, config, box, job)
         with open_volumes(sources, planned.read("bounds")) as volumes:
-            work = ExportWork(folder, plan_parts(volumes, config, box), config, key, job, planned.read("seeds"))
+            work = ExportWork(folder, plan_parts(volumes, config, box), config, key, job, planned)
             counted = _do_blocks(work)
             if job.writes and counted is not None:
                 _write(work, work.facts(counted), tables, sources)

@@ -24,7 +24,7 @@ from ffn.provenance import fingerprint
 from ffn.viewing import PLAN
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.inputs import Sources, open_volumes, read_origins
-from ffn.viewing.segments import sorted_points
+from ffn.viewing.segments import seed_tables
 from ffn.viewing.state import STATE_FILE
 from ffn.viewing.volumes import plan_parts
 from ffn.viewing.work import ExportWork
@@ -58,16 +58,16 @@ def _prepare(folder: Path, sources: Sources, config: ExportConfig, box: Box | No
     with open_volumes(sources) as volumes:
         parts = plan_parts(volumes, config, box)
         bounds = getattr(volumes.get("probability"), "bounds", np.empty((0, 2, 3), np.int64))
-        seeds = sorted_points(read_origins(sources.origins).seeds_zyx)
+        seeds = seed_tables(read_origins(sources.origins).seeds_zyx)
         contents = _contents(_of_blocks(sources).specs)
         text, mark = json.dumps({**key, "contents": contents}), jobs / PLAN / "key.json"  # Snakemake removes the tables
         if not mark.exists() or mark.read_text() != text:
             _empty(folder, jobs, mark)
             write_text(mark, text)
         (folder / STATE_FILE).unlink(missing_ok=True)  # the export is not finished any more
-        ExportWork(folder, parts, config, key, WHOLE, seeds).create()
+        ExportWork(folder, parts, config, key, WHOLE).create()
     digest = np.frombuffer(bytes.fromhex(contents), np.uint8)
-    write_tables(jobs / PLAN, {"bounds": bounds, "seeds": seeds, "contents": digest}, key)
+    write_tables(jobs / PLAN, {**seeds, "bounds": bounds, "contents": digest}, key)
 
 
 def _empty(folder: Path, jobs: Path, mark: Path) -> None:

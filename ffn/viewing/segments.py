@@ -9,10 +9,12 @@ import numpy as np
 
 from ffn.contingency import ContingencyTable, count_pairs, find_runs, largest_parts, merge_tables
 from ffn.geometry import Box
+from ffn.io.tables import Tables
 from ffn.io.volume import Read
 
 MAX_PENDING = 2**22  # rows that wait before they are merged: at most 256 MiB
 ROWS_PER_PART = 64  # that need the memory of a part without rows
+STRIDE = 2**12  # seeds that are read at a time; our choice
 POM_STEPS = 254  # of probabilities stored as 1 … 255; 0 was never segmented
 
 
@@ -92,7 +94,7 @@ def count_segments(
 ) -> Counts:
     """Count the segments of a block of labels; with `truth` also their bodies, with `pom` (uint8) their POM.
 
-    `points` are voxels to look up, from `sorted_points`; they may be on a disk.
+    `points` are voxels to look up, and their numbers.
 
     >>> labels, pom = np.array([[[7, 7, 0, 3]]], np.uint64), np.array([[[255, 1, 255, 0]]], np.uint8)
     >>> found = count_segments(Box((5, 0, 0), (6, 1, 4)), labels, pom=lambda block: pom).segments
@@ -119,17 +121,24 @@ def count_segments(
     )
 
 
-def sorted_points(points_zyx: np.ndarray) -> np.ndarray:
-    """Return points with their numbers, by ascending z, so that a block finds its own."""
-    numbered = np.column_stack([points_zyx, np.arange(len(points_zyx))]).astype(np.int64)
-    return numbered[np.argsort(points_zyx[:, 0], kind="stable")]
+def seed_tables(seeds_zyx: np.ndarray) -> dict[str, np.ndarray]:
+    """Return seeds with their numbers, by ascending z, and the z of every `STRIDE`-th, for `seeds_near`."""
+    numbered = np.column_stack([seeds_zyx, np.arange(len(seeds_zyx))]).astype(np.int64)
+    numbered = numbered[np.argsort(seeds_zyx[:, 0], kind="stable")]
+    return {"seeds": numbered, "seeds_z": numbered[::STRIDE, 0]}
+
+
+def seeds_near(tables: Tables, block: Box) -> np.ndarray:
+    """Return rows of `seed_tables` that have all seeds in a block: there may be more seeds than fit into memory."""
+    z = tables.read("seeds_z")
+    first, last = np.searchsorted(z, [block.start[0], block.stop[0]]).tolist()
+    return tables.read("seeds", max(0, first - 1) * STRIDE, min(last * STRIDE, tables.arrays["seeds"].shape[0]))
 
 
 def _look_up(block: Box, labels: np.ndarray, points: np.ndarray) -> np.ndarray:
-    near = np.asarray(points[slice(*np.searchsorted(points[:, 0], (block.start[0], block.stop[0])))])
-    near = near[block.holds(near[:, :3])]
-    ids = labels[tuple((near[:, :3] - block.start).T)]
-    return np.stack([near[:, 3].astype(np.uint64), ids.astype(np.uint64)], axis=1)
+    inside = points[block.holds(points[:, :3])]
+    ids = labels[tuple((inside[:, :3] - block.start).T)]
+    return np.stack([inside[:, 3].astype(np.uint64), ids.astype(np.uint64)], axis=1)
 
 
 def merge_counts(parts: Iterable[Counts]) -> Counts:

@@ -30,7 +30,7 @@ from ffn.viewing import COARSE, PIECES, ome_zarr, precomputed
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.mips import Pyramid, one_at_a_time
 from ffn.viewing.properties import FOLDER, Lengths
-from ffn.viewing.segments import Counts, count_segments, merge_counts
+from ffn.viewing.segments import Counts, count_segments, merge_counts, seeds_near
 from ffn.viewing.shards import (
     SegmentPieces,
     Sharding,
@@ -99,7 +99,7 @@ class ExportWork:
     config: ExportConfig
     key: Mapping[str, Any]  # all that the blocks depend on
     job: Job  # which share of the blocks of a step
-    seeds: np.ndarray  # voxels whose segments to look up, see `ffn.viewing.segments.sorted_points`
+    planned: Tables | None = None  # of the first step
 
     def create(self) -> None:
         """Write the metadata of all volumes, without voxels."""
@@ -236,7 +236,8 @@ class ExportWork:
         voxels = pyramid.copy_shard(shard)
         if pyramid.name == "segmentation":
             truth, pom = self._readers
-            return count_segments(shard, voxels, truth, pom, self.seeds).arrays
+            points = seeds_near(self.planned, shard) if self.planned else None
+            return count_segments(shard, voxels, truth, pom, points).arrays
         return count_segments(shard, voxels).arrays if pyramid.name in LABELS_LAYERS else {}
 
     @cached_property

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from ffn.geometry import Box
+from ffn.io.tables import Tables
 from ffn.viewing import segments
-from ffn.viewing.segments import Counts, count_segments, merge_counts, number_segments, sorted_points
+from ffn.viewing.segments import Counts, count_segments, merge_counts, number_segments, seed_tables, seeds_near
 
 
 def random_labels(rng, box, ids=(0, 3, 7, 2**63 + 5)):
@@ -14,19 +15,21 @@ def random_labels(rng, box, ids=(0, 3, 7, 2**63 + 5)):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_blocks_of_any_size_give_the_result_of_the_whole(seed):
+def test_blocks_of_any_size_give_the_result_of_the_whole(seed, monkeypatch):
+    monkeypatch.setattr(segments, "STRIDE", 4)
     rng = np.random.default_rng(seed)
     box = Box.from_shape(tuple(rng.integers(9, 40, 3).tolist()), (5, -17, 300))
     labels, truth = random_labels(rng, box), random_labels(rng, box, (0, 11, 12))
     pom = rng.integers(0, 256, box.shape).astype(np.uint8) * (rng.random(box.shape) < 0.7)
     points = np.array([rng.integers(a, b, 30) for a, b in zip(box.start, box.stop, strict=True)]).T
+    seeds = Tables(seed_tables(points))
     records = [
         count_segments(
             block,
             labels[block.slices(box.start)],
             lambda block: truth[block.slices(box.start)],
             lambda block: pom[block.slices(box.start)],
-            sorted_points(points),
+            seeds_near(seeds, block),
         ).arrays
         for block in box.blocks(tuple(rng.integers(3, 20, 3).tolist()))
     ]
