@@ -100,6 +100,8 @@ class BlockLogs(Sequence[Result]):
         pool : Executor, optional
             Does the work on several blocks at once, as many as it has `workers`.
         """
+        if not self.blocks:
+            return
         with contextlib.closing(JobLog(self, number, of)) as job:
             blocks = track(job, job.num_left, self.folder.name)
             for block, result in _in_pool(pool, workers, work, blocks) if pool else ((b, work(b)) for b in blocks):

@@ -46,7 +46,7 @@ BOX = Box.from_shape(SHAPE)
 SIZE = (10.0, 10.0, 10.0)
 FOV = "--depth 2 --features 2 --fov-size 5 7 9 --deltas 1 2 2 --image-mean 130 --image-stddev 30"
 STEPS = (
-    "--num-workers 1 --batch-size 2 --max-steps 3 --precision float32 --no-pin-threads --intra-op-threads 1 "
+    "--num-workers 1 --batch-size 2 --max-steps 3 --precision float32 --intra-op-threads 1 "
     "--permutable-axes"
 )
 GRAPH = [(2, 3, 0.9), (4, 5, 0.3), (6, 7, 0.7), (3, 7, 0.6)]
