@@ -19,14 +19,14 @@ REVISIONS: dict[str, int] = {
     "evaluate": 4,
     "export": 6,
     "fill": 3,
-    "ingest": 2,
+    "ingest": 3,
     "merge": 3,
     "reconcile": 5,
     "report": 5,
     "segment": 4,
     "study": 4,
     "sweep": 5,
-    "train": 2,
+    "train": 3,
 }
 
 

@@ -45,10 +45,7 @@ SHAPE = (32, 44, 52)
 BOX = Box.from_shape(SHAPE)
 SIZE = (10.0, 10.0, 10.0)
 FOV = "--depth 2 --features 2 --fov-size 5 7 9 --deltas 1 2 2 --image-mean 130 --image-stddev 30"
-STEPS = (
-    "--num-workers 1 --batch-size 2 --max-steps 3 --precision float32 --intra-op-threads 1 "
-    "--permutable-axes"
-)
+STEPS = "--num-workers 1 --batch-size 2 --max-steps 3 --precision float32 --intra-op-threads 1 --permutable-axes"
 GRAPH = [(2, 3, 0.9), (4, 5, 0.3), (6, 7, 0.7), (3, 7, 0.6)]
 COMMANDS = {
     "synth": "synth --shape 24 32 40 --rng-seed 3 --out-image {out}.zarr --out-labels {out}-labels.zarr",
@@ -83,7 +80,7 @@ ROUNDED = {("synth", "uint8"), ("segment", "uint8"), ("evaluate", "uint8")}  # w
 # For each stage its revision and what that makes.
 MADE: dict[str, tuple[int, dict[str, str | float]]] = {
     "synth": (1, {"synth": 135.3589937, "synth-labels": "79b5022e40fa"}),
-    "ingest": (2, {"ingest": "ff3dfd2030e6"}),
+    "ingest": (3, {"ingest": "ff3dfd2030e6"}),
     "membrane": (1, {"distance": 1.1124078, "edges": "b930c73272bf"}),
     "partition": (1, {"partition": "d503879042c1"}),
     "coordinates": (
@@ -109,7 +106,7 @@ MADE: dict[str, tuple[int, dict[str, str | float]]] = {
         },
     ),
     "train": (
-        2,
+        3,
         {
             "accuracy": "b6b59af6c131",
             "conv0_a/biases": -0.0009947,
