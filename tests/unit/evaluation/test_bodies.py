@@ -41,11 +41,6 @@ def test_the_csv_has_a_row_for_each_body_and_segment(random_volumes):
         assert sum(float(row["share"]) for row in own) == pytest.approx(1, rel=1e-3)
         costs = [float(row["voi"]) for row in own]
         assert costs == sorted(costs, reverse=True)
-    truth, segments = random_volumes
-    for kind, labels, others in (("truth", truth, segments), ("segment", segments, truth)):
-        parts = {row["id"]: row["parts"] for row in rows if row["kind"] == kind}
-        both = (labels > 0) & (others > 0)
-        assert parts == {str(i): str(len(np.unique(others[both & (labels == i)]))) for i in np.unique(labels[both])}
 
 
 def test_segments_of_several_bodies_have_none_that_holds_most_of_them():

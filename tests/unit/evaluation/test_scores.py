@@ -66,13 +66,6 @@ def test_all_agrees_with_scikit_image_on_real_bodies(shared_fib25):
     assert_agrees_with_scikit_image(labels, moved)
 
 
-def test_foreground_is_all_without_unsegmented_voxels(random_volumes):
-    truth, segmentation = random_volumes
-    both = (truth != 0) & (segmentation != 0)
-    expected = scores_of(truth[both], segmentation[both], "all")
-    assert scores_of(truth, segmentation, "foreground") == pytest.approx(expected)
-
-
 def test_cremi_agrees_with_its_definition(random_volumes):
     truth, segmentation = random_volumes
     n = np.histogram2d(truth.ravel(), segmentation.ravel(), bins=(np.arange(10), np.arange(7)))[0][1:]

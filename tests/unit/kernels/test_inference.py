@@ -67,9 +67,7 @@ def reference(weights: list[np.ndarray], image: np.ndarray, pom: np.ndarray) -> 
 
 @pytest.mark.usefixtures("emulated")
 @pytest.mark.parametrize(("depth", "features", "fov", "batch"), NETWORKS)
-def test_same_as_direct_convolution_with_any_vectors_and_threads(
-    depth: int, features: int, fov: tuple[int, int, int], batch: int
-) -> None:
+def test_same_as_direct_convolution_with_any_vectors_and_threads(depth, features, fov, batch):
     weights, (image, pom) = random_network(depth, features), random_fovs(fov, batch)
     found = [
         KernelNetwork(weights, fov, threads, lanes).predict(image, pom) for lanes in INSTRUCTIONS for threads in (1, 3)
@@ -80,7 +78,7 @@ def test_same_as_direct_convolution_with_any_vectors_and_threads(
 
 @pytest.mark.skipif(not inference.library_path().exists(), reason="make setup has not built the library")
 @pytest.mark.parametrize("lanes", [lanes for lanes in INSTRUCTIONS if lanes <= vector_lanes()])
-def test_same_as_direct_convolution_on_this_cpu(lanes: int) -> None:
+def test_same_as_direct_convolution_on_this_cpu(lanes):
     for depth, features, fov, batch in NETWORKS:
         weights, (image, pom) = random_network(depth, features), random_fovs(fov, batch)
         found = [KernelNetwork(weights, fov, threads, lanes).predict(image, pom) for threads in (1, 3)]
@@ -89,7 +87,7 @@ def test_same_as_direct_convolution_on_this_cpu(lanes: int) -> None:
 
 
 @pytest.mark.usefixtures("emulated")
-def test_a_fov_gets_the_same_answer_in_a_batch_alone_and_after_others() -> None:
+def test_a_fov_gets_the_same_answer_in_a_batch_alone_and_after_others():
     network = KernelNetwork(random_network(2, 32), (5, 7, 9), threads=2)
     image, pom = random_fovs((5, 7, 9), 3)
     together = network.predict(image, pom)
@@ -99,7 +97,7 @@ def test_a_fov_gets_the_same_answer_in_a_batch_alone_and_after_others() -> None:
 
 @pytest.mark.usefixtures("emulated")
 @pytest.mark.parametrize("lanes", INSTRUCTIONS)
-def test_not_a_number_is_not_hidden(lanes: int) -> None:
+def test_not_a_number_is_not_hidden(lanes):
     image, pom = random_fovs((5, 7, 9), 1)
     image[0, 2, 3, 4] = np.nan
     assert np.isnan(KernelNetwork(random_network(2, 32), (5, 7, 9), 1, lanes).predict(image, pom)).any()
@@ -126,7 +124,7 @@ print("goes on")
 """
 
 
-def test_threads_and_memory_that_the_system_refuses_are_an_error_each_time(emulated_library: Path) -> None:
+def test_threads_and_memory_that_the_system_refuses_are_an_error_each_time(emulated_library):
     root = Path(__file__).parents[3]
     command = [sys.executable, "-c", REFUSED, str(emulated_library)]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True)
@@ -149,9 +147,7 @@ def sanitized_driver(sanitized_objects: list[Path], tmp_path_factory: pytest.Tem
     [*NETWORKS[-2:], (1, 32, (1, 5, 3), 2), (2, 16, (3, 1, 7), 3), (1, 40, (4, 6, 37), 1)],
 )
 @pytest.mark.parametrize("lanes", INSTRUCTIONS)
-def test_no_stray_access_and_no_undefined_behaviour(
-    lanes: int, depth: int, features: int, fov: tuple[int, int, int], batch: int, sanitized_driver: Path
-) -> None:
+def test_no_stray_access_and_no_undefined_behaviour(lanes, depth, features, fov, batch, sanitized_driver):
     weights, (image, pom) = random_network(depth, features), random_fovs(fov, batch)
     numbers = map(str, (lanes, batch, *fov, features, 2 * depth, 2))
     arrays = b"".join(array.tobytes() for array in (*weights, image, pom))
@@ -161,7 +157,7 @@ def test_no_stray_access_and_no_undefined_behaviour(
     np.testing.assert_allclose(found, reference(weights, image, pom), atol=1e-5, rtol=0)
 
 
-def test_says_what_is_in_the_way(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_says_what_is_in_the_way(monkeypatch, tmp_path):
     path = tmp_path / "library.so"
     monkeypatch.setattr(inference, "library_path", lambda: path)
     assert obstacle(32) == f"{path} is missing (make setup builds it)"
@@ -170,7 +166,7 @@ def test_says_what_is_in_the_way(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert obstacle(257) == "the network has 257 features, and they compute up to 256"
 
 
-def test_a_library_of_other_sources_is_another_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_library_of_other_sources_is_another_one(monkeypatch, tmp_path):
     monkeypatch.setattr(kernels, "__file__", f"{tmp_path}/__init__.py")
     found = set()
     for text in ("int a;", "int b;"):
@@ -182,6 +178,6 @@ def test_a_library_of_other_sources_is_another_one(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("flags", "lanes"), [("sse2", 4), ("avx2", 4), ("avx2 fma", 8), ("avx2 fma avx512f avx512_bf16", 16)]
 )
-def test_vectors_are_those_of_the_cpu(flags: str, lanes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vectors_are_those_of_the_cpu(flags, lanes, monkeypatch):
     monkeypatch.setattr(kernels, "cpu_flags", lambda: frozenset(flags.split()))
     assert vector_lanes() == lanes

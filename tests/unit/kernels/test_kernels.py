@@ -154,9 +154,7 @@ def assert_close(errors: dict[str, float]) -> None:
         (2, 8, (19, 17, 15), 1),
     ],
 )
-def test_same_as_float32_within_rounding(
-    depth: int, features: int, shape: tuple[int, int, int], batch_size: int
-) -> None:
+def test_same_as_float32_within_rounding(depth, features, shape, batch_size):
     config = ModelConfig(depth=depth, features=features, fov_size_zyx=shape, deltas_zyx=(1, 1, 1))
     ours = passes(config, "bfloat16", batch_size)
     truth = plain_passes(config, "float32", batch_size)
@@ -177,7 +175,7 @@ def test_same_as_float32_within_rounding(
         (2, 8, (5, 17, 35), 1),
     ],
 )
-def test_float32_equals_tensorflow(depth: int, features: int, shape: tuple[int, int, int], batch_size: int) -> None:
+def test_float32_equals_tensorflow(depth, features, shape, batch_size):
     config = ModelConfig(depth=depth, features=features, fov_size_zyx=shape, deltas_zyx=(1, 1, 1))
     errors = relative_errors(passes(config, "float32", batch_size), plain_passes(config, "float32", batch_size))
     assert 0 < max(errors.values()) < 3e-5, errors  # not the same bits, or TensorFlow's convolutions were used
@@ -185,7 +183,7 @@ def test_float32_equals_tensorflow(depth: int, features: int, shape: tuple[int, 
 
 @pytest.mark.usefixtures("library", "float32_library")
 @pytest.mark.parametrize("precision", ["bfloat16", "float32"])
-def test_halo_is_zero_in_memory_used_before(precision: str) -> None:
+def test_halo_is_zero_in_memory_used_before(precision):
     config = ModelConfig(depth=2, features=32, fov_size_zyx=(5, 7, 9), deltas_zyx=(1, 1, 1))
     other = ModelConfig(depth=2, features=32, fov_size_zyx=(9, 7, 5), deltas_zyx=(1, 1, 1))
     first = passes(config, precision, 1)
@@ -195,7 +193,7 @@ def test_halo_is_zero_in_memory_used_before(precision: str) -> None:
 
 
 @pytest.mark.usefixtures("library")
-def test_not_a_number_is_not_hidden() -> None:
+def test_not_a_number_is_not_hidden():
     config = ModelConfig(depth=2, features=32, fov_size_zyx=(5, 5, 5), deltas_zyx=(1, 1, 1))
     network = build_network(config, "bfloat16", 1)
     image = np.zeros((1, 5, 5, 5, 1), np.float32)
@@ -205,7 +203,7 @@ def test_not_a_number_is_not_hidden() -> None:
 
 @pytest.mark.usefixtures("library")
 @pytest.mark.parametrize("channel", [0, 16])  # of both vectors that hold a position
-def test_not_a_number_in_a_channel_is_not_hidden(channel: int) -> None:
+def test_not_a_number_in_a_channel_is_not_hidden(channel):
     config = ModelConfig(depth=1, features=32, fov_size_zyx=(3, 3, 3), deltas_zyx=(1, 1, 1))
     network = build_network(config, "bfloat16", 1)
     bias = np.zeros(32, np.float32)
@@ -215,7 +213,7 @@ def test_not_a_number_in_a_channel_is_not_hidden(channel: int) -> None:
     assert np.isnan(network([zeros, zeros], training=True).numpy()).all()
 
 
-def test_a_network_that_the_kernels_do_not_compute_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_network_that_the_kernels_do_not_compute_is_logged_once(caplog):
     model._fits.cache_clear()
     config = ModelConfig(depth=1, features=7, fov_size_zyx=(3, 3, 3), deltas_zyx=(1, 1, 1))
     network = build_network(config, "float32", 1)
@@ -254,12 +252,12 @@ def assert_same_bits_for_any_number_of_threads(library: Path, precision: str) ->
 
 
 @pytest.mark.slow
-def test_bit_identical_for_any_number_of_threads(library: Path) -> None:
+def test_bit_identical_for_any_number_of_threads(library):
     assert_same_bits_for_any_number_of_threads(library, "bfloat16")
 
 
 @pytest.mark.slow
-def test_float32_bit_identical_for_any_number_of_threads(float32_library: Path) -> None:
+def test_float32_bit_identical_for_any_number_of_threads(float32_library):
     assert_same_bits_for_any_number_of_threads(float32_library, "float32")
 
 
@@ -295,9 +293,7 @@ def sanitized_driver(
         (1, 16, (15, 17, 17), 1),
     ],
 )
-def test_no_stray_access_and_no_undefined_behaviour(
-    lanes: int, depth: int, features: int, shape: tuple[int, int, int], batch_size: int, sanitized_driver: Path
-) -> None:
+def test_no_stray_access_and_no_undefined_behaviour(lanes, depth, features, shape, batch_size, sanitized_driver):
     config = ModelConfig.model_construct(depth=depth, features=features, fov_size_zyx=shape)  # allows axes of 1
     weights, (image, pom, target) = random_inputs(config, batch_size)
     arrays = [*weights.values(), image, pom, target / np.float32(target.size)]
