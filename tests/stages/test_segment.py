@@ -17,7 +17,7 @@ from ffn.errors import SegmentError
 from ffn.geometry import Box
 from ffn.inference.checkpoint import CheckpointFile
 from ffn.inference.subvolume import SubvolumeFlood
-from ffn.io.open import open_volume, read_table
+from ffn.io.open import open_volume
 from ffn.io.volume import Placement
 from ffn.model.choice import Choice
 
@@ -219,23 +219,6 @@ def test_memory_does_not_grow_with_the_number_of_boxes(scene, monkeypatch):
     assert alive == [0, 0, 0]
 
 
-def test_masks_and_given_segments_leave_the_memory_when_the_flood_begins(scene, monkeypatch):
-    """With 64 canvases of 256³ on a GPU, they would be 10 GB."""
-    with create_volume(f"{scene}/soma.h5:labels", np.uint64, Placement(IMAGE, (10, 10, 10))) as writer:
-        writer.write(IMAGE, np.ones(IMAGE.shape, np.uint64))
-    alive, enter = [], SubvolumeFlood.enter
-
-    def counted(job, *where):
-        arrays = [weakref.ref(array) for array in (job._masked, job._given)]
-        enter(job, *where)
-        gc.collect()
-        alive.extend(array() is not None for array in arrays)
-
-    monkeypatch.setattr(SubvolumeFlood, "enter", counted)
-    segment(scene, "--init-segmentation", f"{scene}/soma.h5:labels", "--masks", "#box=90:150,0:99,44:50")
-    assert alive == [False, False]
-
-
 @pytest.mark.parametrize("engine", [name for name in HERE if name in ("openvino", "jax")])
 def test_a_sigterm_saves_all_boxes_that_are_flooded_and_the_same_call_goes_on(scene, monkeypatch, engine, caplog):
     options = ("--engine", engine, "--precision", "float32", "--canvases", "2", *ONE_SEED)
@@ -255,16 +238,6 @@ def test_a_sigterm_saves_all_boxes_that_are_flooded_and_the_same_call_goes_on(sc
     with caplog.at_level("INFO"):
         assert [data(path) for path in segment_together(scene, *options)] == whole
     assert caplog.text.count("resuming from") == 2
-
-
-def test_a_list_of_boxes_may_come_from_a_file(scene):
-    (scene / "boxes.txt").write_text("\n".join(BOXES))
-    (scene / "files.txt").write_text("\n".join(f"{scene}/listed-{number}.zarr" for number in range(3)))
-    sources = ["--image", f"{scene}/raw.h5:raw", "--model", f"{scene}/model", "--min-segment-size", "50"]
-    assert main(["segment", *sources, "--box", f"@{scene}/boxes.txt", "--out", f"@{scene}/files.txt"]) == 0
-    for number, box in enumerate(BOXES):
-        with open_volume(f"{scene}/listed-{number}.zarr") as volume:
-            assert str(volume.box) == box and volume.provenance["inputs"]["box"] == box
 
 
 def test_masks_leave_their_voxels_empty(scene):
@@ -398,19 +371,6 @@ def test_a_run_with_given_segments_resumes_to_the_same_bytes(scene, monkeypatch)
     whole = data(segment(scene, *options, name="whole"))
     interrupt(scene, monkeypatch, *options)
     assert data(segment(scene, *options)) == whole
-
-
-@pytest.mark.parametrize("out", ["seg.zarr"])
-def test_what_was_made_with_given_segments_can_be_made_without(scene, out):
-    """Its table `given` is no reason to refuse the result of the flood."""
-    with create_volume(f"{scene}/soma.h5:labels", np.uint64, Placement(IMAGE, (10, 10, 10))) as writer:
-        writer.write(IMAGE, np.ones(IMAGE.shape, np.uint64))
-    words = ["segment", "--image", f"{scene}/raw.h5:raw", "--model", f"{scene}/model", "--out", f"{scene}/{out}"]
-    assert main([*words, *ONE_SEED, "--init-segmentation", f"{scene}/soma.h5:labels"]) == 0
-    assert main([*words, *ONE_SEED]) == 0
-    with open_volume(f"{scene}/{out}") as volume:
-        assert 0 < (volume.read() > 0).mean() < 0.5
-    assert read_table(f"{scene}/{out}", "given") is None
 
 
 @pytest.mark.parametrize(
