@@ -17,13 +17,13 @@ rule agglomerate:
     threads: AGGLOMERATE_THREADS
     resources:
         mem_mb=agglomeration_memory(COSTED.model, RUN.agglomeration, GPUS),
-        runtime=flooding(COSTED.flooding_model, PIPELINE.voxels_of_job("contact_boxes")),
+        runtime=flooding(COSTED.flooding_model, of("agglomerate", "voxels")),
         gpu=FLOOD_GPU,
     params:
         masks=MASKED,
         mask_stamps=MASK_STAMPS,
         launcher=arguments.launcher,
-        box=PIPELINE.box_of_job("contact_boxes"),
+        box=of("agglomerate", "box"),
         out=lambda wildcards, output: f"--out {output.graph}",
         model=lambda wildcards: quote(PIPELINE.used_model),
         stamps=arguments.stamps(MODEL),
@@ -45,10 +45,10 @@ use rule agglomerate as agglomerate_list with:
         PATHS.benchmark("agglomerate_list", "{volume}", "{job}")
     resources:
         mem_mb=agglomeration_memory(COSTED.model, RUN.agglomeration, GPUS),
-        runtime=flooding(COSTED.flooding_model, PIPELINE.voxels_of_list("contact_boxes")),
+        runtime=flooding(COSTED.flooding_model, of("agglomerate_list", "voxels")),
         gpu=FLOOD_GPU,
     params:
-        box=PIPELINE.box("segment_box"),
+        box=of("agglomerate_list", "box"),
         out=lambda wildcards, output: arguments.list_of_boxes(
             wildcards, output.record, arguments.option("--job-size", map(str, RUN.agglomerate.job_size_zyx))
         ),

@@ -96,6 +96,13 @@ MASKED, MASKS, MASK_STAMPS = arguments.known(PIPELINE, "masks")
 CORRECTIONS, CORRECTION_FILES, CORRECTION_STAMPS = arguments.known(PIPELINE, "corrections")
 NUCLEI, NUCLEI_FILES, NUCLEI_STAMPS = arguments.known(PIPELINE, "nuclei")
 SEED = RUN.rng_seed
+
+
+def of(rule, field):
+    """Return the function of a job's wildcards with a field of its `JobSpec`."""
+    return lambda wildcards: getattr(PIPELINE.job(rule, wildcards), field)
+
+
 CORES = min(snakemake_patches.cores(workflow), LAYOUT.cores_per_node)  # of this machine, or of a node
 # Jobs that run at the same time share the cores of this machine. On a cluster, the profile sets their threads.
 FLOOD_GPU = min(1, GPUS) if takes_gpu(RUN.segment) else 0

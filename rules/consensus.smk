@@ -5,7 +5,7 @@ rule consensus:
     input:
         forward=PATHS.file("reconcile", order=""),
         backward=PATHS.file("reconcile", order="-reversed"),
-        blocks=lambda wildcards: PIPELINE.job_records("consensus", wildcards.volume),
+        blocks=of("consensus", "files"),
     output:
         segmentation=ensure(PATHS.file("consensus"), non_empty=True),
     log:
@@ -15,11 +15,11 @@ rule consensus:
     threads: 1
     resources:
         mem_mb=memory("consensus", PART_VOXELS),
-        runtime=duration("consensus", PIPELINE.voxels_of_blocks("consensus")),
+        runtime=duration("consensus", of("consensus", "voxels")),
     params:
         flags=flags(RUN.consensus),
         untracked=arguments.untracked(RUN.consensus),
-        job=PIPELINE.last_step("consensus"),
+        job=of("consensus", "option"),
         out=lambda wildcards, output: output.segmentation,
     shell:
         "ffn consensus {input.forward} {input.backward} {params.flags} {params.untracked} "
@@ -31,7 +31,7 @@ use rule consensus as consensus_blocks with:
     input:
         forward=PATHS.file("reconcile", order=""),
         backward=PATHS.file("reconcile", order="-reversed"),
-        earlier=PIPELINE.before("consensus"),
+        earlier=of("consensus_blocks", "files"),
     output:
         record=ensure(PATHS.job("consensus"), non_empty=True),
     log:
@@ -47,7 +47,7 @@ use rule consensus_blocks as consensus_count with:
     input:
         forward=PATHS.file("reconcile", order=""),
         backward=PATHS.file("reconcile", order="-reversed"),
-        earlier=PIPELINE.before("consensus", "count"),
+        earlier=of("consensus_count", "files"),
     output:
         tables=ensure(PATHS.tables("consensus", "count"), non_empty=True),
     log:

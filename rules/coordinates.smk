@@ -6,7 +6,7 @@ rule coordinates:
         partitions=PATHS.file("partition"),
         membrane=PATHS.file("membrane"),
         masks=MASKS,
-        blocks=lambda wildcards: PIPELINE.job_records("coordinates", wildcards.volume),
+        blocks=of("coordinates", "files"),
     output:
         coordinates=ensure(PATHS.of("coordinates"), non_empty=True),
     log:
@@ -16,7 +16,7 @@ rule coordinates:
     threads: 1
     resources:
         mem_mb=memory("coordinates"),
-        runtime=duration("coordinates", PIPELINE.voxels("train_box")),
+        runtime=duration("coordinates", of("coordinates", "voxels")),
     params:
         masks=MASKED,
         mask_stamps=MASK_STAMPS,
@@ -42,7 +42,7 @@ use rule coordinates as coordinates_blocks with:
         PATHS.benchmark("coordinates_blocks", "{volume}", "{step_name}-{job}")
     resources:
         mem_mb=memory("coordinates"),
-        runtime=duration("coordinates", PIPELINE.voxels_of_blocks("coordinates")),
+        runtime=duration("coordinates", of("coordinates_blocks", "voxels")),
     params:
         job=arguments.job,
         out=PATHS.of("coordinates"),

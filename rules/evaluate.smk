@@ -14,7 +14,7 @@ rule evaluate:
         image=IMAGE,
         skeletons=lambda wildcards: PIPELINE.files("skeletonize", volume=wildcards.volume),
         given=SKELETONS,
-        blocks=lambda wildcards: PIPELINE.job_records("evaluate", wildcards.volume),
+        blocks=of("evaluate", "files"),
     output:
         scores=ensure(PATHS.of("evaluate"), non_empty=True),
         bodies=PATHS.of("evaluate", "bodies"),
@@ -26,12 +26,12 @@ rule evaluate:
         PATHS.benchmark("evaluate", "{volume}")
     threads: 1
     resources:
-        mem_mb=memory("evaluate", PIPELINE.scored_at_once),
-        runtime=duration("evaluate", PIPELINE.voxels_of_blocks("evaluate")),
+        mem_mb=memory("evaluate", of("evaluate", "at_once")),
+        runtime=duration("evaluate", of("evaluate", "voxels")),
     params:
         masks=MASKED,
         mask_stamps=MASK_STAMPS,
-        box=PIPELINE.box("evaluate_box"),
+        box=of("evaluate", "box"),
         skeletons=lambda wildcards: arguments.skeletons(PIPELINE, wildcards.volume),
         skeleton_stamps=SKELETON_STAMPS,
         baseline=lambda wildcards, input, output: " ".join(
@@ -70,7 +70,7 @@ use rule evaluate as evaluate_blocks with:
         PATHS.benchmark("evaluate_blocks", "{volume}", "{step_name}-{job}")
     resources:
         mem_mb=memory("evaluate", PART_VOXELS),
-        runtime=duration("evaluate", PIPELINE.voxels_of_blocks("evaluate")),
+        runtime=duration("evaluate", of("evaluate", "voxels")),
     params:
         baseline="",
         seed="",

@@ -16,7 +16,7 @@ rule export:
         coordinates=lambda wildcards: PIPELINE.files("coordinates", volume=wildcards.volume),
         subvolumes=lambda wildcards: PIPELINE.watched("segment", volume=wildcards.volume, order=""),
         mapping=lambda wildcards: PIPELINE.files("merge", "mapping", volume=wildcards.volume),
-        blocks=lambda wildcards: PIPELINE.job_records("export", wildcards.volume),
+        blocks=of("export", "files"),
     output:
         state=ensure(PATHS.of("export"), non_empty=True),
     log:
@@ -26,7 +26,7 @@ rule export:
     threads: CORES
     resources:
         mem_mb=memory("export"),
-        runtime=duration("export", PIPELINE.voxels_of_blocks("export")),
+        runtime=duration("export", of("export", "voxels")),
     params:
         truth=lambda wildcards, input: arguments.option("--truth", input.truth),
         errors=lambda wildcards, input: arguments.option("--errors", input.errors),
@@ -36,11 +36,11 @@ rule export:
         probability=lambda wildcards: FILES("segment", "probability", volume=wildcards.volume, order=""),
         agglomeration=lambda wildcards, input: arguments.option("--agglomeration", input.mapping),
         supervoxels=lambda wildcards, input: arguments.option("--supervoxels", input.base),
-        box=PIPELINE.box("segment_box"),
+        box=of("export", "box"),
         folder=subpath(output.state, parent=True),
         flags=flags(RUN.export),
         untracked=arguments.untracked(RUN.export),
-        job=PIPELINE.last_step("export"),
+        job=of("export", "option"),
     shell:
         "ffn export --image {input.image} --segmentation {input.segmentation} {params.truth} "
         "{params.errors} {params.edges} {params.coordinates} --origins {params.origins} "
@@ -52,7 +52,7 @@ rule export:
 use rule export as export_blocks with:
     input:
         **EXPORTED,
-        earlier=PIPELINE.before("export"),
+        earlier=of("export_blocks", "files"),
     output:
         record=ensure(PATHS.job("export"), non_empty=True),
     log:
@@ -72,7 +72,7 @@ use rule export_blocks as export_plan with:
     input:
         **EXPORTED,
         subvolumes=lambda wildcards: PIPELINE.watched("segment", volume=wildcards.volume, order=""),
-        earlier=PIPELINE.before("export", "plan"),
+        earlier=of("export_plan", "files"),
     output:
         record=ensure(PATHS.tables("export", "plan"), non_empty=True),
     log:
@@ -86,7 +86,7 @@ use rule export_blocks as export_plan with:
 use rule export_blocks as export_coarse with:
     input:
         **EXPORTED,
-        earlier=PIPELINE.before("export", "coarse"),
+        earlier=of("export_coarse", "files"),
     output:
         record=ensure(PATHS.tables("export", "coarse"), non_empty=True),
     log:
@@ -100,7 +100,7 @@ use rule export_blocks as export_coarse with:
 use rule export_blocks as export_pieces with:
     input:
         **EXPORTED,
-        earlier=PIPELINE.before("export", "pieces"),
+        earlier=of("export_pieces", "files"),
     output:
         record=ensure(PATHS.tables("export", "pieces"), non_empty=True),
     log:

@@ -6,7 +6,7 @@ rule fill:
         segmentation=tracked_file(PATHS.merged(RUN)),
         image=IMAGE,
         masks=MASKS,
-        blocks=lambda wildcards: PIPELINE.job_records("fill", wildcards.volume),
+        blocks=of("fill", "files"),
     output:
         segmentation=ensure(PATHS.file("fill"), non_empty=True),
     log:
@@ -15,8 +15,8 @@ rule fill:
         PATHS.benchmark("fill", "{volume}")
     threads: 1
     resources:
-        mem_mb=memory("fill", PIPELINE.filled_at_once),
-        runtime=duration("fill", PIPELINE.voxels_of_blocks("fill")),
+        mem_mb=memory("fill", of("fill", "at_once")),
+        runtime=duration("fill", of("fill", "voxels")),
     params:
         masks=MASKED,
         mask_stamps=MASK_STAMPS,

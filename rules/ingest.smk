@@ -3,7 +3,7 @@
 
 rule ingest:
     input:
-        blocks=lambda wildcards: PIPELINE.job_records("ingest", wildcards.volume, "image"),
+        blocks=of("ingest", "files"),
     output:
         image=ensure(IMAGE, non_empty=True),
     log:
@@ -15,7 +15,7 @@ rule ingest:
     threads: 1
     resources:
         mem_mb=memory("ingest"),
-        runtime=duration("ingest", PIPELINE.ingested_voxels("image")),
+        runtime=duration("ingest", of("ingest", "voxels")),
     params:
         source=lambda wildcards: arguments.source(PIPELINE, wildcards.volume, "image"),
         kind="image",
@@ -27,7 +27,7 @@ rule ingest:
 
 use rule ingest as ingest_labels with:
     input:
-        blocks=lambda wildcards: PIPELINE.job_records("ingest", wildcards.volume, "labels"),
+        blocks=of("ingest_labels", "files"),
     output:
         labels=ensure(LABELS, non_empty=True),
     log:
@@ -38,7 +38,7 @@ use rule ingest as ingest_labels with:
         volume=any_of(PIPELINE.foreign_labelled),
     resources:
         mem_mb=memory("ingest"),
-        runtime=duration("ingest", PIPELINE.ingested_voxels("labels")),
+        runtime=duration("ingest", of("ingest_labels", "voxels")),
     params:
         source=lambda wildcards: arguments.source(PIPELINE, wildcards.volume, "labels"),
         kind="labels",

@@ -4,7 +4,7 @@
 rule membrane:
     input:
         image=IMAGE,
-        blocks=lambda wildcards: PIPELINE.job_records("membrane", wildcards.volume),
+        blocks=of("membrane", "files"),
     output:
         membrane=ensure(PATHS.file("membrane"), non_empty=True),
     log:
@@ -14,9 +14,9 @@ rule membrane:
     threads: 1
     resources:
         mem_mb=memory("membrane", MEMBRANE_BLOCK_VOXELS),
-        runtime=duration("membrane", PIPELINE.voxels_of_blocks("membrane")),
+        runtime=duration("membrane", of("membrane", "voxels")),
     params:
-        box=PIPELINE.box("train_box"),
+        box=of("membrane", "box"),
         flags=flags(RUN.membrane),
         untracked=arguments.untracked(RUN.membrane),
         job="",

@@ -8,7 +8,7 @@ rule merge:
         calibration=arguments.inputs(*calibration_files(RUN.merge.calibration)),
         corrections=CORRECTION_FILES,
         nuclei=NUCLEI_FILES,
-        blocks=lambda wildcards: PIPELINE.job_records("merge", wildcards.volume),
+        blocks=of("merge", "files"),
     output:
         segmentation=ensure(PATHS.file("merge"), non_empty=True),
         mapping=ensure(PATHS.of("merge", "mapping"), non_empty=True),
@@ -20,7 +20,7 @@ rule merge:
     threads: 1
     resources:
         mem_mb=memory("merge", PART_VOXELS),
-        runtime=duration("merge", PIPELINE.voxels_of_blocks("merge")),
+        runtime=duration("merge", of("merge", "voxels")),
     params:
         graphs=lambda wildcards: FILES("agglomerate", volume=wildcards.volume),
         stamps=arguments.stamps(*calibration_files(RUN.merge.calibration)),
@@ -30,7 +30,7 @@ rule merge:
         nuclei_stamps=NUCLEI_STAMPS,
         flags=flags(RUN.merge),
         untracked=arguments.untracked(RUN.merge),
-        job=PIPELINE.last_step("merge"),
+        job=of("merge", "option"),
         out=lambda wildcards, output: (
             f"--mapping {output.mapping} --groups {output.groups} --out {output.segmentation}"
         ),
@@ -46,7 +46,7 @@ use rule merge as merge_blocks with:
         calibration=arguments.inputs(*calibration_files(RUN.merge.calibration)),
         corrections=CORRECTION_FILES,
         nuclei=NUCLEI_FILES,
-        earlier=PIPELINE.before("merge"),
+        earlier=of("merge_blocks", "files"),
     output:
         record=ensure(PATHS.job("merge"), non_empty=True),
     log:
@@ -62,7 +62,7 @@ use rule merge_blocks as merge_nuclei with:
     input:
         segmentation=tracked_file(PATHS.base(RUN)),
         nuclei=NUCLEI_FILES,
-        earlier=PIPELINE.before("merge", "nuclei"),
+        earlier=of("merge_nuclei", "files"),
     output:
         tables=ensure(PATHS.tables("merge", "nuclei"), non_empty=True),
     log:
@@ -80,7 +80,7 @@ use rule merge_blocks as merge_mapping with:
         calibration=arguments.inputs(*calibration_files(RUN.merge.calibration)),
         corrections=CORRECTION_FILES,
         nuclei=NUCLEI_FILES,
-        earlier=PIPELINE.before("merge", "mapping"),
+        earlier=of("merge_mapping", "files"),
     output:
         tables=ensure(PATHS.tables("merge", "mapping"), non_empty=True),
     log:

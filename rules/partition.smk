@@ -4,7 +4,7 @@
 rule partition:
     input:
         labels=LABELS,
-        blocks=lambda wildcards: PIPELINE.job_records("partition", wildcards.volume),
+        blocks=of("partition", "files"),
     output:
         partitions=ensure(PATHS.file("partition"), non_empty=True),
     log:
@@ -14,12 +14,12 @@ rule partition:
     threads: CORES
     resources:
         mem_mb=memory("partition"),
-        runtime=duration("partition", PIPELINE.voxels_of_blocks("partition")),
+        runtime=duration("partition", of("partition", "voxels")),
     params:
-        box=PIPELINE.box("train_box"),
+        box=of("partition", "box"),
         flags=flags(RUN.partition),
         untracked=arguments.untracked(RUN.partition),
-        job=PIPELINE.last_step("partition"),
+        job=of("partition", "option"),
         out=lambda wildcards, output: output.partitions,
     shell:
         "ffn partition --labels {input.labels} --box={params.box} {params.flags} {params.untracked} "
@@ -30,7 +30,7 @@ rule partition:
 use rule partition as partition_blocks with:
     input:
         labels=LABELS,
-        earlier=PIPELINE.before("partition"),
+        earlier=of("partition_blocks", "files"),
     output:
         record=ensure(PATHS.job("partition"), non_empty=True),
     log:
@@ -46,7 +46,7 @@ use rule partition as partition_blocks with:
 use rule partition_blocks as partition_sizes with:
     input:
         labels=LABELS,
-        earlier=PIPELINE.before("partition", "sizes"),
+        earlier=of("partition_sizes", "files"),
     output:
         tables=ensure(PATHS.tables("partition", "sizes"), non_empty=True),
     log:

@@ -4,7 +4,7 @@
 rule reconcile:
     input:
         subvolumes=lambda wildcards: PIPELINE.watched("segment", volume=wildcards.volume, order=wildcards.order),
-        blocks=lambda wildcards: PIPELINE.job_records("reconcile", **wildcards),
+        blocks=of("reconcile", "files"),
     output:
         segmentation=ensure(PATHS.file("reconcile"), non_empty=True),
     log:
@@ -14,12 +14,12 @@ rule reconcile:
     threads: 1
     resources:
         mem_mb=memory("reconcile", PART_VOXELS),
-        runtime=duration("reconcile", PIPELINE.voxels_of_blocks("reconcile")),
+        runtime=duration("reconcile", of("reconcile", "voxels")),
     params:
         subvolumes=lambda wildcards: FILES("segment", volume=wildcards.volume, order=wildcards.order),
         flags=flags(RUN.reconcile),
         untracked=arguments.untracked(RUN.reconcile),
-        job=PIPELINE.last_step("reconcile"),
+        job=of("reconcile", "option"),
         out=lambda wildcards, output: output.segmentation,
     shell:
         "ffn reconcile {params.subvolumes} {params.flags} {params.untracked} "
@@ -29,7 +29,7 @@ rule reconcile:
 # Parts of the blocks of a large volume.
 use rule reconcile as reconcile_blocks with:
     input:
-        earlier=PIPELINE.before("reconcile"),
+        earlier=of("reconcile_blocks", "files"),
     output:
         record=ensure(PATHS.job("reconcile"), non_empty=True),
     log:
@@ -44,7 +44,7 @@ use rule reconcile as reconcile_blocks with:
 use rule reconcile_blocks as reconcile_tiling with:
     input:
         subvolumes=lambda wildcards: PIPELINE.watched("segment", volume=wildcards.volume, order=wildcards.order),
-        earlier=PIPELINE.before("reconcile", "tiling"),
+        earlier=of("reconcile_tiling", "files"),
     output:
         tables=ensure(PATHS.tables("reconcile", "tiling"), non_empty=True),
     log:
@@ -57,7 +57,7 @@ use rule reconcile_blocks as reconcile_tiling with:
 
 use rule reconcile_blocks as reconcile_match with:
     input:
-        earlier=PIPELINE.before("reconcile", "match"),
+        earlier=of("reconcile_match", "files"),
     output:
         tables=ensure(PATHS.tables("reconcile", "match"), non_empty=True),
     log:
@@ -70,7 +70,7 @@ use rule reconcile_blocks as reconcile_match with:
 
 use rule reconcile_blocks as reconcile_label with:
     input:
-        earlier=PIPELINE.before("reconcile", "label"),
+        earlier=of("reconcile_label", "files"),
     output:
         tables=ensure(PATHS.tables("reconcile", "label"), non_empty=True),
     log:

@@ -20,8 +20,8 @@ rule segment:
         PATHS.benchmark("segment{order}", "{volume}", "{subvolume}")
     threads: SEGMENT_THREADS
     resources:
-        mem_mb=flooding_memory(COSTED.model, PIPELINE.voxels_of_job("subvolumes")),
-        runtime=flooding(COSTED.flooding_model, PIPELINE.voxels_of_job("subvolumes")),
+        mem_mb=flooding_memory(COSTED.model, of("segment", "voxels")),
+        runtime=flooding(COSTED.flooding_model, of("segment", "voxels")),
         gpu=FLOOD_GPU,
     params:
         masks=MASKED,
@@ -29,7 +29,7 @@ rule segment:
         given_stamps=GIVEN_STAMPS,
         mask_stamps=MASK_STAMPS,
         launcher=arguments.launcher,
-        box=PIPELINE.box_of_job("subvolumes"),
+        box=of("segment", "box"),
         out=lambda wildcards, output: f"--out {output.segmentation}",
         model=lambda wildcards: quote(PIPELINE.used_model),
         stamps=arguments.stamps(MODEL, *segment_files(RUN.segment)),
@@ -53,9 +53,9 @@ use rule segment as segment_list with:
     benchmark:
         PATHS.benchmark("segment_list{order}", "{volume}", "{job}")
     resources:
-        mem_mb=flooding_memory(COSTED.model, PIPELINE.voxels_of_largest("subvolumes"), PIPELINE.canvases_of_list()),
-        runtime=flooding(COSTED.flooding_model, PIPELINE.voxels_of_list("subvolumes")),
+        mem_mb=flooding_memory(COSTED.model, of("segment_list", "at_once"), of("segment_list", "canvases")),
+        runtime=flooding(COSTED.flooding_model, of("segment_list", "voxels")),
         gpu=FLOOD_GPU,
     params:
-        box=PIPELINE.box("segment_box"),
+        box=of("segment_list", "box"),
         out=lambda wildcards, output: arguments.list_of_boxes(wildcards, output.record, flags(RUN.subvolumes)),

@@ -5,7 +5,7 @@ rule skeletonize:
     input:
         truth=LABELS,
         masks=MASKS,
-        blocks=lambda wildcards: PIPELINE.job_records("skeletonize", wildcards.volume),
+        blocks=of("skeletonize", "files"),
     output:
         skeletons=ensure(PATHS.of("skeletonize"), non_empty=True),
     log:
@@ -14,12 +14,12 @@ rule skeletonize:
         PATHS.benchmark("skeletonize", "{volume}")
     threads: 1
     resources:
-        mem_mb=memory("skeletonize", PIPELINE.voxels("evaluate_box")),
-        runtime=duration("skeletonize", PIPELINE.voxels("evaluate_box")),
+        mem_mb=memory("skeletonize", of("skeletonize", "at_once")),
+        runtime=duration("skeletonize", of("skeletonize", "voxels")),
     params:
         masks=MASKED,
         mask_stamps=MASK_STAMPS,
-        box=PIPELINE.box("evaluate_box"),
+        box=of("skeletonize", "box"),
         flags=flags(RUN.skeletonize),
         job="",
         out=lambda wildcards, output: output.skeletons,
@@ -41,7 +41,7 @@ use rule skeletonize as skeletonize_blocks with:
         PATHS.benchmark("skeletonize_blocks", "{volume}", "{step_name}-{job}")
     resources:
         mem_mb=memory("skeletonize"),
-        runtime=duration("skeletonize", PIPELINE.voxels_of_blocks("skeletonize")),
+        runtime=duration("skeletonize", of("skeletonize_blocks", "voxels")),
     params:
         job=arguments.job,
         out=PATHS.of("skeletonize"),

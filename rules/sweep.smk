@@ -10,7 +10,7 @@ rule sweep:
         calibration=arguments.inputs(*calibration_files(RUN.sweep.calibration)),
         corrections=CORRECTION_FILES,
         nuclei=NUCLEI_FILES,
-        blocks=lambda wildcards: PIPELINE.job_records("sweep", wildcards.volume),
+        blocks=of("sweep", "files"),
     output:
         table=ensure(PATHS.of("sweep"), non_empty=True),
     log:
@@ -20,11 +20,11 @@ rule sweep:
     threads: 1
     resources:
         mem_mb=memory("sweep", PART_VOXELS),
-        runtime=duration("sweep", PIPELINE.voxels_of_blocks("sweep")),
+        runtime=duration("sweep", of("sweep", "voxels")),
     params:
         masks=MASKED,
         mask_stamps=MASK_STAMPS,
-        box=PIPELINE.box("evaluate_box"),
+        box=of("sweep", "box"),
         graphs=lambda wildcards: FILES("agglomerate", volume=wildcards.volume),
         stamps=arguments.stamps(*calibration_files(RUN.sweep.calibration)),
         corrections=CORRECTIONS,
@@ -33,7 +33,7 @@ rule sweep:
         nuclei_stamps=NUCLEI_STAMPS,
         flags=flags(RUN.sweep),
         untracked=arguments.untracked(RUN.sweep),
-        job=PIPELINE.last_step("sweep"),
+        job=of("sweep", "option"),
         out=lambda wildcards, output: output.table,
     shell:
         "ffn sweep {params.graphs} --segmentation {input.segmentation} --truth {input.truth} "
@@ -48,7 +48,7 @@ use rule sweep as sweep_blocks with:
         truth=LABELS,
         masks=MASKS,
         nuclei=NUCLEI_FILES,
-        earlier=PIPELINE.before("sweep"),
+        earlier=of("sweep_blocks", "files"),
     output:
         record=ensure(PATHS.job("sweep"), non_empty=True),
     log:
@@ -71,7 +71,7 @@ use rule sweep_blocks as sweep_nuclei with:
         truth=LABELS,
         masks=MASKS,
         nuclei=NUCLEI_FILES,
-        earlier=PIPELINE.before("sweep", "nuclei"),
+        earlier=of("sweep_nuclei", "files"),
     output:
         tables=ensure(PATHS.tables("sweep", "nuclei"), non_empty=True),
     log:

@@ -13,8 +13,8 @@ rule synth:
         volume=any_of(PIPELINE.synthetic),
     threads: 1
     resources:
-        mem_mb=memory("synth", PIPELINE.voxels("image")),
-        runtime=duration("synth", PIPELINE.voxels("image")),
+        mem_mb=memory("synth", of("synth", "at_once")),
+        runtime=duration("synth", of("synth", "voxels")),
     params:
         flags=lambda wildcards: flags(RUN.volumes[wildcards.volume].synthetic),
         seed=lambda wildcards: PIPELINE.seed_of(wildcards.volume),

@@ -6,10 +6,10 @@ import glob
 import itertools
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -39,6 +39,17 @@ from ffn.workflow.subvolume_lists import filling_gpus, subvolumes_of_a_job
 # Keys that are not part of the run, with examples: environment modules of the site, for `--software-deployment-method
 # env-modules`, and an image with the software, for `--software-deployment-method apptainer`.
 SOFTWARE = {"modules": "cray-python gcc/12", "container": "ffn.sif"}
+
+
+class JobSpec(NamedTuple):
+    """What a job works on, as inputs, resources and parameters of its rule need it."""
+
+    box: str  # what its command is told; text, because Snakemake ignores other types
+    voxels: int  # that it works on, which decide about its time
+    at_once: int = 0  # of them, which decide about its memory; 0 where a block does
+    files: Sequence[str] = ()  # of earlier jobs, which it waits for
+    option: str = ""  # what it does of its stage, unless that is everything
+    canvases: int = 1  # subvolumes that are flooded at once
 
 
 class Pipeline:
@@ -351,76 +362,76 @@ class Pipeline:
                 f"Undo their change, or remove {folder.parent} to train again"
             )
 
-    # --- Boxes and sizes of jobs, as functions of their wildcards --------------------------------------------
-    def box(self, name: str) -> Callable[[Any], str]:
-        """Return a box of the volume, such as ``"segment_box"``, as text: Snakemake ignores other types."""
-        return lambda wildcards: str(getattr(self.places[wildcards.volume], name))
+    # --- Jobs ------------------------------------------------------------------------------------------------
+    def job(self, rule: str, wildcards: Any) -> JobSpec:
+        """Return what a job works on: of a stage (rule ``fill``), its shares (``fill_blocks``) or a step."""
+        stage, _, part = rule.partition("_")
+        if boxes := find_output(stage).boxes:
+            return self._job_on_boxes(stage, boxes, part == "list", wildcards)
+        output = ("labels" if part.startswith("labels") else "image") if stage == "ingest" else None
+        step = part.removeprefix("labels").removeprefix("_")
+        place = self.places[wildcards.volume]
+        box = getattr(place, _blocks(stage, output).box if stage != "synth" else "image")
+        if stage == "synth":
+            return JobSpec(str(box), box.num_voxels, box.num_voxels)
+        voxels = self._voxels_of_a_share(stage, wildcards.volume, output)
+        if step:  # a share, or what finishes a step
+            files = self._before(stage, "" if step == "blocks" else step, wildcards)
+            return JobSpec(str(box), voxels, PART_VOXELS if stage == "evaluate" else 0, files)
+        files = self.job_records(stage, output=output, **wildcards)
+        is_last = bool(files) and bool(_blocks(stage, output).steps)
+        at_once = {"fill": self._filled_at_once, "evaluate": self._scored_at_once}.get(stage, lambda _: 0)(place)
+        if stage in ("skeletonize", "coordinates"):  # whose end takes all of the box
+            voxels = box.num_voxels
+            at_once = voxels if stage == "skeletonize" else 0
+        return JobSpec(str(box), voxels, at_once, files, f"--step {LAST}" if is_last else "")
 
-    def box_of_job(self, boxes: str) -> Callable[[Any], str]:
-        """Return the job's own box as text; `boxes` is one of ``"subvolumes"`` or ``"contact_boxes"``."""
-        return lambda wildcards: str(getattr(self, boxes)[wildcards.volume][wildcards.subvolume])
+    def _job_on_boxes(self, stage: str, boxes: str, is_list: bool, wildcards: Any) -> JobSpec:
+        """Return what a job on a box works on, or one on a list of boxes."""
+        of_volume: JobBoxes = getattr(self, boxes)[wildcards.volume]
+        if not is_list:
+            box = of_volume[wildcards.subvolume]
+            voxels = self._canvas_voxels(stage, wildcards.volume, box)
+            return JobSpec(str(box), voxels, voxels)
+        number = len(share_of(wildcards.job, len(of_volume)))
+        ends = of_volume.grid[0], of_volume.grid[-1]
+        largest = max(self._canvas_voxels(stage, wildcards.volume, box) for box in ends)
+        canvases = min(number, most_canvases(self.run.segment, self.gpus))
+        return JobSpec(str(self.places[wildcards.volume].segment_box), number * largest, largest, canvases=canvases)
 
-    def voxels(self, box: str) -> Callable[[Any], int]:
-        """Voxels of a box of the volume, such as ``"segment_box"``."""
-        return lambda wildcards: getattr(self.places[wildcards.volume], box).num_voxels
-
-    def voxels_of_job(self, boxes: str) -> Callable[[Any], int]:
-        """Voxels of the job's box, one of ``"contact_boxes"`` or ``"subvolumes"``, which have canvases around them."""
-        size = self._sizes(boxes)
-        return lambda wildcards: size(wildcards.volume, getattr(self, boxes)[wildcards.volume][wildcards.subvolume])
-
-    def voxels_of_largest(self, boxes: str) -> Callable[[Any], int]:
-        """Voxels of the largest box of the volume, the first or the last; `boxes` as in `voxels_of_job`."""
-        size = self._sizes(boxes)
-
-        def largest(wildcards: Any) -> int:
-            grid = getattr(self, boxes)[wildcards.volume].grid
-            return max(size(wildcards.volume, box) for box in (grid[0], grid[-1]))
-
-        return largest
-
-    def _sizes(self, boxes: str) -> Callable[[str, Box], int]:
-        """Return the function that counts the voxels of a box in a volume: of a subvolume, those of its canvas."""
-        mirrored = boxes == "subvolumes" and self.run.segment.mirror
+    def _canvas_voxels(self, stage: str, volume: str, box: Box) -> int:
+        """Count the voxels of a box: of a subvolume, those of its canvas."""
+        mirrored = stage == "segment" and self.run.segment.mirror
         radius = self.costed.model.fov_radius_zyx if mirrored else (0, 0, 0)
-        return lambda volume, box: Frame.of(box, self.places[volume].image, radius).canvas.num_voxels
+        return Frame.of(box, self.places[volume].image, radius).canvas.num_voxels
 
-    def voxels_of_list(self, boxes: str) -> Callable[[Any], int]:
-        """Voxels of all boxes on the list of one of the `jobs`; `boxes` as in `voxels_of_job`."""
-        number, largest = self.number_of_list(boxes), self.voxels_of_largest(boxes)
-        return lambda wildcards: number(wildcards) * largest(wildcards)
+    def _voxels_of_a_share(self, stage: str, volume: str, output: str | None) -> int:
+        """Count the voxels that a share works on, also in steps; if there are none, all."""
+        place = self.places[volume]
+        parts: list[Step | None] = [None, *(step for step in self._steps(stage, volume, output) if step.box)]
+        voxels = max(
+            getattr(place, part.box if part else _blocks(stage, output).box).num_voxels
+            // max(1, len(self.jobs(stage, volume, output, part)))
+            for part in parts
+        )
+        finer = place.finer.get(output or "")  # a mip that ingest makes is made of more voxels
+        return voxels * (finer.num_voxels if finer and stage == "ingest" else 1)
 
-    def number_of_list(self, boxes: str) -> Callable[[Any], int]:
-        """Boxes on the list of one of the `jobs`; `boxes` as in `voxels_of_job`."""
-
-        def number(wildcards: Any) -> int:
-            grid = getattr(self, boxes)[wildcards.volume].grid
-            return len(share_of(wildcards.job, len(grid)))
-
-        return number
-
-    def canvases_of_list(self) -> Callable[[Any], int]:
-        """Subvolumes of a list that are flooded at once."""
-        number = self.number_of_list("subvolumes")
-        return lambda wildcards: min(number(wildcards), most_canvases(self.run.segment, self.gpus))
-
-    def scored_at_once(self, wildcards: Any) -> int:
+    def _scored_at_once(self, place: Place) -> int:
         """Voxels that evaluation holds at once: those of the watershed baseline, or of a block."""
-        config = self.run.evaluate
-        voxels = self.places[wildcards.volume].evaluate_box.num_voxels
+        config, voxels = self.run.evaluate, place.evaluate_box.num_voxels
         return max(PART_VOXELS, min(voxels, config.watershed_max_voxels)) if config.watershed else PART_VOXELS
 
-    def filled_at_once(self, wildcards: Any) -> int:
+    def _filled_at_once(self, place: Place) -> int:
         """Voxels that filling holds at once: those of a tile and of what lies around it."""
-        place, config = self.places[wildcards.volume], self.run.fill
-        outer = with_halo(Box.from_shape(config.block_size_zyx), config, place.voxel_size_zyx_nm)
+        outer = with_halo(Box.from_shape(self.run.fill.block_size_zyx), self.run.fill, place.voxel_size_zyx_nm)
         return math.prod(map(min, outer.shape, place.segment_box.shape))
 
     @property
     def selection_voxels(self) -> int:
         """Voxels that a candidate for the choice floods: those of the canvas of its box."""
         box = self.selection_box
-        return self._sizes("subvolumes")(self.run.select_volume, box) if box else 0
+        return self._canvas_voxels("segment", self.run.select_volume, box) if box else 0
 
     @property
     def selection_box(self) -> Box | None:
@@ -481,7 +492,7 @@ class Pipeline:
     def _numbers_of_blocks(self, stage: str, volume: str, output: str | None) -> dict[str, int]:
         """Return how many blocks a stage has, and how many the steps that have another box."""
         blocks, numbers = _blocks(stage, output), {}
-        for name in ("", *(step.box for step in self._steps(stage, volume))):
+        for name in ("", *(step.box for step in self._steps(stage, volume, output))):
             box = getattr(self.places[volume], name or blocks.box)
             shards = Shards(box, shard_shape(box.shape, blocks.itemsize))
             numbers[name] = len(shards.layers()) if blocks.layers else shards.number
@@ -506,27 +517,19 @@ class Pipeline:
         jobs = self.jobs(stage, volume, output, of)
         return [self.paths.job(stage, job, step, output, volume=volume, **wildcards) for job in jobs]
 
-    def before(self, stage: str, step: str = "") -> Callable[[Any], list[str]]:
-        """Return the function that lists what a job waits for: what earlier jobs leave.
+    def _before(self, stage: str, step: str, wildcards: Any) -> list[str]:
+        """Return what the end of a step waits for, its shares; or, without `step`, a share: the step before."""
+        steps, of = self._steps(stage, wildcards.volume), _without_job(wildcards)
+        names = [*(each.name for each in steps), LAST]
+        place = names.index(step or wildcards.step_name)
+        if step and steps[place].in_parts:
+            return self.job_records(stage, step=step, **of)
+        return self._left_by(stage, steps[:place], of)
 
-        The rule ``<stage>_<step>``, which finishes a step, waits for its shares; a share, of ``<stage>_blocks``, for
-        the step before.
-        """
-
-        def records(wildcards: Any) -> list[str]:
-            steps, of = self._steps(stage, wildcards.volume), _without_job(wildcards)
-            names = [*(each.name for each in steps), LAST]
-            place = names.index(step or wildcards.step_name)
-            if step and steps[place].in_parts:
-                return self.job_records(stage, step=step, **of)
-            return self._left_by(stage, steps[:place], of)
-
-        return records
-
-    def _steps(self, stage: str, volume: str) -> list[Step]:
+    def _steps(self, stage: str, volume: str, output: str | None = None) -> list[Step]:
         """Return the steps that a stage has for a volume."""
         config = self.run.volumes[volume]
-        return [step for step in _steps(stage) if not step.option or getattr(config, step.option)]
+        return [step for step in _blocks(stage, output).steps if not step.option or getattr(config, step.option)]
 
     def _left_by(self, stage: str, steps: Sequence[Step], of: dict[str, str]) -> list[str]:
         """Return what the last of the steps leaves that this volume has jobs for."""
@@ -536,34 +539,6 @@ class Pipeline:
             if records := self.job_records(stage, step=step.name, **of):
                 return records
         return []
-
-    def last_step(self, stage: str) -> Callable[[Any], str]:
-        """Return the option for what comes after `jobs`, empty if there are none, so that one job does everything."""
-        return lambda wildcards: f"--step {LAST}" if self.jobs(stage, wildcards.volume) else ""
-
-    def voxels_of_blocks(self, stage: str, output: str | None = None) -> Callable[[Any], int]:
-        """Voxels that one of the `jobs` works on, also in steps; if there are none, all."""
-        box = _blocks(stage, output).box
-
-        def voxels(wildcards: Any) -> int:
-            parts: list[Step | None] = [None, *(step for step in self._steps(stage, wildcards.volume) if step.box)]
-            return max(
-                self.voxels(part.box if part else box)(wildcards)
-                // max(1, len(self.jobs(stage, wildcards.volume, output, part)))
-                for part in parts
-            )
-
-        return voxels
-
-    def ingested_voxels(self, output: str) -> Callable[[Any], int]:
-        """Voxels that one of the `jobs` of `ingest` reads; those of a mip that it makes are fewer."""
-        voxels = self.voxels_of_blocks("ingest", output)
-
-        def read(wildcards: Any) -> int:
-            finer = self.places[wildcards.volume].finer.get(output)
-            return voxels(wildcards) * (finer.num_voxels if finer else 1)
-
-        return read
 
     # --- Files -----------------------------------------------------------------------------------------------
     def targets(self, stage: str) -> list[str]:

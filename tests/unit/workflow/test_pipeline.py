@@ -6,7 +6,6 @@ import math
 import os
 import shlex
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -64,7 +63,7 @@ def test_filling_needs_memory_for_what_is_around_a_tile():
     made = pipeline(fill=fill)
     z, y, _ = made.places["first"].voxel_size_zyx_nm
     outer = 8 + 2 * math.ceil(60 / z), 16 + 2 * math.ceil(60 / y), SHAPE[2]
-    assert made.filled_at_once(Wildcards(volume="first")) == math.prod(outer) < math.prod(SHAPE)
+    assert made.job("fill", Wildcards(volume="first")).at_once == math.prod(outer) < math.prod(SHAPE)
 
 
 def test_training_gets_the_masks_of_the_volumes_that_it_reads(tmp_path):
@@ -261,8 +260,8 @@ def test_more_boxes_than_jobs_go_to_lists():
     assert len(made.files("agglomerate", volume="second")) == 8, "what the jobs make"
     assert made.watched("segment") == made.files("segment"), "two subvolumes, each a job"
     assert len(made.targets("agglomerate")) == 2 * 3
-    voxels = made.voxels_of_list("contact_boxes")
-    listed = [voxels(SimpleNamespace(volume="second", job=f"{number}-of-3")) for number in (1, 2, 3)]
+    lists = [Wildcards(volume="second", job=f"{number}-of-3") for number in (1, 2, 3)]
+    listed = [made.job("agglomerate_list", wildcards).voxels for wildcards in lists]
     assert [found // (64 * 56 * 9) for found in listed] == [2, 3, 3]
     made = pipeline(**sections, workflow={"max_jobs_per_stage": 1})
     (record,) = made.watched("segment", volume="second", order="-reversed")
@@ -275,9 +274,8 @@ def test_lists_have_a_subvolume_for_each_canvas():
     for canvases in ("auto", 1, 4, 64):
         made = pipeline(subvolumes=tiles, segment={"canvases": canvases})
         assert len(made.files("segment", volume="second")) == 10
-        number = made.number_of_list("subvolumes")
-        lists = [SimpleNamespace(volume="second", job=job) for job in made.jobs("segment", "second")]
-        numbers[canvases] = [number(wildcards) for wildcards in lists]
+        lists = [made.job("segment_list", Wildcards(volume="second", job=j)) for j in made.jobs("segment", "second")]
+        numbers[canvases] = [spec.voxels // spec.at_once for spec in lists]
     assert numbers == {"auto": [], 1: [], 4: [5, 5], 64: [10]}
     made = pipeline(subvolumes=tiles, segment={"canvases": 4}, workflow={"max_jobs_per_stage": 1})
     assert made.jobs("segment", "second") == ["1-of-1"]
@@ -330,15 +328,15 @@ def test_subvolumes_need_memory_for_what_is_mirrored_around_them():
     job = {"volume": "second", "subvolume": "z000000-y000000-x000000", "job": "1-of-1"}
     canvas, box = 72 * 66 * 54, 64 * 56 * 48
     made, cut = (pipeline(subvolumes=tiles, segment={"mirror": mirror}) for mirror in (True, False))
-    assert [m.voxels_of_job("subvolumes")(Wildcards(job)) for m in (made, cut)] == [canvas, box]
-    assert [m.voxels_of_largest("subvolumes")(Wildcards(job)) for m in (made, cut)] == [canvas, box]
+    assert [m.job("segment", Wildcards(job)).voxels for m in (made, cut)] == [canvas, box]
+    assert [m.job("segment_list", Wildcards(job)).at_once for m in (made, cut)] == [canvas, box]
 
 
 @pytest.mark.parametrize(("canvases", "gpus", "expected"), [(4, 0, 4), ("auto", 0, 1), ("auto", 2, 5)])
 def test_a_list_has_as_many_canvases_as_the_machine_fills(canvases, gpus, expected):
     tiles = {"size_zyx": [64, 56, 20], "overlap_zyx": [14, 14, 14]}
     made = pipeline(gpus, subvolumes=tiles, segment={"canvases": canvases}, workflow={"max_jobs_per_stage": 2})
-    assert made.canvases_of_list()(SimpleNamespace(volume="second", job="2-of-2")) == expected
+    assert made.job("segment_list", Wildcards(volume="second", job="2-of-2")).canvases == expected
 
 
 def test_the_blocks_of_a_large_volume_are_shared_among_jobs():
@@ -408,8 +406,8 @@ def earlier(made, stage, job, **wildcards):
     """Return what a job waits for: a share such as ``match 1-of-2``, or what finishes a step, such as ``match``."""
     step, _, share = job.partition(" ")
     if share:
-        return made.before(stage)(Wildcards(step_name=step, job=share, **wildcards))
-    return made.before(stage, step)(Wildcards(**wildcards))
+        return made.job(f"{stage}_blocks", Wildcards(step_name=step, job=share, **wildcards)).files
+    return made.job(f"{stage}_{step}", Wildcards(**wildcards)).files
 
 
 def test_jobs_of_a_sweep_of_a_small_box_look_for_nuclei_in_the_whole_volume(tmp_path):
@@ -420,9 +418,9 @@ def test_jobs_of_a_sweep_of_a_small_box_look_for_nuclei_in_the_whole_volume(tmp_
         volumes = {"large": {**volume, "nuclei": nuclei}}
         made = pipeline(volumes=volumes, workflow={"max_jobs_per_stage": 2}, agglomerate={"enabled": True})
         large = Wildcards(volume="large")
-        numbers[bool(nuclei)] = made.voxels_of_blocks("sweep")(large)
+        numbers[bool(nuclei)] = made.job("sweep", large).voxels
         assert made.is_shared("sweep") == bool(nuclei)
-        assert made.last_step("sweep")(large) == ("--step write" if nuclei else "")
+        assert made.job("sweep", large).option == ("--step write" if nuclei else "")
     assert numbers == {False: 40 * 48 * 80, True: 300 * 300 * 600 // 2}
 
     def names(paths):

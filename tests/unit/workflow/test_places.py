@@ -24,6 +24,7 @@ from ffn.workflow.run import load_run
 
 from ...volumes import create_volume
 from .runs import GOOD, PHANTOM, SELECTING, SMALL, VALIDATED
+from .test_pipeline import Wildcards
 
 UNTRAINED = {"max_steps": 0, "permutable_axes": []}
 SHAPE = (64, 48, 80)  # of PHANTOM
@@ -163,7 +164,7 @@ def test_a_mip_that_the_image_does_not_have_is_made_and_boxes_are_in_its_voxels(
     assert place.labels == Box.parse("1:32,0:41,0:80")
     options = "--voxel-size 10.0 10.0 10.0 --mip 1"
     assert commands == [options, f"{options} --offset 3 0 0"]
-    assert pipeline.ingested_voxels("image")(SimpleNamespace(volume="cube")) == 8 * place.image.num_voxels
+    assert pipeline.job("ingest", Wildcards(volume="cube")).voxels == 8 * place.image.num_voxels
     assert not place.image_stays
 
 
