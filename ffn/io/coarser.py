@@ -20,17 +20,7 @@ Conversion = Callable[[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class Scale:
-    """One mip: its box and voxel size.
-
-    Parameters
-    ----------
-    box : Box
-        Box in voxels of this mip.
-    voxel_size_zyx_nm : tuple of float
-        Sides of a voxel, nm.
-    factors_zyx : tuple of int
-        Downsampling factors relative to the previous mip.
-    """
+    """One mip: its box and voxel size."""
 
     box: Box
     voxel_size_zyx_nm: VoxelSize
@@ -69,17 +59,6 @@ def further_scales(finest: Scale, number: int) -> list[Scale]:
 def downsample(voxels: np.ndarray, box: Box, factors_zyx: ZYX, method: Downsample) -> np.ndarray:
     """Return the voxels of the next mip that lie, in part at least, in a box.
 
-    Parameters
-    ----------
-    voxels : ndarray of shape ``box.shape``
-        Of the finer mip.
-    box : Box
-        Their place, which decides which of them belong together.
-    factors_zyx : tuple of int
-        How many become one, along each axis.
-    method : str
-        ``mean``, or ``mode``: the most frequent one.
-
     Examples
     --------
     >>> labels = np.array([[[5, 7, 7, 9, 9, 9]]], np.uint64)
@@ -93,17 +72,7 @@ def downsample(voxels: np.ndarray, box: Box, factors_zyx: ZYX, method: Downsampl
 
 
 class Placed:
-    """A volume at another place and with a voxel size; see `Volume` for the attributes.
-
-    Parameters
-    ----------
-    source : Volume
-        What to read.
-    shift_zyx : tuple of int
-        From its own place to the new one, voxels.
-    voxel_size_zyx_nm : tuple of float
-        In nm.
-    """
+    """A volume at another place and with a voxel size; see `Volume` for the attributes."""
 
     def __init__(self, source: Volume, shift_zyx: ZYX, voxel_size_zyx_nm: VoxelSize) -> None:
         self._source, self._back = source, scale(shift_zyx, -1)
@@ -127,22 +96,6 @@ class Coarser:
     """The next mip of a volume, made block by block while it is read; see `Volume` for the attributes.
 
     Memory is a few times `READ_BYTES`, and what the finer mip decodes as a whole, whatever box is read.
-
-    Parameters
-    ----------
-    finer : Volume
-        The finer mip.
-    method : str
-        See `downsample`.
-    convert : callable, optional
-        Applied to the voxels of the finer mip before.
-    dtype : dtype, optional
-        Of what `convert` returns.
-
-    Attributes
-    ----------
-    chunk_zyx : tuple of int or None
-        What is decoded as a whole, of the finer mip.
     """
 
     def __init__(

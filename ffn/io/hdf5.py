@@ -27,13 +27,7 @@ ROWS_PER_CHUNK = 16_384  # 192 KiB of coordinates
 
 
 def open_file(path: str | Path, error: type[FfnError] = VolumeError) -> h5py.File:
-    """Open an HDF5 file for reading, without file locks, which are unreliable on NFS.
-
-    Raises
-    ------
-    FfnError
-        Of the class `error`, if the file is missing, truncated, not HDF5 or not on this machine.
-    """
+    """Open an HDF5 file for reading, without file locks, which are unreliable on NFS."""
     require_here(path, error)
     path = Path(path)
     if not path.is_file():
@@ -49,13 +43,7 @@ def open_file(path: str | Path, error: type[FfnError] = VolumeError) -> h5py.Fil
 
 @contextlib.contextmanager
 def create_file(path: str | Path) -> Iterator[h5py.File]:
-    """Yield a new HDF5 file that appears at `path` when the block ends without an error.
-
-    Raises
-    ------
-    VolumeError
-        If `path` is a folder or an address, or cannot be written.
-    """
+    """Yield a new HDF5 file that appears at `path` when the block ends without an error."""
     require_here(path)
     if Path(path).is_dir():
         raise VolumeError(f"{path}: is a folder, expected a file to write. Choose another name")
@@ -85,13 +73,7 @@ def damage_named(path: str | Path, error: type[FfnError] = VolumeError) -> Itera
 
 
 def list_datasets(file: h5py.Group, error: type[FfnError] = VolumeError) -> dict[str, h5py.Dataset]:
-    """Return all datasets in a file or group by their full names.
-
-    Raises
-    ------
-    FfnError
-        Of the class `error`, if the file is damaged.
-    """
+    """Return all datasets in a file or group by their full names."""
     found: dict[str | bytes, h5py.Dataset] = {}
     with damage_named(file.file.filename, error):
         file.visititems(lambda name, item: found.update({name: item}) if isinstance(item, h5py.Dataset) else None)
@@ -118,19 +100,7 @@ def missing_filter(dataset: h5py.Dataset) -> int | None:
 def write_arrays(
     path: str | Path, arrays: dict[str, np.ndarray], attributes: dict[str, str | int | float], compressed: bool = False
 ) -> None:
-    """Write an HDF5 file of named arrays and file attributes, atomically.
-
-    Parameters
-    ----------
-    path : path
-        File to write.
-    arrays : dict of str to ndarray
-        Datasets by name; ``/`` separates groups.
-    attributes : dict
-        File attributes.
-    compressed : bool
-        Whether a small file is worth the time; then no array may be empty or a scalar.
-    """
+    """Write an HDF5 file of named arrays and file attributes, atomically."""
     with create_file(path) as file:
         for name, array in arrays.items():
             filters = {"compression": "gzip", "shuffle": True, "chunks": array.shape} if compressed else {}
@@ -139,18 +109,7 @@ def write_arrays(
 
 
 def read_arrays(path: str | Path, error: type[FfnError] = VolumeError) -> tuple[dict[str, np.ndarray], dict]:
-    """Read what `write_arrays` wrote.
-
-    Returns
-    -------
-    dict of str to ndarray, dict
-        All datasets by name, and the file attributes.
-
-    Raises
-    ------
-    FfnError
-        Of the class `error`, if the file is missing or damaged.
-    """
+    """Read what `write_arrays` wrote."""
     with damage_named(path, error), open_file(path, error) as file:
         return {name: _read_array(dataset) for name, dataset in list_datasets(file, error).items()}, dict(file.attrs)
 
@@ -185,19 +144,7 @@ def append_rows(dataset: h5py.Dataset, rows: np.ndarray) -> None:
 
 
 def take_rows(dataset: h5py.Dataset, indices: np.ndarray) -> np.ndarray:
-    """Read the rows at `indices`, which may be in any order and repeat; each chunk is read once.
-
-    Parameters
-    ----------
-    dataset : Dataset of shape (N, num_columns)
-        Table to read.
-    indices : int ndarray of shape (K,)
-        Row numbers from 0 to N - 1.
-
-    Returns
-    -------
-    ndarray of shape (K, num_columns)
-    """
+    """Read the rows at `indices`, which may be in any order and repeat; each chunk is read once."""
     out = np.empty((len(indices), dataset.shape[1]), dtype=dataset.dtype)
     order = np.argsort(indices, kind="stable")
     chunks, starts = np.unique(indices[order] // ROWS_PER_CHUNK, return_index=True)

@@ -19,13 +19,7 @@ CHUNK_ZYX: ZYX = (64, 64, 64)
 
 
 class Hdf5Volume:
-    """A dataset of an HDF5 file as a volume; see `Volume` for the attributes.
-
-    Attributes
-    ----------
-    chunk_zyx : tuple of int or None
-        What is decoded as a whole; None if nothing is.
-    """
+    """A dataset of an HDF5 file as a volume; see `Volume` for the attributes."""
 
     def __init__(self, dataset: hdf5.Dataset, name: str) -> None:
         if dataset.shape is None:
@@ -40,13 +34,7 @@ class Hdf5Volume:
         self.provenance = _provenance(dataset)
 
     def read(self, box: Box | None = None) -> np.ndarray:
-        """Return the voxels of `box` (default: all).
-
-        Raises
-        ------
-        VolumeError
-            If `box` reaches outside the volume, the file is damaged, or its compression is not installed.
-        """
+        """Return the voxels of `box` (default: all)."""
         box = self.box if box is None else box
         require_inside(self, box)
         try:
@@ -81,13 +69,7 @@ class VolumeWriter:
 
 @contextlib.contextmanager
 def create_volume(path: str, name: str, dtype: np.dtype | type, placement: Placement) -> Iterator[VolumeWriter]:
-    """Create an HDF5 file of one volume, for other programs; it appears when the block ends without an error.
-
-    Raises
-    ------
-    VolumeError
-        If the file holds other datasets.
-    """
+    """Create an HDF5 file of one volume, for other programs; it appears when the block ends without an error."""
     others: list[str] = []
     with contextlib.suppress(VolumeError), hdf5.open_file(path) as file:  # missing or damaged: nothing to lose
         others = sorted(hdf5.list_datasets(file).keys() - {name.strip("/")})

@@ -17,16 +17,7 @@ from ffn.io.volume import Truth, Volume
 
 
 class Masks:
-    """The masks of one volume, opened.
-
-    Parameters
-    ----------
-    masks : sequence of (Mask, Volume or None)
-        Each with its volume, if it names one.
-    voxel_size_zyx_nm : tuple of float or None
-        Of the volume that is masked. A mask with larger voxels is read at the nearest of them, one with smaller voxels
-        masks what has any masked one in it; with None it is taken to have the same.
-    """
+    """The masks of one volume, opened."""
 
     def __init__(self, masks: Sequence[tuple[Mask, Volume | None]], voxel_size_zyx_nm: VoxelSize | None) -> None:
         self._masks = masks
@@ -37,13 +28,7 @@ class Masks:
         return bool(self._masks)
 
     def read(self, box: Box) -> np.ndarray:
-        """Return which voxels of `box` are masked by any of the masks, bool of ``box.shape``.
-
-        Raises
-        ------
-        VolumeError
-            If a mask does not cover `box`.
-        """
+        """Return which voxels of `box` are masked by any of the masks, bool of ``box.shape``."""
         masked = np.zeros(box.shape, bool)
         for mask, volume in self._masks:
             masked |= _masked(mask, volume, box, self._voxel_size)
@@ -57,13 +42,7 @@ class Masks:
         return box
 
     def require(self, box: Box) -> None:
-        """Check that all masks cover `box`.
-
-        Raises
-        ------
-        VolumeError
-            If one does not.
-        """
+        """Check that all masks cover `box`."""
         for _, volume in self._masks:
             if volume is not None:
                 require_cover(volume, box, self._voxel_size)
@@ -81,28 +60,14 @@ def require_labels_in(spec: str, box: Box, voxel_size_zyx_nm: VoxelSize | None) 
 
 @contextlib.contextmanager
 def open_masks(masks: Sequence[Mask], voxel_size_zyx_nm: VoxelSize | None) -> Iterator[Masks]:
-    """Open the masks of a volume for the length of a ``with`` block; see `Masks`.
-
-    Raises
-    ------
-    VolumeError
-        If a mask cannot be read.
-    """
+    """Open the masks of a volume for the length of a ``with`` block; see `Masks`."""
     with contextlib.ExitStack() as stack:
         opened = [stack.enter_context(open_volume(mask.path)) if mask.path else None for mask in masks]
         yield Masks(list(zip(masks, opened, strict=True)), voxel_size_zyx_nm)
 
 
 class MaskedTruth(Truth):
-    """Labels in which masked and ignored voxels are 0; see `Truth`.
-
-    Attributes
-    ----------
-    known : Box
-        What can be read: the part of ``box`` that the masks cover.
-    masks : Masks
-        The masks.
-    """
+    """Labels in which masked and ignored voxels are 0; see `Truth`."""
 
     def __init__(self, labels: Volume, masks: Masks) -> None:
         super().__init__(labels)
@@ -124,15 +89,7 @@ def open_masked_truth(spec: str, masks: Sequence[Mask]) -> Iterator[MaskedTruth]
 
 
 def identities(specs: Mapping[str, str], masks: Sequence[Mask] = ()) -> dict[str, str]:
-    """Return texts that change with the content of volumes and masks, for `ffn.provenance.fingerprint`.
-
-    Parameters
-    ----------
-    specs : mapping of str to str
-        Volumes or other files by name, see `ffn.io.open.identity`.
-    masks : sequence of Mask
-        They have the name ``masks``.
-    """
+    """Return texts that change with the content of volumes and masks, for `ffn.provenance.fingerprint`."""
     each = [f"{mask} {identity(mask.path)}" if mask.path else str(mask) for mask in masks]
     return {name: identity(spec) for name, spec in specs.items()} | ({"masks": " ".join(each)} if each else {})
 

@@ -17,23 +17,7 @@ ROUNDING = 1e-4  # voxels: a quotient of voxel sizes is seldom exact
 
 
 def read_nearest(volume: Volume, box: Box, voxel_size_zyx_nm: VoxelSize | None, outside: int) -> np.ndarray:
-    """Return the voxels of a volume of any voxel size that are nearest to those of a box.
-
-    Parameters
-    ----------
-    volume : Volume
-        What to read. Without a voxel size, it is taken to have the same.
-    box : Box
-        In voxels of `voxel_size_zyx_nm`.
-    voxel_size_zyx_nm : tuple of float or None
-        None: that of `volume`.
-    outside : int
-        Value beyond the volume.
-
-    Returns
-    -------
-    ndarray of shape ``box.shape``
-    """
+    """Return the voxels of a volume of any voxel size that are nearest to those of a box."""
     ratios = _ratios(volume, voxel_size_zyx_nm)
     if ratios == (1.0, 1.0, 1.0) and box.intersect(volume.box) == box:
         return volume.read(box)
@@ -64,24 +48,6 @@ def read_test(
     """Return for the voxels of a box whether any voxel of a volume that lies in one, in part at least, passes a test.
 
     A volume with larger voxels is read at the one that the centre of a voxel lies in.
-
-    Parameters
-    ----------
-    volume, box, voxel_size_zyx_nm
-        See `read_nearest`.
-    test : callable
-        Takes voxels, and returns which of them pass.
-    over : ufunc
-        ``np.logical_and``: whether all of them pass.
-
-    Returns
-    -------
-    bool ndarray of shape ``box.shape``
-
-    Raises
-    ------
-    VolumeError
-        If the volume does not cover the box.
     """
     require_cover(volume, box, voxel_size_zyx_nm)
     ratios = _ratios(volume, voxel_size_zyx_nm)
@@ -98,13 +64,7 @@ def read_test(
 
 
 def require_cover(volume: Volume, box: Box, voxel_size_zyx_nm: VoxelSize | None) -> None:
-    """Check that each voxel of a box has a voxel of a volume in it, or lies in one; see `read_test`.
-
-    Raises
-    ------
-    VolumeError
-        If it does not.
-    """
+    """Check that each voxel of a box has a voxel of a volume in it, or lies in one; see `read_test`."""
     if covered(volume, box, voxel_size_zyx_nm) != box:
         part = _hull(*(_indices(box, _ratios(volume, voxel_size_zyx_nm)),) * 2)
         own = "" if part == box else f", which is {part} in its voxels of {volume.voxel_size_zyx_nm} nm"

@@ -47,17 +47,7 @@ def table_metadata(shape: tuple[int, ...], dtype: np.dtype) -> dict[str, Any]:
 
 
 def image_metadata(name: str, placement: Placement, ours: dict[str, Any]) -> dict[str, Any]:
-    """Describe the group of a volume: an image with one mip, in nm.
-
-    Parameters
-    ----------
-    name : str
-        For people.
-    placement : Placement
-        Box and voxel size.
-    ours : dict
-        What only our stages read.
-    """
+    """Describe the group of a volume: an image with one mip, in nm."""
     z, y, x = (float(side) for side in placement.voxel_size_zyx_nm)
     size = (z, y, x)
     place = [
@@ -78,13 +68,7 @@ def group_metadata(attributes: dict[str, Any]) -> dict[str, Any]:
 
 
 def our_attributes(folder: Folder) -> dict[str, Any]:
-    """Return what our stages wrote to the metadata of a group, given the group or its array; empty for other volumes.
-
-    Raises
-    ------
-    VolumeError
-        If the volume is ours and not finished.
-    """
+    """Return what our stages wrote to the metadata of a group, given the group or its array; else empty."""
     metadata = folder.json(METADATA)
     ours = _ours(metadata)
     above = folder.above()

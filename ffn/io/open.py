@@ -45,22 +45,7 @@ def open_volume(spec: str | Path) -> Iterator[Volume]:
 
 @contextlib.contextmanager
 def open_mip(spec: str | Path, mip: int | None = None, size_zyx_nm: VoxelSize | None = None) -> Iterator[Volume]:
-    """Open one mip of a volume that may have several, for the duration of a ``with`` block.
-
-    Parameters
-    ----------
-    spec : str
-        As for `open_volume`, which opens the finest mip.
-    mip : int, optional
-        Number of the mip; 0 is the finest.
-    size_zyx_nm : tuple of float, optional
-        Voxel size of the mip, where `mip` is not given. A volume with a single mip may have another one.
-
-    Raises
-    ------
-    VolumeError
-        If there is no such mip; the message lists those that there are.
-    """
+    """Open one mip of a volume that may have several, for the duration of a ``with`` block."""
     with open_mip_or_finer(spec, mip, size_zyx_nm) as (volume, missing):
         if missing:
             raise _no_mip(spec, f"mip {mip}", _sizes(volume), "Choose a mip, or make it: ffn ingest --mip")
@@ -102,52 +87,28 @@ def open_mip_or_finer(
 
 
 def voxel_sizes(spec: str | Path) -> list[VoxelSize | None]:
-    """Return the voxel size of each mip of a volume, finest first, None where it declares none.
-
-    Raises
-    ------
-    VolumeError
-        If there is no readable volume.
-    """
+    """Return the voxel size of each mip of a volume, finest first, None where it declares none."""
     with contextlib.closing(_open(str(spec))) as finest:
         return _sizes(finest)
 
 
 @contextlib.contextmanager
 def open_labels(spec: str | Path) -> Iterator[Volume]:
-    """Open labels as in `open_volume`, but with `IGNORED` in all ignored voxels, as if `ingest` had brought them in.
-
-    Raises
-    ------
-    VolumeError
-        If there is no readable volume, or it has no integer type.
-    """
+    """Open labels as in `open_volume`, but with `IGNORED` in all ignored voxels, as if `ingest` had brought them in."""
     with open_volume(spec) as labels:
         yield labels if labels.provenance else Labels(labels)
 
 
 @contextlib.contextmanager
 def open_truth(spec: str | Path) -> Iterator[Volume]:
-    """Open labels as in `open_volume`, but with 0 in ignored voxels, so that nobody takes these for a body.
-
-    Raises
-    ------
-    VolumeError
-        If there is no readable volume, or it has no integer type.
-    """
+    """Open labels as in `open_volume`, but with 0 in ignored voxels, so that nobody takes these for a body."""
     with open_volume(spec) as labels:
         yield Truth(labels)
 
 
 @contextlib.contextmanager
 def open_segmentation(spec: str | Path) -> Iterator[Volume]:
-    """Open segments as in `open_volume`, but with 0 for negative ids: -1 is what some programs write for no segment.
-
-    Raises
-    ------
-    VolumeError
-        If there is no readable volume.
-    """
+    """Open segments as in `open_volume`, but with 0 for negative ids: -1 is what some programs write for no segment."""
     with open_volume(spec) as segments:
         yield Segments(segments) if segments.dtype.kind == "i" else segments
 

@@ -20,25 +20,7 @@ Provenance = dict[str, Any]
 
 
 def read_provenance(path: str | Path) -> Provenance:
-    """Return the provenance of an output of a stage.
-
-    Parameters
-    ----------
-    path : path
-        Store, HDF5 file, JSON file, ``model.yaml``, agglomeration graph (CSV) or ``neuroglancer.json`` of an export.
-
-    Returns
-    -------
-    dict
-        As `ffn.provenance.provenance` made it; empty if the file has none. ``inputs`` also has what the file says
-        elsewhere: ``box`` of a volume or of scores, ``rng_seed`` and ``weights`` of records. A model has its
-        architecture and normalisation as ``model``.
-
-    Raises
-    ------
-    VolumeError
-        If the file is missing or damaged.
-    """
+    """Return the provenance of an output of a stage."""
     path = Path(path)
     read = _READERS.get(path.suffix)
     try:

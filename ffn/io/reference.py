@@ -24,15 +24,7 @@ MOST_DECODED_BYTES = 2**24  # of the chunks that hold such a cube, as chunks are
 
 
 class Reference:
-    """A part of a volume elsewhere, opened when it is first read; see `ffn.io.volume.Volume` for the attributes.
-
-    Parameters
-    ----------
-    name : str
-        Store that refers to it.
-    ours : dict
-        Our attributes of the store, as `write_reference` writes them.
-    """
+    """A part of a volume elsewhere, opened when it is first read; see `ffn.io.volume.Volume` for the attributes."""
 
     def __init__(self, name: str, ours: dict[str, Any]) -> None:
         self._found = ours[REFERENCE]
@@ -44,13 +36,7 @@ class Reference:
         self.provenance = ours["provenance"]
 
     def read(self, box: Box | None = None) -> np.ndarray:
-        """Return the voxels of `box` (default: all), see `ChunkedVolume.read`.
-
-        Raises
-        ------
-        VolumeError
-            If the source cannot be read, or has become another volume.
-        """
+        """Return the voxels of `box` (default: all), see `ChunkedVolume.read`."""
         box = self.box if box is None else box
         require_inside(self, box)
         return self._source.read(box.shift(self._to_source)).astype(self.dtype, copy=False)
@@ -79,13 +65,7 @@ class Reference:
 
 
 def open_reference(store: str) -> Reference | None:
-    """Open what a store on this machine refers to, None if the store has voxels of its own, or is none.
-
-    Raises
-    ------
-    VolumeError
-        If it cannot be read or is not finished.
-    """
+    """Open what a store on this machine refers to, None if the store has voxels of its own, or is none."""
     from ffn.io.foreign.locations import Location, new_context, open_folder
     from ffn.io.ome_zarr import our_attributes
 
@@ -102,15 +82,7 @@ def is_reference(store: str) -> bool:
 
 
 def can_stay(volume: Volume, copy_image: str, clahe_tile: int | None) -> bool:
-    """Whether an image can be read where it is as fast as from a copy: small chunks in a folder on this machine.
-
-    Parameters
-    ----------
-    volume : Volume
-        The image.
-    copy_image, clahe_tile
-        Of `ffn.config.IngestConfig`.
-    """
+    """Whether an image can be read where it is as fast as from a copy: small chunks in a folder on this machine."""
     is_changed = clahe_tile is not None or volume.dtype.kind == "i"
     if copy_image == "always" or is_changed or getattr(volume, "folder", None) is None:
         return False
@@ -124,26 +96,7 @@ def has_copy(store: str) -> bool:
 
 
 def write_reference(path: str, source: Volume, content: str, placement: Placement, shift_zyx: ZYX) -> None:
-    """Write a store that refers to a volume.
-
-    Parameters
-    ----------
-    path : str
-        Store ``NAME.zarr``.
-    source : Volume
-        One that `can_stay`.
-    content : str
-        Changes with the voxels, see `ffn.io.open.identity`.
-    placement : Placement
-        Box, voxel size and provenance.
-    shift_zyx : tuple of int
-        From the source's own place to that in the full volume, voxels.
-
-    Raises
-    ------
-    VolumeError
-        If anything else is there, or nothing can be written.
-    """
+    """Write a store that refers to a volume."""
     from ffn.io.ome_zarr import encode, group_metadata
     from ffn.io.store import new_folder, require_replaceable
 

@@ -23,22 +23,7 @@ MAX_WAITING = 2**20  # bytes that wait before they are written
 
 
 class ScratchArray:
-    """An array of zeros that is on a disk.
-
-    Parameters
-    ----------
-    shape_zyx : tuple of int
-        Its shape.
-    dtype : dtype
-        Type of its values.
-    folder : Path or None
-        Folder on the disk; None for the one that `tempfile` chooses.
-
-    Raises
-    ------
-    OSError
-        If the disk is full.
-    """
+    """An array of zeros that is on a disk."""
 
     def __init__(self, shape_zyx: ZYX, dtype: np.dtype, folder: Path | None) -> None:
         num_bytes = Box.from_shape(shape_zyx).num_voxels * dtype.itemsize
@@ -54,15 +39,6 @@ class ScratchArray:
 
 class ScratchRows:
     """Rows of a table that are on a disk: appended first, then read as slices of an array.
-
-    Parameters
-    ----------
-    columns : tuple of int
-        Shape of a row; empty for a table of one dimension.
-    dtype : dtype
-        Type of its values.
-    folder : Path or None
-        Folder on the disk; None for the one that `tempfile` chooses.
 
     Examples
     --------
@@ -90,13 +66,7 @@ class ScratchRows:
         return (self._num_rows, *self._columns)
 
     def append(self, rows: np.ndarray) -> None:
-        """Add rows at the end.
-
-        Raises
-        ------
-        VolumeError
-            If the disk is full.
-        """
+        """Add rows at the end."""
         if not len(rows):
             return
         self._waiting.append(rows)
@@ -170,23 +140,7 @@ def rows_that(
 
 
 def sort_rows(rows: ScratchRows, in_order: Callable[[np.ndarray], np.ndarray], folder: Path | None) -> ScratchRows:
-    """Sort a table by its first column without holding it in memory.
-
-    Parameters
-    ----------
-    rows : ScratchRows
-        Of shape (N, columns).
-    in_order : function
-        Takes rows, in the order that they have in `rows`, and returns them sorted, by the first column before others.
-        It may merge rows that agree in the first column, and leave out columns.
-    folder : Path or None
-        Folder for the rows.
-
-    Returns
-    -------
-    ScratchRows
-        What `in_order` returns for all rows.
-    """
+    """Sort a table by its first column without holding it in memory."""
     bounds = _bounds(rows)
     parts = [ScratchRows(rows.shape[1:], rows.dtype, folder) for _ in range(len(bounds) + 1)]
     for some in parts_of(rows):

@@ -20,24 +20,6 @@ class ShardWriter:
 
     A shard is written when as many voxels came as it has. The others are in memory up to `GATHERED_BYTES`, and beyond
     that in the folder of the store, in files that are gone when the process is.
-
-    Parameters
-    ----------
-    folder : StoreFolder
-        Of the store.
-    array : str
-        Path of the array, whose metadata exist.
-    shards : Shards
-        Shards of the array.
-    name : str
-        Of the store, for messages.
-    owned : Box, optional
-        Whole shards that this writer may write to; default: all. Nobody else may write to them.
-
-    Attributes
-    ----------
-    box : Box
-        The voxels that it may write.
     """
 
     def __init__(self, folder: StoreFolder, array: str, shards: Shards, name: str, owned: Box | None = None) -> None:
@@ -53,13 +35,7 @@ class ShardWriter:
         self.box = self._shards.box
 
     def write(self, box: Box, voxels: np.ndarray) -> None:
-        """Store `voxels` of shape ``box.shape`` at `box` (full-volume voxels).
-
-        Raises
-        ------
-        VolumeError
-            If the box is not inside of the shards that this writer owns, or they cannot be written.
-        """
+        """Store `voxels` of shape ``box.shape`` at `box` (full-volume voxels)."""
         if not self.box.contains(box):
             raise VolumeError(f"{self._name}: block {box} is not inside of {self.box}, the shards of this writer")
         for shard in self._shards.touched_by(box):

@@ -16,18 +16,6 @@ MAX_SHARD_BYTES = 2**27  # uncompressed: 512³ of uint8, 256³ of uint64; a job 
 def shard_shape(shape_zyx: ZYX, itemsize: int) -> ZYX:
     """Choose the shape of the shards of a volume.
 
-    Parameters
-    ----------
-    shape_zyx : tuple of int
-        Shape of the volume.
-    itemsize : int
-        Bytes of a voxel; where volumes share their shards, of the largest.
-
-    Returns
-    -------
-    tuple of int
-        Whole chunks, never larger than the volume needs.
-
     Examples
     --------
     >>> shard_shape((2000, 2000, 2000), 8), shard_shape((10, 100, 2000), 1)
@@ -51,13 +39,6 @@ def chunk_shape(shape_zyx: ZYX) -> ZYX:
 @dataclass(frozen=True)
 class Shards:
     """The shards of a volume, counted from its first voxel.
-
-    Parameters
-    ----------
-    box : Box
-        The volume.
-    shape_zyx : tuple of int
-        Shape of a shard; the last ones of an axis may reach beyond the volume.
 
     Examples
     --------

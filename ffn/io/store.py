@@ -39,19 +39,7 @@ METADATA_OF_ZARR = (METADATA, ".zgroup", ".zarray", f"{MAIN}/{METADATA}", f"{MAI
 
 
 class Store:
-    """A store that is being written.
-
-    Parameters
-    ----------
-    folder : StoreFolder
-        Where; several processes may write to it at once, each its own shards.
-    name : str
-        Of the store, for messages and viewers.
-    dtypes : dict of str to dtype
-        Type of each volume; `MAIN` is the name of the one that ``NAME.zarr`` opens.
-    placement : Placement
-        Box, voxel size, shards and provenance of all of them.
-    """
+    """A store that is being written."""
 
     def __init__(
         self, folder: StoreFolder, name: str, dtypes: Mapping[str, np.dtype | type], placement: Placement
@@ -88,20 +76,7 @@ class Store:
         return {key: self.folder.checksum(key) for key in keys}
 
     def finish(self, tables: Tables, checksums: Mapping[str, str | None]) -> None:
-        """Write tables and metadata, once all shards are written.
-
-        Parameters
-        ----------
-        tables : dict of str to ndarray or callable
-            Small arrays, or what makes one.
-        checksums : dict of str to str
-            Of all shards, see `checksums`. Files of other shards, of an earlier store here, are removed.
-
-        Raises
-        ------
-        VolumeError
-            If a shard is missing, or nothing can be written.
-        """
+        """Write tables and metadata, once all shards are written."""
         arrays = {name: np.asarray(table() if callable(table) else table) for name, table in tables.items()}
         try:
             self._keep(checksums.keys())
@@ -208,14 +183,7 @@ def create_volume(path: str, dtype: np.dtype | type, placement: Placement) -> It
 
 
 def require_replaceable(path: str | Path, names: set[str]) -> None:
-    """Check that replacing the folder by a store with the volumes and tables `names` loses nothing else.
-
-    Raises
-    ------
-    VolumeError
-        If it is not ``NAME.zarr``, or if there is a file, a folder with anything else in it, or one that another
-        program wrote.
-    """
+    """Check that replacing the folder by a store with the volumes and tables `names` loses nothing else."""
     store = StoreFolder(store_to_write(str(path)))
     folder = store.path
     if folder and not folder.exists():
@@ -265,13 +233,7 @@ def read_table(
 
 
 def content_of(path: str) -> str | None:
-    """Return the checksum of all voxels and tables of a store, None if another program wrote it.
-
-    Raises
-    ------
-    VolumeError
-        If it cannot be reached or is not finished.
-    """
+    """Return the checksum of all voxels and tables of a store, None if another program wrote it."""
     return our_attributes(open_folder(Location.parse(path), new_context())).get("content")
 
 

@@ -26,18 +26,7 @@ CONTEXT = {
 
 
 class StoreFolder:
-    """Files of a store; each is written whole or not at all, and durable once it is written.
-
-    Parameters
-    ----------
-    address : str
-        Path or URL of the folder.
-
-    Raises
-    ------
-    VolumeError
-        If nothing can be written to such an address.
-    """
+    """Files of a store; each is written whole or not at all, and durable once it is written."""
 
     def __init__(self, address: str) -> None:
         self.address = address.rstrip("/")
@@ -67,13 +56,7 @@ class StoreFolder:
         return result.value if result.state == "value" else None
 
     def write(self, key: str, content: bytes, writer: str = "") -> None:
-        """Write a file; `writer` as in `atomic_path`.
-
-        Raises
-        ------
-        VolumeError
-            If it cannot be written.
-        """
+        """Write a file; `writer` as in `atomic_path`."""
         with self._reached(key):
             if self.path:
                 with atomic_path(self.path / key, writer) as temporary:

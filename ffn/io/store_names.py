@@ -29,13 +29,7 @@ def split_store(spec: str) -> tuple[str, str] | None:
 
 
 def store_to_write(spec: str) -> str:
-    """Return the path of a store that is to be written.
-
-    Raises
-    ------
-    VolumeError
-        If `spec` is not ``NAME.zarr``.
-    """
+    """Return the path of a store that is to be written."""
     store = split_store(spec)
     if store is None or store[1] != MAIN:
         raise VolumeError(f"{spec}: expected NAME.zarr to write to. 'ffn convert' writes HDF5 files")

@@ -18,30 +18,14 @@ from ffn.io.store_names import TABLES
 
 @dataclass(frozen=True)
 class Tables:
-    """Tables of a finished step.
+    """Tables of a finished step."""
 
-    Parameters
-    ----------
-    arrays : dict of str to array
-        On disk until they are read.
-    digest : str
-        Checksum of all of them.
-    path : str
-        Their folder.
-    """
-
-    arrays: Mapping[str, Any]
-    digest: str = ""
-    path: str = ""
+    arrays: Mapping[str, Any]  # on disk until they are read
+    digest: str = ""  # checksum of all of them
+    path: str = ""  # their folder
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> np.ndarray:
-        """Return rows `start` … `stop` of a table, by default all.
-
-        Raises
-        ------
-        VolumeError
-            If a file of the table is missing or damaged.
-        """
+        """Return rows `start` … `stop` of a table, by default all."""
         try:
             return np.asarray(self.arrays[name][start:stop])
         except ValueError as reason:

@@ -36,13 +36,7 @@ def write_records(path: str | Path, records: Iterable[bytes]) -> None:
 
 
 def read_records(path: str | Path) -> Iterator[bytes]:
-    """Yield the records of a GZIP TFRecord file.
-
-    Raises
-    ------
-    RecordError
-        If the file is missing or truncated, or a checksum is wrong.
-    """
+    """Yield the records of a GZIP TFRecord file."""
     try:
         with gzip.open(path, "rb") as file:
             content = file.read()
@@ -83,13 +77,7 @@ def encode_example(features: dict[str, Feature]) -> bytes:
 
 
 def decode_example(data: bytes) -> dict[str, Feature]:
-    """Read a serialised `tf.train.Example` without its float features.
-
-    Raises
-    ------
-    ValueError
-        If `data` is not an Example.
-    """
+    """Read a serialised `tf.train.Example` without its float features."""
     found = {}
     for _, features in _fields(data):
         for _, entry in _fields(_as_bytes(features)):

@@ -69,13 +69,7 @@ def shard_name(shard: int, num_shards: int) -> str:
 
 
 def load_index(folder: str | Path) -> RecordIndex:
-    """Read and check the index of a folder of records.
-
-    Raises
-    ------
-    RecordError
-        If the index is missing, damaged or in another format, or a shard is missing.
-    """
+    """Read and check the index of a folder of records."""
     path = Path(folder) / INDEX_NAME
     try:
         index = RecordIndex.model_validate(json.loads(path.read_text()))
@@ -91,24 +85,7 @@ def load_index(folder: str | Path) -> RecordIndex:
 
 
 def read_shard(path: str | Path) -> tuple[np.ndarray, np.ndarray]:
-    """Read all coordinates of a shard, in the order of the file.
-
-    Parameters
-    ----------
-    path : path
-        GZIP TFRecord file. If its folder has an ``index.json``, count and checksum are compared with it; folders that
-        google/ffn wrote have none.
-
-    Returns
-    -------
-    int64 ndarray of shape (N, 3), str ndarray of shape (N,)
-        Centres, zyx, full-volume voxels; names of their volumes.
-
-    Raises
-    ------
-    RecordError
-        If the file is missing or damaged, holds other examples, or differs from the index.
-    """
+    """Read all coordinates of a shard, in the order of the file."""
     path = Path(path)
     centers_xyz, names = [], []
     for record in read_records(path):
@@ -121,13 +98,7 @@ def read_shard(path: str | Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def coordinate_tables(file: hdf5.Group, path: str | Path) -> dict[int, hdf5.Dataset]:
-    """Return the tables in a file from 'ffn coordinates', by partition in ascending order.
-
-    Raises
-    ------
-    RecordError
-        If the file is not from 'ffn coordinates'.
-    """
+    """Return the tables in a file from 'ffn coordinates', by partition in ascending order."""
     if file.attrs.get("format") != COORDINATES_FORMAT or COORDINATES_GROUP not in file:
         raise RecordError(
             f"{path}: holds {sorted(hdf5.list_datasets(file))}, expected tables in '{COORDINATES_GROUP}' in "

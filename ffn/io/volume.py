@@ -119,13 +119,7 @@ def volume_in(path: str, name: str) -> str:
 
 
 def require_inside(volume: Volume, box: Box) -> None:
-    """Check that `box` is a part of the volume.
-
-    Raises
-    ------
-    VolumeError
-        If it is empty or reaches outside the volume.
-    """
+    """Check that `box` is a part of the volume."""
     if box.is_empty or not volume.box.contains(box):
         raise VolumeError(
             f"{volume.name}: box {box} is empty or outside of the volume {volume.box}, expected a box inside"
@@ -153,13 +147,7 @@ def have_same_voxel_size(volume: Volume, other: Volume) -> bool:
 
 
 def require_same_voxel_size(volume: Volume, other: Volume) -> None:
-    """Check that two volumes have the same voxel size, see `have_same_voxel_size`.
-
-    Raises
-    ------
-    VolumeError
-        If they do not.
-    """
+    """Check that two volumes have the same voxel size, see `have_same_voxel_size`."""
     if not have_same_voxel_size(volume, other):
         size, expected = volume.voxel_size_zyx_nm, other.voxel_size_zyx_nm
         raise VolumeError(
@@ -169,26 +157,14 @@ def require_same_voxel_size(volume: Volume, other: Volume) -> None:
 
 
 def number_type(name: str, dtype: np.dtype) -> np.dtype:
-    """Return the type of the voxels of a source as they are read, in the byte order of this machine.
-
-    Raises
-    ------
-    VolumeError
-        If they are not numbers.
-    """
+    """Return the type of the voxels of a source as they are read, in the byte order of this machine."""
     if dtype.kind not in "buif":
         raise VolumeError(f"{name}: has type {dtype}, expected numbers. Convert it")
     return dtype.newbyteorder("=")
 
 
 def require_image(volume: Volume) -> None:
-    """Check that the voxels can be grey levels.
-
-    Raises
-    ------
-    VolumeError
-        If the type is not uint8, uint16 or floating point.
-    """
+    """Check that the voxels can be grey levels."""
     if volume.dtype.kind != "f" and volume.dtype not in (np.dtype(np.uint8), np.dtype(np.uint16)):
         raise VolumeError(
             f"{volume.name}: has type {volume.dtype}, expected an image of uint8, uint16 or float. "
@@ -197,13 +173,7 @@ def require_image(volume: Volume) -> None:
 
 
 def require_image_of(segmentation: Volume, image: Volume) -> None:
-    """Check that a segmentation can have been made from an image, voxel by voxel.
-
-    Raises
-    ------
-    VolumeError
-        If the types are not those of labels and grey levels, the voxel sizes differ, or the image covers only a part.
-    """
+    """Check that a segmentation can have been made from an image, voxel by voxel."""
     require_labels(segmentation)
     require_image(image)
     require_same_voxel_size(image, segmentation)
@@ -215,13 +185,7 @@ def require_image_of(segmentation: Volume, image: Volume) -> None:
 
 
 def require_labels(volume: Volume) -> None:
-    """Check that the voxels can be segment ids.
-
-    Raises
-    ------
-    VolumeError
-        If the type is not an integer type.
-    """
+    """Check that the voxels can be segment ids."""
     if volume.dtype.kind not in "ui":
         raise VolumeError(f"{volume.name}: has type {volume.dtype}, expected integer labels")
 
@@ -243,11 +207,6 @@ class Labels:
     """Labels in which ignored voxels have one value, by default `IGNORED`; see `Volume` for the attributes.
 
     In labels that `ingest` has not brought in, these are all that CREMI and Paintera do not count as objects.
-
-    Raises
-    ------
-    VolumeError
-        If the voxels are not integers.
     """
 
     ignored = -1  # in voxels without a sign, this has the bits of `IGNORED`
@@ -284,13 +243,7 @@ class Segments(Labels):
 
 
 def require_other_file(out_spec: str, *input_specs: str) -> None:
-    """Check that writing `out_spec` does not overwrite an input.
-
-    Raises
-    ------
-    VolumeError
-        If it is the file of an input.
-    """
+    """Check that writing `out_spec` does not overwrite an input."""
     out = place_of(out_spec)
     if any(place_of(spec) == out for spec in input_specs):
         raise VolumeError(f"{out_spec}: is the file of the input, expected another file. Choose another name")

@@ -17,34 +17,14 @@ from ffn.workflow.pipeline import Pipeline
 
 
 class FileList(NamedTuple):
-    """A list and where it lies. Its name has a digest of its lines, so that a shell line always means the same files.
-
-    Parameters
-    ----------
-    path : str
-        In the folder of the run.
-    lines : list of str
-        What a command takes as arguments.
-    """
+    """Lines for a command and where they lie; the name has their digest, so that a shell line never changes meaning."""
 
     path: str
     lines: list[str]
 
     @classmethod
     def of(cls, pipeline: Pipeline, stage: str, dataset: str = "", **wildcards: str) -> FileList:
-        """Return the list of the files that a stage makes.
-
-        Parameters
-        ----------
-        pipeline : Pipeline
-            The run.
-        stage : str
-            Key of `STAGES`; its first output counts.
-        dataset : str
-            Volume to read in each store, if the command needs to be told.
-        **wildcards : str
-            Wildcards to fix to one value, such as ``volume="cube"``.
-        """
+        """Return the list of the files that a stage makes."""
         ending = f"/{dataset}" if dataset else ""
         lines = [f"{without_metadata(file)}{ending}" for file in pipeline.files(stage, **wildcards)]
         digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]

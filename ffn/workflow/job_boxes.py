@@ -15,11 +15,6 @@ STEM = re.compile(r"z(-?\d+)-y(-?\d+)-x(-?\d+)")
 class JobBoxes(Mapping[str, Box]):
     """The boxes of a grid by their stems, such as ``z000000-y000000-x000128``; a million of them take no memory.
 
-    Parameters
-    ----------
-    grid : Grid
-        The boxes; no two start at the same voxel.
-
     Examples
     --------
     >>> boxes = JobBoxes(cut(Box((0, 0, -4), (4, 4, 4)), (4, 4, 4)))

@@ -110,12 +110,7 @@ def minutes(stage: str, num_voxels: int, threads: int = 1) -> int:
 
 
 def flooding_minutes(num_voxels: int, model: ModelConfig, threads: int = 1) -> int:
-    """Time of flood filling a box, minutes. Agglomeration takes less.
-
-    Notes
-    -----
-    A killed job resumes from its checkpoint, so an estimate that is too small costs a retry, not the work.
-    """
+    """Time of flood filling a box, minutes. Agglomeration takes less."""
     fovs = FOVS_PER_DELTAS * num_voxels / math.prod(model.deltas_zyx)
     return BASE_MINUTES + math.ceil(fovs * fov_flops(model) / (FLOPS_PER_CORE * threads) / 60)
 

@@ -23,11 +23,6 @@ CONFIG = "config.yaml"
 class RunPaths:
     """Files of a run.
 
-    Parameters
-    ----------
-    root : str or Path
-        Folder of the run, such as ``results/demo``.
-
     Examples
     --------
     >>> paths = RunPaths("results/demo")

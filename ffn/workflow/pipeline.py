@@ -53,19 +53,7 @@ class JobSpec(NamedTuple):
 
 
 class Pipeline:
-    """A configuration and its volumes, turned into lists that the rules read.
-
-    Parameters
-    ----------
-    run : RunConfig
-        The configuration.
-    places : dict of str to Place
-        Where its volumes lie, see `ffn.workflow.places.check_sources`.
-    gpus : int
-        GPUs of this machine, or of a node.
-    nodes : int
-        Jobs that a cluster runs at a time; 1 on this machine.
-    """
+    """A configuration and its volumes, turned into lists that the rules read."""
 
     def __init__(self, run: RunConfig, places: dict[str, Place], gpus: int = 0, nodes: int = 1) -> None:
         self.run = run
@@ -343,13 +331,7 @@ class Pipeline:
         return [f"{step:08d}" for step in self.run.selectable_steps]
 
     def check_checkpoints(self) -> None:
-        """Refuse to choose among checkpoints that a finished training did not keep, if it does not run again.
-
-        Raises
-        ------
-        ConfigError
-            If one is missing that `select` has not yet made a model of.
-        """
+        """Refuse to choose among checkpoints that a finished training did not keep, if it does not run again."""
         made = [path.parent.name for path in self.paths.existing("select", "candidate")]
         folder = Path(self.paths.checkpoint("")).parent
         kept = sorted(path.name for path in folder.glob("step-*"))
@@ -450,13 +432,7 @@ class Pipeline:
 
     # --- Inputs --------------------------------------------------------------------------------
     def training_coordinates(self, wildcards: Any) -> list[str]:
-        """Return the coordinates that records are drawn from; refuse to make records of nothing.
-
-        Raises
-        ------
-        ConfigError
-            If training is switched off or no volume is trained on.
-        """
+        """Return the coordinates that records are drawn from; refuse to make records of nothing."""
         if not self.trained:
             raise ConfigError("records: no volume is trained on in this configuration. Check train.max_steps")
         return self.targets("coordinates")
@@ -554,15 +530,7 @@ class Pipeline:
         return found
 
     def files(self, stage: str, output: str | None = None, **given: str) -> list[str]:
-        """Return the files of one output of a stage.
-
-        Parameters
-        ----------
-        stage, output : str
-            As in `RunPaths.of`.
-        **given : str
-            Wildcards to fix to one value, such as ``volume="cube"``.
-        """
+        """Return the files of one output of a stage."""
         found = []
         for wildcards in self._wildcards(stage, output, given):
             path, boxes = self.paths.file(stage, output, **wildcards), find_output(stage, output).boxes
@@ -600,13 +568,7 @@ def _steps(stage: str) -> Sequence[Step]:
 
 
 def read_pipeline(path: str | Path) -> Pipeline:
-    """Read a configuration and check it and its sources.
-
-    Raises
-    ------
-    ConfigError
-        If the file is no configuration, gives a key twice, or a source cannot be read.
-    """
+    """Read a configuration and check it and its sources."""
     try:
         values = yaml.safe_load(Path(path).read_text())
     except OSError as reason:
@@ -622,13 +584,7 @@ def read_pipeline(path: str | Path) -> Pipeline:
 
 
 def take_software(values: dict[str, Any]) -> dict[str, str]:
-    """Take what is not part of the run, the keys of `SOFTWARE`, out of a configuration; what is not given is empty.
-
-    Raises
-    ------
-    ConfigError
-        If a value is no text.
-    """
+    """Take what is not part of the run, the keys of `SOFTWARE`, out of a configuration; what is not given is empty."""
     found = {name: values.pop(name, None) or "" for name in SOFTWARE}
     for name, value in found.items():
         if not isinstance(value, str):

@@ -19,22 +19,6 @@ def subvolumes_of_a_job(config: SegmentConfig, paths: RunPaths, number: int, gpu
     """Return what ``canvases`` says; for ``auto``, what the run has kept, else what fills GPUs if nothing is flooded.
 
     Jobs of other subvolumes are other jobs to Snakemake, so a run keeps to what it began with, on whatever machine.
-
-    Parameters
-    ----------
-    config : SegmentConfig
-        Its ``canvases`` and ``engine``.
-    paths : RunPaths
-        The run.
-    number : int
-        Subvolumes of the run.
-    gpus : int
-        GPUs that its jobs have at a time.
-
-    Raises
-    ------
-    ConfigError
-        If what the run has kept is damaged.
     """
     if config.canvases != "auto":
         return config.canvases
