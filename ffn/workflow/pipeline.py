@@ -360,7 +360,7 @@ class Pipeline:
         if step:  # a share, or what finishes a step
             files = self._before(stage, "" if step == "blocks" else step, wildcards)
             return JobSpec(str(box), voxels, PART_VOXELS if stage == "evaluate" else 0, files)
-        files = self.job_records(stage, output=output, **wildcards)
+        files = self.job_records(stage, output=output, **_without_job(wildcards))
         is_last = bool(files) and bool(_blocks(stage, output).steps)
         at_once = {"fill": self._filled_at_once, "evaluate": self._scored_at_once}.get(stage, lambda _: 0)(place)
         if stage in ("skeletonize", "coordinates"):  # whose end takes all of the box
