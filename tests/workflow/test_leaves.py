@@ -107,7 +107,7 @@ READ_BY = {
     "study": {*TRAININGS, *STUDIES} - {"train"},
 }
 # Options that keep the result: times depend on threads, and there may be other checkpoints to choose from.
-UNTRACKED = {f"train.{name}": {"study_measure"} for name in ("inter_op_threads", "pin_threads")}
+UNTRACKED = {"train.inter_op_threads": {"study_measure"}}
 UNTRACKED |= {f"train.{name}": {"checkpoint_model"} for name in ("checkpoint_steps", "keep_checkpoints")}
 OTHER_VALUES: dict[str, list[Any]] = {
     "run": ["other"],
