@@ -19,19 +19,21 @@ def test_only_the_dead_nodes_subvolumes_are_made_again(undisturbed, idle, tmp_pa
     with workflow.started("reconcile_all", pause=pause) as process:
         (stopped,) = pause.wait(process)
         (node,) = [name for name, found in idle.processes().items() if stopped.pid in {p.pid for p in found}]
-        while len(list(folder.glob("z*.zarr"))) < 3 or working_nodes(idle) != {node}:
+        while len(list(folder.glob("z*.zarr/zarr.json"))) < 3 or working_nodes(idle) != {node}:
             assert process.poll() is None
             time.sleep(0.1)
-        made = {path.name: path.stat().st_ino for path in folder.glob("z*.zarr")}  # another one if written again
+        made = {
+            path.parent.name: path.stat().st_ino for path in folder.glob("z*.zarr/zarr.json")
+        }  # others if rewritten
         idle.kill_node(node)
         assert process.wait() == 0
 
-    lost = {path.name for path in folder.glob("z*.zarr")} - made.keys()
+    lost = {path.parent.name for path in folder.glob("z*.zarr/zarr.json")} - made.keys()
     assert len(lost) == 1 and times_started(workflow, *lost) == 2
     again = {name for name in made if times_started(workflow, name) == 2}
     assert len(again) <= 1, "more than the job of the dead node was repeated"
     for name in made.keys() - again:
-        assert (folder / name).stat().st_ino == made[name], f"{name} was made again"
+        assert (folder / name / "zarr.json").stat().st_ino == made[name], f"{name} was made again"
     for path in (undisturbed.results / "segmentation/phantom/subvolumes").glob("*.zarr"):
         assert digest(folder / path.name / "zarr.json") == digest(path / "zarr.json")
     name = "segmentation/phantom/segmentation.zarr/zarr.json"

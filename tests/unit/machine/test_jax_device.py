@@ -50,7 +50,7 @@ def test_jax_for_cpus_alone_is_not_asked_for_gpus(sees):
 def test_where_jax_is_missing_there_is_no_gpu_for_it(sees):
     sees(installed=())
     assert jax_gpus() == []
-    with pytest.raises(ConfigError, match=r"engine: found jax, which is not installed here\. Install it \(pip install"):
+    with pytest.raises(ConfigError, match="engine: found jax.*pip install"):
         jax_device()
 
 
@@ -63,8 +63,6 @@ def test_gpus_that_jax_cannot_take_are_none_for_auto_and_one_line_for_who_asks_f
     sees()
     monkeypatch.setattr(sys.modules["jax"], "devices", fail)
     assert jax_gpus() == []
-    said = "Unable to initialize backend 'cuda': No visible GPU devices. (set JAX_PLATFORMS=cpu)"
-    assert f"JAX takes no GPU: {said}" in caplog.text
-    with pytest.raises(ConfigError) as refused:
+    assert "'cuda': No visible GPU devices." in caplog.text
+    with pytest.raises(ConfigError, match="engine: found jax, .* 'cuda': No visible GPU devices."):
         jax_device()
-    assert str(refused.value) == f"engine: found jax, which fails here: {said}. Or choose another"

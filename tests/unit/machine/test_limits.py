@@ -8,6 +8,7 @@ import pytest
 import yte
 
 from ffn.cluster.site import read_site
+from ffn.errors import ConfigError
 from ffn.machine import limits
 from ffn.machine.limits import threads_here
 
@@ -102,3 +103,17 @@ def test_limits_that_cannot_be_read_do_not_count(files, monkeypatch):
 
     monkeypatch.setattr(Path, "read_text", lambda path: "0::/pod/job" if path.name == "own" else refused(path))
     assert limits.quota() == math.inf and limits.usable_cores() == 8 and limits.memory_mb() > 2000
+
+
+@pytest.mark.parametrize(("value", "threads"), [("2", 2), ("2,1", 2), (" 03 ", 3), ("9999", 9999), ("", 8)])
+def test_the_variable_decides_on_the_threads(files, monkeypatch, value, threads):
+    files("", {})
+    monkeypatch.setenv("OMP_NUM_THREADS", value)
+    assert threads_here() == threads_here(num_cores=8) == threads
+
+
+@pytest.mark.parametrize("value", ["two", "0", "-1", "1.5", ",2", "10000"])
+def test_another_value_is_refused(monkeypatch, value):
+    monkeypatch.setenv("OMP_NUM_THREADS", value)
+    with pytest.raises(ConfigError, match=f"OMP_NUM_THREADS: found '{value}'"):
+        threads_here()
