@@ -74,7 +74,8 @@ def _acquire(lock: IO[str], folder: str | Path, seconds: float) -> bool:
             lock.seek(0)
             holder = lock.read() or "another process"
             if time.monotonic() >= deadline:
-                raise ConfigError(f"{folder}: {holder} works on it. Wait for it or stop it") from None
+                found = f"{folder}: {holder} works on it. Wait for it or stop it"
+                raise ConfigError(f"{found}; if its machine is down, delete {folder}/{LOCK_FILE}") from None
             if not has_told:
                 log.info("%s: waiting for %s, which works on it", folder, holder)
                 has_told = True
