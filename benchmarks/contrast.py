@@ -1,8 +1,8 @@
 """Measure what another contrast of the image costs, and how much of it normalisation takes back.
 
     ffn import-checkpoint model.ckpt-27465036 --deltas 12 12 12 --out model/
-    ffn ingest raw/ --voxel-size 10 10 10 --out raw.h5:raw
-    python benchmarks/contrast.py --image raw.h5:raw --truth labels.h5:labels --model model/ --box 0:100,60:172,60:172
+    ffn ingest raw/ --voxel-size 10 10 10 --out raw.zarr
+    python benchmarks/contrast.py --image raw.zarr --truth labels.zarr --model model/ --box 0:100,60:172,60:172
 
 Changes the contrast of the whole image, segments the box as the network would see it without and with normalisation,
 and prints VOI (bits) against the ground truth, away from the border of the box, where no FOV reaches. The unmodified
@@ -37,8 +37,8 @@ METHODS: tuple[Normalize, ...] = ("training", "volume", "match")
 def main() -> None:
     """Segment the box in every contrast, and print the scores."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--image", required=True, metavar="FILE.h5:DATASET", help="uint8 image that the model knows")
-    parser.add_argument("--truth", required=True, metavar="FILE.h5:DATASET", help="ground truth, 0 is unknown")
+    parser.add_argument("--image", required=True, metavar="VOLUME", help="uint8 image that the model knows")
+    parser.add_argument("--truth", required=True, metavar="VOLUME", help="ground truth, 0 is unknown")
     parser.add_argument("--model", required=True, metavar="DIR", help="trained model")
     parser.add_argument("--only", nargs="*", default=list(METHODS), metavar="METHOD", help="methods to try")
     parser.add_argument("--contrasts", nargs="*", default=list(CONTRASTS), metavar="NAME", help="contrasts to try")
@@ -50,7 +50,7 @@ def main() -> None:
           f"{'VOI':>6} {'split':>6} {'merge':>6} {'VOI all':>7} {'covered':>7} {'segments':>8}")  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         for name in arguments.contrasts:
-            changed = write_changed(arguments.image, f"{folder}/{name}.h5:raw", CONTRASTS[name])
+            changed = write_changed(arguments.image, f"{folder}/{name}.zarr", CONTRASTS[name])
             for method in arguments.only:
                 print(f"{name:12} {line(arguments, changed, method, config, folder)}", flush=True)
 
@@ -80,7 +80,7 @@ def write_changed(image_spec: str, out_spec: str, change: Callable[[np.ndarray],
 
 def line(arguments: argparse.Namespace, image_spec: str, method: Normalize, config: SegmentConfig, folder: str) -> str:
     """Normalise, segment and score; return the row of the table without its first column."""
-    chosen, out = f"{folder}/normalization.json", f"{folder}/out.h5:segmentation"
+    chosen, out = f"{folder}/normalization.json", f"{folder}/out.zarr"
     reference = NormalizeConfig(reference_image=arguments.image)
     normalize(image_spec, arguments.model, chosen, ImageConfig(normalize=method), reference)
     segment(SegmentInputs(image_spec, arguments.model, chosen), [out], config, arguments.box and [arguments.box])

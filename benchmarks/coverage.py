@@ -1,7 +1,7 @@
 r"""Measure how foreground scores depend on coverage: drop voxels of low POM from a segmentation, score what is left.
 
     cd results/fib25-whole
-    python ../../benchmarks/coverage.py segmentation/fib25/subvolumes/*.h5 \
+    python ../../benchmarks/coverage.py segmentation/fib25/subvolumes/*.zarr \
         --segmentation segmentation/fib25/agglomerated.zarr --image volumes/fib25/raw.zarr \
         --truth volumes/fib25/labels.zarr --max-distance 200
 
@@ -34,7 +34,7 @@ BLOCK = (128, 128, 128)
 def main(words: Sequence[str] | None = None) -> None:
     """Drop, fill, score, and print a line for every least POM."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("subvolumes", nargs="+", metavar="FILE.h5", help="files of ffn segment")
+    parser.add_argument("subvolumes", nargs="+", metavar="NAME.zarr", help="stores of ffn segment")
     parser.add_argument("--segmentation", required=True, metavar="VOLUME", help="what was made of them, not filled")
     parser.add_argument("--image", required=True, metavar="VOLUME", help="raw image, to fill")
     parser.add_argument("--truth", required=True, metavar="VOLUME", help="ground truth, 0 is unknown")
@@ -50,7 +50,7 @@ def main(words: Sequence[str] | None = None) -> None:
         box = box.intersect(arguments.box) if arguments.box else box
         for threshold in arguments.thresholds:
             with tempfile.TemporaryDirectory() as folder:
-                kept, filled = f"{folder}/kept.h5:kept", f"{folder}/filled.h5:filled"
+                kept, filled = f"{folder}/kept.zarr", f"{folder}/filled.zarr"
                 size = voxel_size_of(segmentation)
                 with create_volume(kept, np.uint64, Placement(segmentation.box, size, {})) as out:
                     for block in segmentation.box.blocks(BLOCK):
@@ -60,11 +60,11 @@ def main(words: Sequence[str] | None = None) -> None:
                 print(f"{threshold:9.2f}  {line(truth.read, kept, filled, box)}", flush=True)
 
 
-def best_pom(files: Sequence[str], box: Box) -> np.ndarray:
+def best_pom(stores: Sequence[str], box: Box) -> np.ndarray:
     """Return the largest POM of the subvolumes that hold a voxel, uint8."""
     best = np.zeros(box.shape, np.uint8)
-    for file in files:
-        with open_volume(f"{file}:probability") as pom:
+    for store in stores:
+        with open_volume(f"{store}/probability") as pom:
             shared = box.intersect(pom.box)
             if not shared.is_empty:
                 there = shared.slices(box.start)

@@ -1,10 +1,9 @@
 """Measure what tiling costs: reconciled subvolumes against the same box segmented in one piece.
 
-    ffn segment --image raw.h5:raw --model model/ --box 0:112,0:112,0:112 --out whole.h5:segmentation
-    ffn segment --image raw.h5:raw --model model/ --box 0:80,0:80,0:80    --out parts/0.h5:segmentation
-    ...                                                 (the other seven; overlaps of at least one FOV)
-    python benchmarks/tiling.py parts/*.h5 --whole whole.h5:segmentation --truth labels.h5:labels
-    python benchmarks/tiling.py --tiled agglomerated.zarr --whole agglomerated-whole.zarr --truth labels.h5:labels
+    ffn segment --image raw.zarr --model model/ --box 0:112,0:112,0:112 --out whole.zarr
+    ffn segment --image raw.zarr --model model/ --box 0:112,0:112,0:112 --size 80 80 80 --overlap 48 48 48 --out parts/
+    python benchmarks/tiling.py parts/*.zarr --whole whole.zarr --truth labels.zarr
+    python benchmarks/tiling.py --tiled agglomerated.zarr --whole agglomerated-whole.zarr --truth labels.zarr
 
 Reconciles the subvolumes with the given options, or takes a finished volume (`--tiled`), as after agglomeration. Prints
 the VOI (in bits, over the voxels that both label) between the two segmentations, and between each and the ground truth.
@@ -28,7 +27,7 @@ from ffn.evaluation.scores import score
 from ffn.evaluation.scoring import tabulate
 from ffn.geometry import Box
 from ffn.io.open import open_volume
-from ffn.io.volume import Volume, split_spec
+from ffn.io.volume import Volume
 from ffn.options import add_box_option, add_options, from_arguments
 
 MIN_TRUTH_VOXELS = 100
@@ -39,19 +38,19 @@ BLOCK = (128, 128, 128)
 def main(words: Sequence[str] | None = None) -> None:
     """Reconcile, compare and print the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("subvolumes", nargs="*", metavar="FILE.h5", help="files of ffn segment")
-    parser.add_argument("--tiled", metavar="VOLUME", help="what was made of subvolumes, instead of their files")
+    parser.add_argument("subvolumes", nargs="*", metavar="NAME.zarr", help="stores of ffn segment")
+    parser.add_argument("--tiled", metavar="VOLUME", help="what was made of subvolumes, instead of their stores")
     parser.add_argument("--whole", required=True, metavar="VOLUME", help="the box segmented in one piece")
     parser.add_argument("--truth", required=True, metavar="VOLUME", help="ground truth, 0 is unknown")
     add_box_option(parser)
     add_options(parser, ReconcileConfig)
     arguments = parser.parse_args(words)
     if bool(arguments.subvolumes) == bool(arguments.tiled):
-        parser.error("expected either files of ffn segment or --tiled")
+        parser.error("expected either stores of ffn segment or --tiled")
     config = from_arguments(ReconcileConfig, arguments)
-    specs = [spec if split_spec(spec)[1] else f"{spec}:segmentation" for spec in arguments.subvolumes]
+    specs = arguments.subvolumes
     with tempfile.TemporaryDirectory() as folder, open_volume(arguments.truth) as truth:
-        tiled = arguments.tiled or f"{folder}/tiled.h5:segmentation"
+        tiled = arguments.tiled or f"{folder}/tiled.zarr"
         if specs:
             reconcile(specs, tiled, config)
         with open_volume(arguments.whole) as a, open_volume(tiled) as b:

@@ -64,7 +64,7 @@ def flood(report: Report, canvases: int, precision: str) -> None:
     config = SegmentConfig(engine="jax", precision=precision, canvases=len(boxes), checkpoint_seconds=0)
     clock = Clock(report)
     with tempfile.TemporaryDirectory() as folder:
-        outs = [f"{folder}/{number}.h5:segmentation" for number in range(len(boxes))]
+        outs = [f"{folder}/{number}.zarr" for number in range(len(boxes))]
         finished, start = True, time.perf_counter()
         try:
             segment(SegmentInputs(packed_image(), str(PACK / "model")), outs, config, boxes)
