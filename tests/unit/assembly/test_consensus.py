@@ -123,4 +123,4 @@ def test_ids_that_tables_cannot_hold_are_refused(first, tmp_path):
     specs = [write(tmp_path / "odd.h5", odd), write(tmp_path / "good.h5", labels)]
     with pytest.raises(VolumeError, match=f"odd.h5:odd: has id {2**63}"):
         consensus(*specs[:: 1 if first else -1], f"{tmp_path}/out.zarr", ConsensusConfig())
-    assert not (tmp_path / "out.h5").exists()
+    assert not (tmp_path / "out.zarr").exists()
