@@ -23,7 +23,7 @@ def partition_words(tmp_path):
     placement = Placement(Box((-7, -2, 0), (23, 2, 6)), (40, 10, 20))
     with create_volume(labels, np.uint64, placement) as volume:
         volume.write(placement.box, np.ones(placement.box.shape, np.uint64))
-    words = ["--labels", labels, "--out", f"{tmp_path}/out put.h5:partitions", "--lom-radius", "1", "1", "1"]
+    words = ["--labels", labels, "--out", f"{tmp_path}/out put.zarr", "--lom-radius", "1", "1", "1"]
     return [*words, "--min-size", "0"]
 
 
@@ -80,7 +80,7 @@ def test_help_tells_of_argument_files(capsys):
 def test_the_first_line_of_the_help_says_what_is_needed(capsys):
     for words, expected in {
         ("train",): "ffn train --records FOLDER --volume NAME=IMAGE,LABELS --out MODEL_DIR [OPTION …]",
-        ("reconcile",): "ffn reconcile VOLUME … --out VOLUME [OPTION …]",
+        ("reconcile",): "ffn reconcile VOLUME … --out NAME.zarr [OPTION …]",
         ("study",): "ffn study KIND … [OPTION …]",
     }.items():
         with pytest.raises(SystemExit):

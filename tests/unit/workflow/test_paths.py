@@ -11,7 +11,7 @@ RUN = {"volumes": {"cube": {"synthetic": {}}}}
 
 def test_wildcards_that_are_not_given_stay():
     paths = RunPaths("results/a")
-    assert paths.of("segment", volume="cube", order="") == "results/a/segmentation/cube/subvolumes/{subvolume}.h5"
+    assert paths.of("segment", volume="cube", order="") == "results/a/segmentation/cube/subvolumes/{subvolume}.zarr"
     assert paths.folder("records") == "results/a/records"
     assert paths.log("segment", "{volume}") == "results/a/logs/segment/{volume}.log"
     assert paths.benchmark("segment", "{volume}") == "results/a/benchmarks/segment.{volume}.tsv"
@@ -21,8 +21,9 @@ def test_existing_files_are_found_whatever_their_wildcards(tmp_path):
     paths = RunPaths(tmp_path)
     assert not paths.is_run() and paths.existing("segment") == []
     for order in ("", "-reversed"):
-        (tmp_path / f"segmentation/cube/subvolumes{order}").mkdir(parents=True)
-        (tmp_path / f"segmentation/cube/subvolumes{order}/z0-y0-x0.h5").touch()
+        store = tmp_path / f"segmentation/cube/subvolumes{order}/z0-y0-x0.zarr"
+        store.mkdir(parents=True)
+        (store / "zarr.json").touch()
     assert paths.is_run()
     assert [path.parent.name for path in paths.existing("segment")] == ["subvolumes", "subvolumes-reversed"]
     assert [path.parent.name for path in paths.existing("segment", order="")] == ["subvolumes"]

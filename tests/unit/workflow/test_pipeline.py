@@ -19,7 +19,6 @@ from ffn.model.network import weight_shapes
 from ffn.model.store import Model, save_model
 from ffn.options import flags
 from ffn.training.arguments import parse_masks
-from ffn.viewing import MIPS
 from ffn.workflow import arguments, subvolume_lists
 from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.places import check_sources
@@ -78,15 +77,6 @@ def test_training_gets_the_masks_of_the_volumes_that_it_reads(tmp_path):
     assert made.training_mask_files == [str(mask)]
 
 
-def test_synthetic_volumes_of_one_run_differ():
-    made = pipeline(rng_seed=5)
-    assert [made.seed_of(name) for name in made.synthetic] == [5, 6]
-
-
-def test_training_keeps_the_labelled_part_of_its_volumes():
-    assert pipeline().learnt_voxels == [64 * 56 * 72]
-
-
 def test_targets_are_all_files_of_a_stage():
     made = pipeline(consensus={"enabled": True})
     folder = "results/small/segmentation"
@@ -97,16 +87,6 @@ def test_targets_are_all_files_of_a_stage():
     ]
     assert made.targets("records") == ["results/small/records/index.json"]
     assert made.targets("merge") == made.targets("select") == made.targets("ingest") == []
-
-
-def test_files_of_one_volume_and_order():
-    made = pipeline(agglomerate={"enabled": True})
-    stems = ["z000000-y000000-x000000", "z000000-y000000-x000024"]
-    folder = "results/small/segmentation/second/subvolumes"
-    assert made.files("segment", volume="second", order="") == [f"{folder}/{stem}.zarr/zarr.json" for stem in stems]
-    assert made.files("evaluate", volume="second") == []
-    assert made.files("merge", "mapping", volume="first") == ["results/small/agglomeration/first/mapping.csv"]
-    assert made.agglomerated_base("first") == ["results/small/segmentation/first/segmentation.zarr/zarr.json"]
 
 
 def test_checkpoints_that_compete_are_targets_of_select():
@@ -450,10 +430,3 @@ def test_a_mip_of_an_export_waits_for_the_finer_one_and_small_ones_have_no_jobs(
     }.items():
         assert earlier(made, "export", job, volume="large") == [f"{folder}/{name}.json" for name in names]
     assert made.job_records("export", "large", step="mip2") == []
-
-
-def test_a_huge_volume_has_jobs_for_every_mip_of_several_shards():
-    volumes = {"huge": {"synthetic": {"shape_zyx": [40_000, 40_000, 40_000]}}}
-    made = pipeline(volumes=volumes, subvolumes={"size_zyx": [4000] * 3, "overlap_zyx": [14] * 3})
-    numbers = [len(made.job_records("export", "huge", step=mip)) for mip in MIPS]
-    assert numbers == [1000, 1000, 1000, 1000, 944, 118, 14, 0], "157³ shards of 256³"
