@@ -18,6 +18,12 @@ def outputs(words: list[str]) -> list[Path]:
     if words[0] == "launch":
         words = words[words.index("--") + 2 :]
     command, kind = words[:2]
+    given = dict(zip(words, words[1:], strict=False))
+    if "--job-record" in given:
+        return [Path(given["--job-record"])]
+    if given.get("--step", "write") != "write":
+        out = f"{given['--out']}/{FOLDERS[command][0]}" if command in FOLDERS else given["--out"]
+        return [Path(f"{out}.jobs", given["--step"], "tables.json")]
     named = [Path(words[i + 1].partition(":")[0]) for i, word in enumerate(words) if word in OPTIONS]
     if command in FOLDERS:
         return [named[-1] / name for name in FOLDERS[command]]
