@@ -6,11 +6,10 @@ import pytest
 
 from ffn.errors import VolumeError
 from ffn.geometry import Box
-from ffn.io import hdf5, hdf5_volume
+from ffn.io import hdf5_volume
 from ffn.io.open import open_volume
 from ffn.io.volume import Volume
 
-from ...volumes import create_volume, create_volumes
 from .volumes import PLACEMENT, SHAPE, START, VOXELS, write_foreign
 
 
@@ -30,44 +29,6 @@ def test_boxes_are_in_full_volume_coordinates(spec):
         np.testing.assert_array_equal(volume.read(box), VOXELS[1:3, 2:16, 10:20])
         with pytest.raises(VolumeError, match="is empty or outside of the volume"):
             volume.read(box.shift((-2, 0, 0)))
-
-
-def test_blocks_are_written_in_any_order_and_the_rest_is_zero(tmp_path):
-    box = PLACEMENT.box
-    blocks = list(box.blocks((3, 5, 7)))
-    with create_volume(f"{tmp_path}/a.h5:a", np.uint16, PLACEMENT) as out:
-        for block in reversed(blocks[1:]):
-            out.write(block, VOXELS[block.slices(box.start)])
-    with open_volume(f"{tmp_path}/a.h5") as volume:
-        found = volume.read()
-    expected = VOXELS.copy()
-    expected[:3, :5, :7] = 0
-    np.testing.assert_array_equal(found, expected)
-
-
-def test_one_file_holds_several_volumes_and_tables(tmp_path):
-    table = np.arange(6).reshape(2, 3)
-    dtypes = {"edges": np.uint8, "deep/distance": np.float32}
-    with create_volumes(tmp_path / "m.h5", dtypes, PLACEMENT, {"origins": table}) as out:
-        out["deep/distance"].write(PLACEMENT.box, VOXELS / 2)
-    with open_volume(f"{tmp_path}/m.h5:deep/distance") as volume:
-        assert (volume.dtype, volume.box) == (np.float32, PLACEMENT.box)
-        np.testing.assert_array_equal(volume.read(), VOXELS / 2)
-    arrays, _ = hdf5.read_arrays(tmp_path / "m.h5")
-    np.testing.assert_array_equal(arrays["origins"], table)
-
-
-def test_the_same_content_makes_the_same_bytes(tmp_path):
-    for name in "ab":
-        with create_volume(f"{tmp_path}/{name}.h5:raw", np.uint16, PLACEMENT) as out:
-            out.write(PLACEMENT.box, VOXELS)
-    assert (tmp_path / "a.h5").read_bytes() == (tmp_path / "b.h5").read_bytes()
-
-
-def test_an_error_while_writing_leaves_no_file(tmp_path):
-    with pytest.raises(ZeroDivisionError), create_volume(f"{tmp_path}/a.h5:a", np.uint8, PLACEMENT):
-        raise ZeroDivisionError
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_volume_has_three_axes(tmp_path):
@@ -208,7 +169,3 @@ def test_a_file_with_other_datasets_is_not_replaced(spec, tmp_path):
         pass
     with open_volume(spec) as volume:
         assert np.array_equal(volume.read(), VOXELS)
-
-
-def test_a_damaged_file_is_replaced(tmp_path):
-    (tmp_path / "raw.h5").write_bytes(b"\x89HDF\r\n\x1a\n truncated")

@@ -1,5 +1,3 @@
-from types import SimpleNamespace
-
 import h5py
 import numpy as np
 import pytest
@@ -12,13 +10,12 @@ from ffn.config import IngestConfig
 from ffn.errors import ConfigError, VolumeError
 from ffn.geometry import Box
 from ffn.io import ingest as stage
-from ffn.io.blocks import WHOLE
 from ffn.io.foreign import stacks
 from ffn.io.ingest import ingest
 from ffn.io.open import open_volume
 from ffn.io.volume import IGNORED, Placement
 
-from ...jobs import files, job_of, require_same_files
+from ...jobs import job_of, require_same_files
 from ...volumes import create_volume
 
 SHAPE = (5, 12, 20)
@@ -83,11 +80,10 @@ def test_kind_and_type_decide_the_type_of_the_output(tmp_path, dtype, kind, expe
 
 
 @pytest.mark.parametrize(("signed", "added"), [("i1", 128), (">i2", 32768)])
-@pytest.mark.parametrize("name", ["out.zarr"])
-def test_signed_grey_levels_are_shifted_to_unsigned_ones(tmp_path, caplog, signed, added, name):
+def test_signed_grey_levels_are_shifted_to_unsigned_ones(tmp_path, caplog, signed, added):
     span = np.iinfo(signed)
     voxels = np.linspace(span.min, span.max, 1200).astype(signed).reshape(SHAPE)
-    source, out = write_hdf5(tmp_path / "source.h5", raw=voxels), f"{tmp_path}/{name}"
+    source, out = write_hdf5(tmp_path / "source.h5", raw=voxels), f"{tmp_path}/out.zarr"
     with caplog.at_level("INFO"):
         ingest(source, out, NM)
     said = [record.getMessage() for record in caplog.records if str(added) in record.getMessage()]
@@ -106,18 +102,6 @@ def test_a_mip_and_the_equalised_image_are_made_of_shifted_grey_levels(tmp_path)
         ingest(signed, f"{tmp_path}/a.zarr", config)
         ingest(plain, f"{tmp_path}/b.zarr", config)
         np.testing.assert_array_equal(read(f"{tmp_path}/a.zarr"), read(f"{tmp_path}/b.zarr"))
-
-
-def test_signed_labels_of_16_bits_are_not_shifted(tmp_path):
-    source = write_hdf5(tmp_path / "source.h5", ids=image(np.int16))
-    ingest(source, f"{tmp_path}/out.zarr", NM.model_copy(update={"kind": "labels"}))
-    np.testing.assert_array_equal(read(f"{tmp_path}/out.zarr"), image())
-
-
-def test_labels_above_2_to_the_63_stay_exact(tmp_path):
-    labels = image(np.uint64) + np.uint64(2**63)
-    ingest(write_hdf5(tmp_path / "s.h5", any=labels), f"{tmp_path}/l.zarr", NM)
-    np.testing.assert_array_equal(read(f"{tmp_path}/l.zarr"), labels)
 
 
 def test_offset_and_box_are_full_volume_coordinates(tmp_path):
@@ -197,17 +181,6 @@ def test_what_is_decoded_as_a_whole_is_known(tmp_path):
             assert volume.chunk_zyx == chunk, spec
 
 
-@pytest.mark.parametrize("height, depth", [(100, 64), (2048, 32), (4097, 4), (20_000, 1)])
-def test_slabs_fill_chunks_as_far_as_the_memory_goes(height, depth):
-    boxes, everything = [], Box.from_shape((100, height, height))
-    slices = SimpleNamespace(box=everything, chunk_zyx=(1, height, height), dtype=np.dtype(np.uint8))
-    slices.read = lambda box: boxes.append(box) or np.broadcast_to(np.uint8(0), box.shape)
-    pieces = [piece for piece, _ in stage._pieces(slices, slices.box, (512, 512, 512), (0, 0, 0))]
-    assert boxes[0].shape == (depth, height, height) and sum(box.num_voxels for box in boxes) == slices.box.num_voxels
-    assert sum(piece.num_voxels for piece in pieces) == slices.box.num_voxels
-    assert max(piece.num_voxels for piece in pieces) * 8 <= stage.PIECE_BYTES
-
-
 @pytest.mark.parametrize("kind", ["image", "labels"])
 def test_jobs_that_share_the_layers_and_killed_ones_make_what_one_job_makes(tmp_path, small_shards, kind):
     volume = np.random.default_rng(2).integers(0, 9, (40, 35, 50), np.uint8)
@@ -230,18 +203,6 @@ def test_labels_that_only_one_job_has_are_enough(tmp_path, small_shards):
     with pytest.raises(VolumeError, match="every voxel is 0 or ignored"):
         ingest(source, f"{tmp_path}/m.zarr", config, Box((0, 0, 0), (39, 35, 50)))
     assert not (tmp_path / "m.zarr/zarr.json").exists()
-
-
-def test_the_same_source_gives_the_same_bytes(tmp_path):
-    source = write_stack(tmp_path / "stack")
-    for name in "ab":
-        ingest(source, f"{tmp_path}/{name}/raw.zarr", NM)
-    assert files(tmp_path / "a") == files(tmp_path / "b")
-
-
-def test_a_constant_image_is_a_warning(tmp_path, caplog):
-    ingest(write_hdf5(tmp_path / "s.h5", raw=np.full(SHAPE, 7, np.uint8)), f"{tmp_path}/raw.zarr", NM)
-    assert "every voxel is 7. Is it the right file?" in caplog.text
 
 
 def test_labels_to_ignore_become_one_that_is_neither_trained_on_nor_scored(tmp_path):
@@ -286,12 +247,6 @@ def test_ids_above_2_to_the_53_are_mapped_exactly(tmp_path, dtype):
     source = write_hdf5(tmp_path / "np.h5", stack=stack, transforms=table)
     ingest(source + ":stack", f"{tmp_path}/labels.zarr", NM)
     assert read(f"{tmp_path}/labels.zarr").ravel().tolist() == [2**61 + 1, 2**61 + 3, 9, 0]
-
-
-def test_another_dataset_of_a_neuroproof_file_is_not_mapped(tmp_path):
-    source = write_hdf5(tmp_path / "np.h5", stack=SUPERVOXELS, other=SUPERVOXELS, transforms=np.array(BODIES))
-    ingest(source + ":other", f"{tmp_path}/labels.zarr", NM)
-    np.testing.assert_array_equal(read(f"{tmp_path}/labels.zarr"), SUPERVOXELS)
 
 
 @pytest.mark.parametrize(
@@ -369,20 +324,6 @@ def test_the_image_of_fib25_is_copied(shared_fib25, tmp_path):
 # --- The command line ---------------------------------------------------------------------------------------
 
 
-def test_options_reach_the_stage(monkeypatch):
-    calls = []
-    monkeypatch.setattr("ffn.io.ingest.ingest", lambda *given: calls.append(given))
-    words = ["ingest", "stack/*.png", "--out", "raw.zarr", "--voxel-size", "10", "4", "4.5"]
-    assert main(words) == 0
-    assert main([*words, "--kind", "labels", "--offset", "-5", "0", "12", "--box=-5:0,0:4,12:20"]) == 0
-    config = IngestConfig(voxel_size_zyx_nm=(10, 4, 4.5))
-    labels = config.model_copy(update={"kind": "labels", "offset_zyx": (-5, 0, 12)})
-    assert calls == [
-        ("stack/*.png", "raw.zarr", config, None, WHOLE),
-        ("stack/*.png", "raw.zarr", labels, Box((-5, 0, 12), (0, 4, 20)), WHOLE),
-    ]
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -404,20 +345,3 @@ def test_mistakes_are_one_line_and_leave_no_finished_output(tmp_path, capsys, op
     (line,) = [line for line in said.splitlines() if "error" in line]
     assert message in line and "Traceback" not in said
     assert not (tmp_path / "out/raw.zarr/zarr.json").exists()
-
-
-@pytest.mark.parametrize(
-    "out, message",
-    [
-        ("raw", "raw: expected NAME.zarr"),
-        ("old.h5:raw", "old.h5:raw: expected NAME.zarr"),
-    ],
-)
-def test_unusable_outputs_are_refused(tmp_path, capsys, out, message):
-    source = write_stack(tmp_path / "stack")
-    write_hdf5(tmp_path / "old.h5", labels=image())
-    assert main(["ingest", source, "--voxel-size", "10", "10", "10", "--out", f"{tmp_path}/{out}"]) == 2
-    assert message in capsys.readouterr().err
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["old.h5", "stack"]
-    with h5py.File(tmp_path / "old.h5") as file:
-        np.testing.assert_array_equal(file["labels"], image())

@@ -13,7 +13,6 @@ from ffn.io import shard_writer
 from ffn.io.blocks import map_blocks
 from ffn.io.open import identity, open_volume, read_table
 from ffn.io.store import require_replaceable
-from ffn.io.store_folder import StoreFolder
 from ffn.io.volume import MAIN, Placement, Volume
 
 from ...jobs import files
@@ -47,17 +46,6 @@ def test_a_volume_knows_its_place_and_provenance(store, below):
         np.testing.assert_array_equal(volume.read(part), LABELS[part.slices(BOX.start)])
 
 
-def test_paths_may_lead_up(store, tmp_path, monkeypatch):
-    (tmp_path / "disk/run").mkdir(parents=True)
-    (tmp_path / "link").symlink_to("disk/run")
-    monkeypatch.chdir(tmp_path / "disk/run")
-    with open_volume("../../base.zarr") as volume:
-        assert volume.box == BOX
-    write("../out.zarr")
-    with open_volume(tmp_path / "link/../out.zarr") as volume:
-        np.testing.assert_array_equal(volume.read(), LABELS)
-
-
 @pytest.mark.parametrize("is_there", [True, False])
 def test_a_link_to_another_disk_stays_and_the_store_is_written_there(is_there, tmp_path):
     (tmp_path / "disk").mkdir()
@@ -87,14 +75,6 @@ def test_other_programs_find_an_image_of_one_mip_in_shards(store):
     assert (array.shards, array.chunks) == ((128, 64, 64), (64, 64, 64))
     assert array.metadata.dimension_names == ("z", "y", "x")
     np.testing.assert_array_equal(array[:], LABELS)
-
-
-def test_ids_take_little_space(tmp_path):
-    """With zstd's first level, these take three times as much."""
-    z, y, x = np.indices((64, 64, 64), np.uint64)
-    labels = 1 + (z + x // 3) // 9 * 64 + (y + z // 5) // 7 * 8 + (x + y // 2) // 8
-    write(tmp_path / "a.zarr", labels, Placement(Box.from_shape(labels.shape), (8, 8, 8)))
-    assert sum(map(len, files(tmp_path).values())) < 0.15 * labels.size
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int64, np.float32, bool])
@@ -268,14 +248,3 @@ def test_a_place_that_cannot_be_written_to_is_one_error(tmp_path, monkeypatch, a
     (tmp_path / "file").touch()
     with pytest.raises(VolumeError, match=f"{address}: cannot be written"):
         map_blocks(address, {MAIN: np.uint8}, Placement(Box((0, 0, 0), (2, 3, 4))), lambda *_: None, {})
-
-
-def test_a_file_is_deleted_without_a_look_at_all_others(tmp_path, monkeypatch):
-    folder = StoreFolder(str(tmp_path / "a.zarr"))
-    folder.write("c/a.json", b"{}")
-    folder.write("c/b.json", b"{}")
-    monkeypatch.setattr(folder, "_files", None)  # TensorStore lists the folder
-    folder.delete("c/a.json")
-    folder.delete("c/never.json")
-    folder.delete("no/folder.json")
-    assert [path.name for path in (tmp_path / "a.zarr/c").iterdir()] == ["b.json"]
