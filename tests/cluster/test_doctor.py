@@ -82,7 +82,7 @@ def test_a_launcher_that_starts_too_few_and_a_folder_that_is_not_shared(doctor):
     doctor.change_launcher("--nodes={nodes}", "")
     code, found = doctor.run(folder=doctor.cluster.scratch / "runs")
     assert (code, failed(found)) == (1, {"processes", "shared folder"})
-    assert found["processes"][1].startswith("1 on 1 nodes (n1), ") and "2 on 2" in found["processes"][1]
+    assert "(n1), " in found["processes"][1] and "2 on 2" in found["processes"][1]
     assert found["shared folder"][1].startswith("n1: ")
 
 
@@ -107,7 +107,7 @@ def test_a_node_with_another_python_that_may_not_write(doctor):
         node.run("umount", "--lazy", str(runs))
         node.run("umount", "--lazy", str(metadata))
     assert (code, failed(found)) == (1, {"packages", "writing"})
-    assert found["writing"][1] == "n2: Read-only file system"
+    assert found["writing"][1].startswith("n2: Read-only")
 
 
 def test_a_machine_without_scheduler_launcher_mpi_and_a_place_to_write(tmp_path, monkeypatch, capsys):

@@ -25,7 +25,7 @@ def test_the_cluster_and_one_machine_give_the_same(undisturbed, finished):
 
 
 def test_training_and_segmenting_ran_on_two_nodes(undisturbed):
-    assert re.search(r"srun --mpi=pmix --nodes=2 --ntasks=2 .* ffn train", undisturbed.output)
+    assert re.search(r"--nodes=2 --ntasks=2 .*train", undisturbed.output)
     (nodes,) = used_nodes(undisturbed, "rule_train")
     assert re.fullmatch(r"n\[\d[-,]\d\]", nodes), nodes
     assert len(used_nodes(undisturbed, "group_segment_segment")) == 2

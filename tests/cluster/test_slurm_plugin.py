@@ -40,4 +40,4 @@ def test_subvolumes_are_tasks_of_job_arrays(cluster, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     made = [(tmp_path / f"member{i}").read_text().split() for i in range(7)]
     assert [words[-1] for words in made] == [str(i) for i in range(7)]
-    assert re.search(r"Submitted array job with Snakemake IDs \d+,\d+,\d+ and", done.stderr)
+    assert re.search(r"array job .* \d+,\d+,\d+", done.stderr)

@@ -142,7 +142,7 @@ def test_windows_at_once_are_judged_again_after_a_kill(steps, tmp_path, caplog):
     kill_at(Pause("agglomerate", "ffn.assembly.merge_graph:MergeEdge.row", calls=3), command)
     with caplog.at_level("INFO"):
         assert main(command) == 0
-    assert "after 2 decision points" in caplog.text and graph.read_bytes() == undisturbed
+    assert "resuming after 2 " in caplog.text and graph.read_bytes() == undisturbed
 
 
 @pytest.mark.parametrize("engine", [name for name in HERE if name in ("openvino", "jax")])

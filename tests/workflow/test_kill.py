@@ -54,7 +54,7 @@ def test_killed_in_train_and_in_segment_ends_with_the_same_bytes(finished, tmp_p
         process.send_signal(signal.SIGTERM)
         training.resume_with(signal.SIGTERM)
         assert process.wait() == 1
-    assert "by SIGTERM. A checkpoint is written" in (results / "logs/train.log").read_text()
+    assert "by SIGTERM" in (results / "logs/train.log").read_text()
 
     with workflow.started(pause=training) as process:
         training.wait(process, number=2)

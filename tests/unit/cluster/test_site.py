@@ -114,7 +114,7 @@ def test_a_launcher_that_only_compute_nodes_may_have_is_a_warning(commands, capl
 
 def test_a_missing_scheduler_is_an_error(commands):
     commands("qsub", "aprun")
-    with pytest.raises(ClusterError, match="profile: no qstat and no qdel "):
+    with pytest.raises(ClusterError, match="profile: .*qstat.*qdel"):
         check_commands("cluster-generic", SUBMIT, ["aprun"])
 
 
@@ -140,7 +140,7 @@ def test_no_run_starts_alongside_the_jobs_of_a_killed_snakemake(submit, record, 
         assert submit(done(f"{job_id}\n"))[0] == 0
     record("9", "exit", "0")
     monkeypatch.setattr(batch, "run_command", lambda command: done("7 running\n9 exiting\n"))
-    with pytest.raises(ClusterError, match="^results/a: 1 jobs .* qdel 7$"):
+    with pytest.raises(ClusterError, match="^results/a: .*qdel 7$"):
         check_none_left(SUBMIT, "results/a")
     check_none_left(SUBMIT, "results/another")
     monkeypatch.setattr(batch, "run_command", lambda command: done(stderr="cannot connect", code=1))

@@ -97,7 +97,7 @@ def test_jobs_of_a_run_take_the_same_on_any_machine(on, tmp_path):
     on(AMX)
     first = taken(MODEL, FloodConfig(), str(tmp_path))
     (file,) = tmp_path.iterdir()
-    assert yaml.safe_load(file.read_text())["reason"] == "no GPU is visible, and the CPU has AMX"
+    assert yaml.safe_load(file.read_text())["reason"].endswith("CPU has AMX")
     for flags, gpu in ((AVX2, False), (AMX, True)):
         on(flags, gpu)
         assert taken(MODEL, FloodConfig(), str(tmp_path)) == first == "openvino bfloat16"

@@ -97,7 +97,7 @@ def test_deltas_have_to_fit_the_fov():
     assert flooding_model(MODEL, given).deltas_zyx == (1, 2, 2)  # what is given counts
     flat = ModelConfig(fov_size_zyx=(1, 33, 33), deltas_zyx=(0, 8, 8))
     assert flooding_model(flat, SegmentConfig(effort="fast")).deltas_zyx == (0, 12, 12)
-    with pytest.raises(ConfigError, match="segment.deltas_zyx: 4 on axis y"):
+    with pytest.raises(ConfigError, match="segment.deltas_zyx: 4 .*y"):
         flooding_model(MODEL, SegmentConfig(deltas_zyx=(1, 4, 2)))
 
 

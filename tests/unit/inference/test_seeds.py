@@ -142,7 +142,7 @@ def test_points_outside_are_dropped_and_none_left_is_a_warning(caplog):
     points = np.array([[9, 22, 32], [10, 20, 60]])
     assert points_inside(points, BOX.grow((1, 0, 0))).tolist() == [[0, 2, 2]] and not caplog.messages
     assert points_inside(points, BOX).shape == (0, 3)
-    assert caplog.messages == [f"0 of 2 seed points lie in {BOX}, so nothing will be segmented there"]
+    assert caplog.messages[0].startswith("0 of 2 ") and f"{BOX}" in caplog.messages[0]
 
 
 def test_seeds_of_the_second_pass_are_in_empty_space_only():

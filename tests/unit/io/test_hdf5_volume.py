@@ -27,14 +27,14 @@ def test_boxes_are_in_full_volume_coordinates(spec):
     box = Box((4, 0, 110), (6, 14, 120))
     with open_volume(spec) as volume:
         np.testing.assert_array_equal(volume.read(box), VOXELS[1:3, 2:16, 10:20])
-        with pytest.raises(VolumeError, match="is empty or outside of the volume"):
+        with pytest.raises(VolumeError, match="outside"):
             volume.read(box.shift((-2, 0, 0)))
 
 
 def test_a_volume_has_three_axes(tmp_path):
     spec = write_foreign(tmp_path / "a.h5", shape=(2, 3))
     with (
-        pytest.raises(VolumeError, match=r"has shape \(2, 3\), expected three axes and one channel"),
+        pytest.raises(VolumeError, match=r"shape \(2, 3\)"),
         open_volume(spec),
     ):
         pass
@@ -54,7 +54,7 @@ def test_voxels_are_in_the_byte_order_of_this_machine(tmp_path, dtype):
 @pytest.mark.parametrize("dtype", [np.complex64, "S3", [("r", "u1"), ("g", "u1")]])
 def test_voxels_that_are_not_numbers_are_refused(tmp_path, dtype):
     spec = write_foreign(tmp_path / "a.h5", dtype=dtype)
-    with pytest.raises(VolumeError, match="a.h5:raw: has type .*, expected numbers"), open_volume(spec):
+    with pytest.raises(VolumeError, match="a.h5:raw: has type"), open_volume(spec):
         pass
 
 
@@ -119,14 +119,14 @@ def test_more_than_one_channel_or_reading_is_refused(tmp_path, shape):
 
 def test_unusable_attributes_are_refused(tmp_path):
     spec = write_foreign(tmp_path / "a.h5", {"voxel_size_nm": (8, 4, 4), "offset": (0, 0.5, 0)})
-    with pytest.raises(VolumeError, match=r"a.h5:raw: .* \(0, 0.5, 0\) voxels"), open_volume(spec):
+    with pytest.raises(VolumeError, match=r"\(0, 0.5, 0\)"), open_volume(spec):
         pass
 
 
 def test_a_dataset_without_voxels_is_no_volume(tmp_path):
     with h5py.File(tmp_path / "empty.h5", "w") as file:
         file["raw"] = h5py.Empty("uint8")
-    with pytest.raises(VolumeError, match="empty.h5:raw: is a dataset without voxels, expected an array"):
+    with pytest.raises(VolumeError, match="empty.h5:raw: .*without voxels"):
         open_volume(f"{tmp_path / 'empty.h5'}:raw").__enter__()
 
 
@@ -141,7 +141,7 @@ def test_a_dataset_is_found_behind_a_link(spec, tmp_path):
             assert volume.box.start == START
             np.testing.assert_array_equal(volume.read(), VOXELS)
     for name in ("gone", "lost"):
-        with pytest.raises(VolumeError, match=f"a.h5: expected dataset '{name}', found"):
+        with pytest.raises(VolumeError, match=f"a.h5: .*'{name}'"):
             open_volume(f"{tmp_path}/a.h5:{name}").__enter__()
 
 

@@ -57,7 +57,7 @@ def test_ids_beyond_2_to_the_53_are_told_apart(tmp_path):
 
 
 def test_the_range_of_a_mask_ascends():
-    with pytest.raises(ValueError, match=r"range: found \(5.0, 0.0\), expected the lower value first"):
+    with pytest.raises(ValueError, match=r"range: .*\(5.0, 0.0\)"):
         Mask.model_validate("raw.h5:raw#range=5:0")
 
 
@@ -92,7 +92,7 @@ def test_a_voxel_is_masked_if_a_finer_mask_masks_a_part_of_it(tmp_path, monkeypa
     expected = padded.reshape(8, 16, 3, 28, 3).any((2, 4))[box.slices()]
     assert 0.1 < expected.mean() < 0.9
     np.testing.assert_array_equal(masked({"path": path, "invert": invert}, box=box), expected)
-    with pytest.raises(VolumeError, match="expected all of 4:8,10:16,20:29, which is 2:4,31:47,61:86 in its voxels"):
+    with pytest.raises(VolumeError, match="4:8,10:16,20:29, .*2:4,31:47,61:86"):
         masked({"path": path}, box=Box((4, 10, 20), (8, 16, 29)))
 
 
@@ -103,10 +103,10 @@ def test_without_a_voxel_size_voxels_are_taken_to_be_equal(labels):
 
 def test_a_mask_has_to_cover_the_box(labels, tmp_path):
     path, _ = labels
-    with pytest.raises(VolumeError, match=r"the mask covers 3:9,8:18,18:30, expected all of 4:8,10:19,20:28\. Take"):
+    with pytest.raises(VolumeError, match="3:9,8:18,18:30, .*4:8,10:19,20:28"):
         masked({"path": path}, box=Box((4, 10, 20), (8, 19, 28)))
     coarse = write_volume(tmp_path / "coarse.h5", np.ones((2, 4, 6), np.uint8), (0, 0, 0), (80, 40, 40))
-    with pytest.raises(VolumeError, match=r"4:8,10:16,20:28, which is 2:4,2:4,5:7 in its voxels of \(80.0, 40.0, 40"):
+    with pytest.raises(VolumeError, match=r"2:4,2:4,5:7 "):
         masked({"path": coarse})
 
 

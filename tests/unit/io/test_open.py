@@ -19,7 +19,7 @@ def test_the_only_volume_of_a_file_needs_no_name(spec):
 
 def test_a_missing_file_is_an_error(tmp_path):
     with (
-        pytest.raises(VolumeError, match="no.h5: no such file, expected an HDF5 file"),
+        pytest.raises(VolumeError, match="no.h5: no such"),
         open_volume(f"{tmp_path}/no.h5:raw"),
     ):
         pass
@@ -27,7 +27,7 @@ def test_a_missing_file_is_an_error(tmp_path):
 
 def test_the_error_for_a_wrong_dataset_lists_those_in_the_file(spec):
     with (
-        pytest.raises(VolumeError, match=r"expected dataset 'labels', found \['raw'\]"),
+        pytest.raises(VolumeError, match=r"'labels', found \['raw'\]"),
         open_volume(spec[:-3] + "labels"),
     ):
         pass
@@ -37,7 +37,7 @@ def test_one_of_several_datasets_must_be_named(tmp_path):
     with create_volumes(tmp_path / "m.h5", {"edges": np.uint8, "distance": np.float32}, PLACEMENT):
         pass
     with (
-        pytest.raises(VolumeError, match=r"'FILE.h5:DATASET', found \['distance', 'edges'\]"),
+        pytest.raises(VolumeError, match=r"found \['distance', 'edges'\]"),
         open_volume(tmp_path / "m.h5"),
     ):
         pass

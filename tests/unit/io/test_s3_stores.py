@@ -89,7 +89,7 @@ def test_what_another_program_wrote_to_a_bucket_is_not_replaced(tissue, image, t
             tissue.put_object(Bucket="tissue", Key=str(path.relative_to(tmp_path)), Body=path.read_bytes())
     before = in_bucket(tissue, "theirs.zarr")
     with (
-        pytest.raises(VolumeError, match=r"s3://tissue/theirs.zarr: was written by another program"),
+        pytest.raises(VolumeError, match="s3://tissue/theirs.zarr: .*another program"),
         create_volume("s3://tissue/theirs.zarr", np.uint8, Placement(BOX)),
     ):
         pytest.fail("it is replaced")

@@ -11,5 +11,5 @@ def test_a_full_disk_is_one_line(monkeypatch):
     monkeypatch.setattr("tempfile.TemporaryFile", lambda dir, buffering: open("/dev/full", "w+b", buffering))
     rows = ScratchRows((), np.int64, None)
     rows.append(np.arange(3))
-    with pytest.raises(VolumeError, match="has no room for rows that wait there .*No space left.* Free space"):
+    with pytest.raises(VolumeError, match="No space left"):
         rows[:]

@@ -160,10 +160,10 @@ def test_what_was_there_is_replaced_as_a_whole(store):
 def test_nothing_else_is_replaced(tmp_path, store):
     require_replaceable(store, {MAIN, "origins", "overlaps"})
     require_replaceable(tmp_path / "new.zarr", {MAIN})
-    with pytest.raises(VolumeError, match=r"base.zarr: holds \['origins', 'overlaps'\], expected nothing but \['0'\]"):
+    with pytest.raises(VolumeError, match=r"base.zarr: .*\['origins', 'overlaps'\]"):
         require_replaceable(store, {MAIN})
     (tmp_path / "file.zarr").write_text("")
-    with pytest.raises(VolumeError, match=r"file.zarr: is a file, expected a folder"):
+    with pytest.raises(VolumeError, match="file.zarr: .*folder"):
         require_replaceable(tmp_path / "file.zarr", {MAIN})
 
 
@@ -173,7 +173,7 @@ def test_what_another_program_wrote_is_not_replaced(array, zarr_format, tmp_path
     path = tmp_path / "theirs.zarr"
     zarr.create_array(tmp_path / array, data=LABELS, zarr_format=zarr_format, chunks=(50, 80, 120))
     before = files(path)
-    with pytest.raises(VolumeError, match=r"theirs.zarr: was written by another program, expected a store of this one"):
+    with pytest.raises(VolumeError, match="theirs.zarr: .*another program"):
         write(path)
     assert files(path) == before
 
@@ -198,7 +198,7 @@ def test_a_flipped_bit_is_an_error(store):
 @pytest.mark.parametrize("below", ["", "/0"])
 def test_what_is_not_finished_is_not_read(store, below):
     (store / "zarr.json").unlink()
-    with pytest.raises(VolumeError, match="base.zarr: is not finished, expected a whole volume. Rerun its stage"):
+    with pytest.raises(VolumeError, match="base.zarr: .*not finished"):
         open_volume(f"{store}{below}").__enter__()
     with pytest.raises(VolumeError, match="is not finished"):
         identity(store)
@@ -232,7 +232,7 @@ def test_the_identity_of_a_folder_changes_with_its_files(tmp_path, monkeypatch, 
 
 
 def test_a_web_server_cannot_be_written_to():
-    with pytest.raises(VolumeError, match="a web server cannot be written to, expected a folder"):
+    with pytest.raises(VolumeError, match="web server"):
         write("https://localhost/a.zarr")
 
 
@@ -246,5 +246,5 @@ def test_the_metadata_have_the_same_bytes_every_time(tmp_path, store):
 def test_a_place_that_cannot_be_written_to_is_one_error(tmp_path, monkeypatch, address):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
-    with pytest.raises(VolumeError, match=f"{address}: cannot be written"):
+    with pytest.raises(VolumeError, match=f"{address}: "):
         map_blocks(address, {MAIN: np.uint8}, Placement(Box((0, 0, 0), (2, 3, 4))), lambda *_: None, {})

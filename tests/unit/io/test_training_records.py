@@ -93,7 +93,7 @@ def test_the_error_for_a_damaged_shard_names_the_file(folder, damage, reason):
 def test_a_shard_that_is_not_in_the_index_is_refused(folder):
     stray = folder / shard_name(4, 5)
     stray.write_bytes((folder / shard_name(0, 2)).read_bytes())
-    with pytest.raises(RecordError, match="is not in the index of its folder"):
+    with pytest.raises(RecordError, match="in the index"):
         read_shard(stray)
 
 
@@ -131,7 +131,7 @@ def test_a_damaged_or_missing_index_is_refused(tmp_path, folder):
     with pytest.raises(RecordError, match=r"index.json: is damaged"):
         load_index(folder)
     (folder / "index.json").unlink()
-    with pytest.raises(RecordError, match="has no index.json, expected a folder from 'ffn records'"):
+    with pytest.raises(RecordError, match="no index.json"):
         load_index(folder)
     with pytest.raises(RecordError, match="has no index.json"):
         load_index(tmp_path / "nowhere")
@@ -150,6 +150,6 @@ def test_a_file_without_coordinates_is_refused(tmp_path):
     hdf5.write_arrays(tmp_path / "other.h5", {"partitions": np.zeros((3, 4, 5))}, {})
     with (
         hdf5.open_file(tmp_path / "other.h5") as file,
-        pytest.raises(RecordError, match="other.h5: holds .'partitions'., .* written by 'ffn coordinates'"),
+        pytest.raises(RecordError, match="other.h5: holds .'partitions'"),
     ):
         coordinate_tables(file, "other.h5")

@@ -160,10 +160,10 @@ def test_no_stray_access_and_no_undefined_behaviour(lanes, depth, features, fov,
 def test_says_what_is_in_the_way(monkeypatch, tmp_path):
     path = tmp_path / "library.so"
     monkeypatch.setattr(inference, "library_path", lambda: path)
-    assert obstacle(32) == f"{path} is missing (make setup builds it)"
+    assert obstacle(32).startswith(f"{path} is missing")
     path.write_bytes(b"")
     assert str(obstacle(32)).startswith(f"{path} does not load")
-    assert obstacle(257) == "the network has 257 features, and they compute up to 256"
+    assert "257 features" in obstacle(257)
 
 
 def test_a_library_of_other_sources_is_another_one(monkeypatch, tmp_path):

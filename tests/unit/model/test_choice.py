@@ -29,7 +29,7 @@ def test_the_first_job_chooses_and_all_others_take_the_same(tmp_path, caplog):
     path, chosen = tmp_path / "machine" / "x.yaml", Choice("openvino", "bfloat16", "the CPU has AMX")
     with caplog.at_level(logging.INFO):
         assert choose_once(path, lambda: chosen) == choose_once(path, never) == chosen
-    assert caplog.messages == [f"auto: openvino bfloat16, because the CPU has AMX ({path})"] * 2
+    assert [f"{path}" in message for message in caplog.messages] == [True, True]
 
 
 def job(path, barrier, number):
@@ -113,8 +113,8 @@ def test_what_the_cpu_tells_is_not_measured(monkeypatch, flags, chosen, reason):
 @pytest.mark.parametrize(("bfloat16", "chosen"), [(3.8, "float32"), (7.0, "float32"), (7.5, "bfloat16")])
 def test_with_avx512_bf16_alone_the_faster_one_is_measured(monkeypatch, bfloat16, chosen):
     monkeypatch.setattr(choice, "cpu_flags", lambda: frozenset({"avx512f", "avx512_bf16"}))
-    found = fastest_precision(False, lambda: {"float32": 6.9, "bfloat16": bfloat16})
-    assert found == (chosen, f"measured float32: 6.9 FOVs/s, bfloat16: {bfloat16} FOVs/s")
+    found, reason = fastest_precision(False, lambda: {"float32": 6.9, "bfloat16": bfloat16})
+    assert found == chosen and f"{bfloat16} FOVs/s" in reason
 
 
 @pytest.mark.parametrize(

@@ -26,5 +26,5 @@ def test_labels_as_fine_as_voxels_are_counted():
 
 def test_a_box_must_hold_one_lom():
     require_lom_fits(Box((0, 0, 0), (5, 9, 7)), RADIUS, "labels")
-    with pytest.raises(VolumeError, match=r"\(5, 8, 7\).*\(5, 9, 7\)"):
+    with pytest.raises(VolumeError, match=r"5, 8, 7.*5, 9"):
         require_lom_fits(Box((0, 0, 0), (5, 8, 7)), RADIUS, "labels")

@@ -78,7 +78,7 @@ def test_rings_of_several_sizes_separate_constant_and_latency(constant):
     assert found.latency == pytest.approx(1e-4, rel=0.05)
     assert found.bandwidth == pytest.approx(NETWORK.bandwidth, rel=0.05)
     assert found.constant == pytest.approx(constant, rel=0.05, abs=1e-5)
-    assert found.source == "2, 4, 8 processes here"
+    assert found.source.startswith("2, 4, 8 ")
 
 
 def test_the_constant_of_a_single_ring_counts_once_on_many_nodes():

@@ -51,4 +51,4 @@ def test_dropped_modules_are_named(caplog):
     assert shallow.keys() == weight_shapes(MODEL.model_copy(update={"depth": 10})).keys()
     assert all(array is deep[name] for name, array in shallow.items())
     (said,) = [record.getMessage() for record in caplog.records]
-    assert said.startswith("depth 10: conv10_a, conv10_b,")
+    assert "conv10_a, conv10_b," in said

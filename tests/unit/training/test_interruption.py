@@ -60,7 +60,7 @@ def test_a_job_stops_a_margin_before_its_walltime(clock):
     clock.now += 479
     assert not interruption.requested
     clock.now += 71
-    assert interruption.requested and interruption.reason == "its walltime, with 50 s left"
+    assert interruption.requested and interruption.reason.startswith("its walltime, ")
 
 
 @pytest.mark.parametrize("name", JOB_END_VARIABLES)

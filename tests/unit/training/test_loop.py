@@ -163,7 +163,7 @@ class Interrupted(ProcessGroup):
 
 def test_a_stop_saves_a_checkpoint_and_ends_the_job(tmp_path):
     saved, learner = Saved(), Learner(stops=[5])
-    with pytest.raises(TrainError, match="step 5 by SIGTERM"):
+    with pytest.raises(TrainError, match="5 by SIGTERM"):
         make_trainer(learner, group=Interrupted(), max_steps=9, checkpoint_steps=4).run(tmp_path, saved)
     assert [checkpoint.step for checkpoint in saved] == [4, 5]
     assert not any(learner.wishes)

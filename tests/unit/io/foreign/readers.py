@@ -27,7 +27,7 @@ def check(spec, expected=None, box=None):
         np.testing.assert_array_equal(volume.read(), expected)
         np.testing.assert_array_equal(volume.read(BOX.shift(box.start)), expected[BOX.slices()])
         assert volume.read().dtype == expected.dtype
-        with pytest.raises(VolumeError, match="is empty or outside of the volume"):
+        with pytest.raises(VolumeError, match="outside"):
             volume.read(box.grow((0, 0, 1)))
         return volume.voxel_size_zyx_nm
 

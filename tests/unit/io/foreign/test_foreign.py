@@ -66,5 +66,5 @@ def test_help_and_configuration_list_every_format(capsys):
 @pytest.mark.parametrize("name", ["nowhere", "movie.avi"])
 def test_what_no_format_recognises_is_refused_with_the_list(tmp_path, name):
     (tmp_path / "movie.avi").write_bytes(b"x")
-    with pytest.raises(VolumeError, match=f"{name}: .*FILE.h5:DATASET, .*multipage TIFF"):
+    with pytest.raises(VolumeError, match=f"{name}: .*FILE.h5:DATASET, .*TIFF"):
         open_source(str(tmp_path / name))

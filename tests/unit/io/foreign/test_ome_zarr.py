@@ -78,7 +78,7 @@ def test_scale_and_translation_of_the_image_apply_to_every_mip(tmp_path, version
     box = Box.from_shape(IMAGE.shape, (10, -7, 10))
     for path in ("a.zarr", "a.zarr/s0"):
         assert check(tmp_path / path, IMAGE, box) == pytest.approx((40, 8, 9))
-    with pytest.raises(VolumeError, match=r"mip 1\): translation is .* Name the finest"):
+    with pytest.raises(VolumeError, match=r"mip 1\): translation "):
         with open_mip(tmp_path / "a.zarr", mip=1):
             pass
     ingest(f"{tmp_path}/a.zarr/s0", f"{tmp_path}/coarse.zarr", IngestConfig(mip=1))  # what the message advises
@@ -93,7 +93,7 @@ def test_a_given_place_counts_instead_of_one_between_voxels(tmp_path, mip, start
     unpack(tmp_path / "a.zarr")
     step = {"type": "translation", "translation": [0, 0.02, 2, 2.25]}
     edit(tmp_path / "a.zarr", lambda content: content.update(coordinateTransformations=[step]))
-    with pytest.raises(VolumeError, match="translation is .* --offset"):
+    with pytest.raises(VolumeError, match="translation .* --offset"):
         open_mip(tmp_path / "a.zarr", mip).__enter__()
     config = IngestConfig(mip=mip, offset_zyx=(7, 8, 10), copy_image=copy_image)
     ingest(f"{tmp_path}/a.zarr", f"{tmp_path}/out.zarr", config)
@@ -135,7 +135,7 @@ def test_without_units_a_voxel_size_is_that_of_the_mip(tmp_path, factor):
     if factor == 3:  # no unit of length: nobody knows
         ingest(f"{tmp_path}/a.zarr", f"{tmp_path}/unknown.zarr", of_mip_0)
         return
-    with pytest.raises(VolumeError, match=r"\(40, 4, 4.5\) nm fits .* of mip 0, .* mip 1, \(40.0, 8.0, 9.0\) nm"):
+    with pytest.raises(VolumeError, match=r"40.0, 8.0, 9.0"):
         ingest(f"{tmp_path}/a.zarr", f"{tmp_path}/wrong.zarr", of_mip_0)
 
 

@@ -167,12 +167,12 @@ def test_no_example_may_overlap_the_validation_box(volume):
 
 
 def test_axes_of_different_patch_size_cannot_be_exchanged(volume):
-    with pytest.raises(ConfigError, match=r"permutable_axes: .* 9 and 13"):
+    with pytest.raises(ConfigError, match="permutable_axes: .*9 .*13"):
         ExampleMaker({"v": volume}, MODEL, TrainConfig(permutable_axes=("x", "y")))
 
 
 def test_axes_of_different_voxel_size_cannot_be_exchanged(volume):
     cubic = ModelConfig(fov_size_zyx=(3, 3, 3), deltas_zyx=(1, 1, 1), image_mean=0, image_stddev=1)
     ExampleMaker({"v": volume}, cubic, TrainConfig(permutable_axes=("y", "x")))
-    with pytest.raises(ConfigError, match=r"permutable_axes: .* 30 and 8"):
+    with pytest.raises(ConfigError, match="permutable_axes: .*30 .*8"):
         ExampleMaker({"v": volume}, cubic, TrainConfig())

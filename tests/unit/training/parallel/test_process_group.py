@@ -82,7 +82,7 @@ def test_an_error_of_any_process_ends_all_with_its_message(run_processes):
         return group.rank
 
     failed = run_processes(3, lambda group: group.together(lambda: fail_on_rank_1(group)))
-    assert {str(error) for error in failed} == {"b.h5: no such file"}
+    assert [str(error).startswith("b.h5: ") for error in failed] == [True] * 3
     assert run_processes(3, lambda group: group.together(lambda: group.rank)) == [0, 1, 2]
 
 
