@@ -28,7 +28,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from itertools import islice
+from itertools import compress, islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -36,15 +36,17 @@ import numpy as np
 
 from ffn.errors import VolumeError
 from ffn.geometry import Box
-from ffn.io.atomic import write_text
+from ffn.io.atomic import this_job, write_text
 from ffn.progress import track
 
 log = logging.getLogger(__name__)
 
 Result = dict[str, Any]  # of a block: values for JSON, and arrays
 Work = Callable[[Box], Result]
+IsThere = Callable[[Box], bool]
 
 LOG, ARRAYS = ".jsonl", ".arrays"
+LOGS = f"[0-9]*-of-*{LOG}"  # without temporary names, which begin with a dot
 SECONDS_PER_LOG = 0.1  # between two looks at all logs, so that a thousand jobs ask for 10⁴ files a second
 NOWHERE = -1
 
@@ -88,7 +90,15 @@ class BlockLogs(Sequence[Result]):
         """Checksum of the key."""
         return hashlib.sha256(self.header).hexdigest()
 
-    def run(self, work: Work, number: int = 1, of: int = 1, pool: Executor | None = None, workers: int = 1) -> None:
+    def run(
+        self,
+        work: Work,
+        number: int = 1,
+        of: int = 1,
+        pool: Executor | None = None,
+        workers: int = 1,
+        is_there: IsThere = lambda _: True,
+    ) -> None:
         """Do the unfinished blocks of a share, and then those of other jobs; see `JobLog`.
 
         Parameters
@@ -99,10 +109,12 @@ class BlockLogs(Sequence[Result]):
             Which share, from 1, of how many.
         pool : Executor, optional
             Does the work on several blocks at once, as many as it has `workers`.
+        is_there : callable, optional
+            See `JobLog`.
         """
         if not self.blocks:
             return
-        with contextlib.closing(JobLog(self, number, of)) as job:
+        with contextlib.closing(JobLog(self, number, of, is_there)) as job:
             blocks = track(job, job.num_left, self.folder.name)
             for block, result in _in_pool(pool, workers, work, blocks) if pool else ((b, work(b)) for b in blocks):
                 job.finish(block, result)
@@ -111,7 +123,7 @@ class BlockLogs(Sequence[Result]):
     def look(self) -> None:
         """Read what the jobs have appended since the last look."""
         known = {each.path for each in self._logs}
-        self._logs += [_Log(path, self.header) for path in self.folder.glob(f"*-of-*{LOG}") if path not in known]
+        self._logs += [_Log(path, self.header) for path in sorted(self.folder.glob(LOGS)) if path not in known]
         for number, each in enumerate(self._logs):
             for place, record in each.new_records():
                 if "claim" in record:
@@ -130,12 +142,17 @@ class BlockLogs(Sequence[Result]):
         return bool(self._log_of[number] != NOWHERE)
 
     def free(self, own: Path) -> np.ndarray:
-        """Whether each block is unfinished, in the share of a job that has begun, and not claimed by another job."""
+        """Whether each block is unfinished, in the share of a job that has begun, and not claimed by another job.
+
+        Jobs of another key, or of another number of jobs, are over.
+        """
+        at_work = [each.has_key and each.of == own.stem.split("-of-")[1] for each in self._logs]
         is_begun = np.zeros(len(self), bool)
-        for each in self._logs:
+        for each in compress(self._logs, at_work):
             is_begun[share_of(each.path.stem, len(self))] = True
-        claimers = [NOWHERE, *(number for number, each in enumerate(self._logs) if each.path == own)]
-        return is_begun & (self._log_of == NOWHERE) & np.isin(self._claimed_by, claimers)
+        is_other = [is_one and each.path != own for each, is_one in zip(self._logs, at_work, strict=True)]
+        is_claimed = np.array([*is_other, False])[self._claimed_by]  # the last one for `NOWHERE`
+        return is_begun & (self._log_of == NOWHERE) & ~is_claimed
 
     def require_finished(self) -> None:
         """Raise an error unless all blocks are finished."""
@@ -147,11 +164,12 @@ class BlockLogs(Sequence[Result]):
                 f"{self.blocks[missing[0]]}. Run the missing jobs"
             )
 
-    def remove(self) -> None:
-        """Remove the logs; other files in the folder stay."""
-        for path in self.folder.glob(f"*-of-*{LOG}"):
-            path.with_suffix(ARRAYS).unlink(missing_ok=True)
-            path.unlink(missing_ok=True)
+    def remove_of_other_keys(self) -> None:
+        """Remove logs of other keys: blocks that they name do not exist any more once this key's are written."""
+        self.look()
+        for each in self._logs:
+            if not each.has_key:
+                each.remove_of_other_key()
 
 
 class JobLog:
@@ -168,10 +186,10 @@ class JobLog:
     number, of : int
         Which share, from 1, of how many.
     is_there : callable, optional
-        Whether the file of a finished block still exists; a block of the share without it is done again.
+        Whether the files of a finished block still exist; a block of the share without it is done again.
     """
 
-    def __init__(self, logs: BlockLogs, number: int, of: int, is_there: Callable[[Box], bool] = lambda _: True) -> None:
+    def __init__(self, logs: BlockLogs, number: int, of: int, is_there: IsThere = lambda _: True) -> None:
         self._logs, self._number, self._helps = logs, number, of > 1
         self._path = logs.folder / f"{number}-of-{of}{LOG}"
         _start(self._path, logs.header)
@@ -218,8 +236,7 @@ class JobLog:
     def _take(self, number: int) -> Box:
         block = self._logs.blocks[number]
         self._taken[block] = number
-        self._lines.write(json.dumps({"claim": number}).encode() + b"\n")
-        self._lines.flush()
+        _append(self._lines, json.dumps({"claim": number}).encode() + b"\n")  # NFS shows it to others only then
         return block
 
     def _has(self, number: int) -> bool:
@@ -231,6 +248,24 @@ class _Log:
 
     def __init__(self, path: Path, header: bytes) -> None:
         self.path, self._header, self._read_to = path, header, 0
+        self.of = path.stem.split("-of-")[1]
+
+    @property
+    def has_key(self) -> bool:
+        """Whether the log had the key at the last look."""
+        return self._read_to > 0
+
+    def remove_of_other_key(self) -> None:
+        """Remove the log, unless its job has begun with our key since the last look."""
+        aside = self.path.with_name(f".{self.path.name}.old{this_job()}")
+        with contextlib.suppress(FileNotFoundError):
+            self.path.rename(aside)
+            with aside.open("rb") as lines:
+                begins_anew = lines.readline() == self._header
+            if begins_anew:
+                aside.rename(self.path)
+            else:
+                aside.unlink()
 
     def new_records(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the places of further lines, and what they say."""
@@ -275,8 +310,8 @@ def _start(path: Path, header: bytes) -> None:
         if lines.readline() == header:
             lines.truncate(len(header) + sum(length for _, length in _whole_lines(lines)))
             return
+    write_text(path, header.decode())  # first: lines of the former key would have no arrays
     path.with_suffix(ARRAYS).write_bytes(b"")
-    write_text(path, header.decode())
 
 
 def _whole_lines(lines: Iterable[bytes]) -> Iterator[tuple[dict[str, Any], int]]:

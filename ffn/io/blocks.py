@@ -35,7 +35,6 @@ import contextlib
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -46,7 +45,7 @@ import numpy as np
 from ffn.errors import ConfigError, VolumeError
 from ffn.geometry import Box
 from ffn.io.atomic import write_json
-from ffn.io.block_log import BlockLogs, JobLog, Result, Work
+from ffn.io.block_log import BlockLogs, IsThere, JobLog, Result, Work
 from ffn.io.scratch import Table
 from ffn.io.shards import Shards, shard_shape
 from ffn.io.store_names import LAST, jobs_folder, tracked_file
@@ -109,9 +108,9 @@ class Job:
         """Whether it writes the output."""
         return not self.of and self.step in ("", LAST)
 
-    def run(self, logs: BlockLogs, work: Work, pool: Executor | None = None, workers: int = 1) -> None:
+    def run(self, logs: BlockLogs, work: Work, is_there: IsThere = lambda _: True) -> None:
         """Do the job's part of some blocks."""
-        logs.run(work, self.number or 1, self.of or 1, pool, workers)
+        logs.run(work, self.number or 1, self.of or 1, is_there=is_there)
         self.write_record(logs)
 
     def write_record(self, logs: BlockLogs) -> None:
@@ -210,8 +209,7 @@ def map_blocks(
         {**key, "box": str(placement.box), "shard": store.shards.shape_zyx, "volumes": volumes},
         blocks_of(placement, dtypes, layers),
     )
-    if not store.has_arrays():  # it was removed, but its logs were not
-        logs.remove()
+    logs.remove_of_other_keys()
     store.make_arrays()
 
     def write(block: Box) -> Result:
@@ -219,9 +217,12 @@ def map_blocks(
         result = work(block, writers) or {}
         for writer in writers.values():
             writer.finish()
-        return {**result, "shards": store.checksums(block)}
+        checksums = store.checksums(block)
+        if None in checksums.values():  # another job at the same block has just removed a shard, to write it, too
+            return write(block)
+        return {**result, "shards": checksums}
 
-    job.run(logs, write)
+    job.run(logs, write, store.has_shards)
     if job.finishes:
         logs.require_finished()
         at_end(logs)

@@ -51,10 +51,6 @@ class Store:
         largest = max(dtype.itemsize for dtype in self.dtypes.values())
         self.shards = Shards(placement.box, placement.shard_zyx or shard_shape(placement.box.shape, largest))
 
-    def has_arrays(self) -> bool:
-        """Whether the store has been begun."""
-        return all(self.folder.read(f"{array_of(volume)}/{METADATA}") is not None for volume in self.dtypes)
-
     def make_arrays(self) -> None:
         """Write the metadata of the arrays, unless they are there; what was finished is not any more."""
         for group in self._groups():
@@ -71,9 +67,11 @@ class Store:
 
     def checksums(self, box: Box) -> dict[str, str | None]:
         """Return the checksums of the files of the shards in `box`, None for those that are missing."""
-        shards = list(self.shards.touched_by(box))
-        keys = [f"{array_of(volume)}/{self.shards.key(shard)}" for volume in self.dtypes for shard in shards]
-        return {key: self.folder.checksum(key) for key in keys}
+        return {key: self.folder.checksum(key) for key in self._keys(box)}
+
+    def has_shards(self, box: Box) -> bool:
+        """Whether the files of the shards in `box` exist."""
+        return all(map(self.folder.has, self._keys(box)))
 
     def finish(self, tables: Tables, checksums: Mapping[str, str | None]) -> None:
         """Write tables and metadata, once all shards are written."""
@@ -100,6 +98,10 @@ class Store:
         title = Path(self.name).stem
         root = image_metadata(title, self.placement, ours) if MAIN in self.dtypes else group_metadata({OURS: ours})
         self.folder.write(METADATA, encode(root))
+
+    def _keys(self, box: Box) -> list[str]:
+        shards = list(self.shards.touched_by(box))
+        return [f"{array_of(volume)}/{self.shards.key(shard)}" for volume in self.dtypes for shard in shards]
 
     def _groups(self) -> list[str]:
         return [METADATA, *(f"{volume}/{METADATA}" for volume in self.dtypes if volume != MAIN)]

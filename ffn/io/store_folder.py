@@ -55,6 +55,13 @@ class StoreFolder:
             result = self._files.read(key).result()
         return result.value if result.state == "value" else None
 
+    def has(self, key: str) -> bool:
+        """Whether a file exists."""
+        if self.path:
+            return (self.path / key).exists()
+        with self._reached():
+            return bool(self._files.list(ts.KvStore.KeyRange(key, key + "\0")).result())
+
     def write(self, key: str, content: bytes, writer: str = "") -> None:
         """Write a file; `writer` as in `atomic_path`."""
         with self._reached(key):

@@ -169,3 +169,48 @@ def test_the_first_line_is_the_key_and_each_other_one_a_claim_or_a_block(tmp_pat
     key, *lines = map(json.loads, (tmp_path / "1-of-1.jsonl").read_text().splitlines())
     assert key == {**KEY, "blocks": ["0:1,0:1,0:1", "0:1,0:1,11:12", 12]}
     assert lines[:2] == [{"claim": 0}, {"block": 0, "result": {"x": 0}, "arrays": [0, lines[1]["arrays"][1]]}]
+
+
+def test_a_log_that_is_being_created_is_not_read(tmp_path):
+    logs = logs_in(tmp_path)
+    (tmp_path / ".3-of-8.jsonl.tmp.jsonl").write_bytes(logs.header)
+    logs.run(Counted(), 1, 2)
+
+
+def test_a_claim_of_a_job_that_does_not_come_back_does_not_count(tmp_path):
+    """As after a kill, with another number of jobs."""
+    with pytest.raises(KeyboardInterrupt):
+        logs_in(tmp_path).run(Counted(0), 3, 4)
+    for number in (1, 2):
+        logs_in(tmp_path).run(Counted(), number, 2)
+    assert results(tmp_path) == EXPECTED
+
+
+def test_a_job_does_not_help_those_of_a_former_key(tmp_path):
+    for number in (1, 2, 3):
+        logs_in(tmp_path, {**KEY, "revision": 0}).run(Counted(), number, 3)
+    work = Counted()
+    logs_in(tmp_path).run(work, 1, 3)
+    assert work.done == [0, 1, 2, 3]
+
+
+def test_lines_have_arrays_after_a_kill_at_the_beginning_of_a_log(tmp_path, monkeypatch):
+    logs_in(tmp_path).run(Counted())
+
+    def kill(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(block_log, "write_text", kill)
+        logs_in(tmp_path, {**KEY, "revision": 2}).run(Counted())
+    assert results(tmp_path) == EXPECTED
+
+
+def test_removing_a_log_of_another_key_keeps_one_that_begins_at_that_moment(tmp_path):
+    logs_in(tmp_path, {**KEY, "revision": 0}).run(Counted())
+    logs, look = logs_in(tmp_path), BlockLogs.look
+    logs.look = lambda: (look(logs), logs_in(tmp_path).run(Counted()))
+    logs.remove_of_other_keys()
+    assert results(tmp_path) == EXPECTED
+    logs_in(tmp_path, {**KEY, "revision": 2}).remove_of_other_keys()
+    assert [path.name for path in tmp_path.iterdir()] == ["1-of-1.arrays"]

@@ -15,6 +15,7 @@ from ffn.errors import ConfigError, VolumeError
 from ffn.geometry import Box
 from ffn.io.blocks import WHOLE, Job, forget_blocks, jobs_of, map_blocks, reduce_blocks, reduce_step
 from ffn.io.open import open_volume, read_table
+from ffn.io.store import Store
 from ffn.io.volume import Placement
 
 from ...jobs import files, job_of
@@ -78,6 +79,38 @@ def test_a_store_that_was_removed_is_written_again_although_its_logs_are_there(t
     run(tmp_path / "many/v.zarr", job_of("1-of-1"))
     shutil.rmtree(tmp_path / "many/v.zarr")
     run(tmp_path / "many/v.zarr")
+    assert files(tmp_path / "many") == undisturbed
+
+
+def test_a_shard_that_is_gone_is_written_again(tmp_path, undisturbed):
+    """As after a kill of a second job at the same block."""
+    run(tmp_path / "many/v.zarr", job_of("1-of-1"))
+    next(path for path in (tmp_path / "many/v.zarr/0/c").rglob("*") if path.is_file()).unlink()
+    run(tmp_path / "many/v.zarr")
+    assert files(tmp_path / "many") == undisturbed
+
+
+def test_a_shard_that_another_job_writes_at_that_moment_has_a_checksum(tmp_path, undisturbed, monkeypatch):
+    path, checksums = tmp_path / "many/v.zarr", Store.checksums
+
+    def removed(store, box):
+        monkeypatch.setattr(Store, "checksums", checksums)
+        shutil.rmtree(path / "0/c")
+        return checksums(store, box)
+
+    monkeypatch.setattr(Store, "checksums", removed)
+    run(path)
+    assert files(tmp_path / "many") == undisturbed
+
+
+def test_blocks_of_a_former_key_do_not_count_when_it_comes_back(tmp_path, undisturbed):
+    path, other = tmp_path / "many/v.zarr", {**KEY, "revision": 2}
+    run(path, job_of("1-of-1"))
+    for number in (1, 2):
+        map_blocks(
+            str(path), {"0": np.uint16}, PLACEMENT, lambda block, out: None, other, job_of(f"{number}-of-2")
+        )  # zeros
+    run(path)
     assert files(tmp_path / "many") == undisturbed
 
 
