@@ -14,6 +14,7 @@ import json
 import os
 import shutil
 import sys
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,7 +64,7 @@ def write_text_once(path: str | Path, text: str) -> None:
     """Write `text` to `path` whole, unless the file is there: of several processes that write it, the first wins."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp{this_job()}")
+    temporary = path.with_name(f".{path.name}.tmp-{uuid.uuid4().hex}")  # the ranks of a job have the same command line
     try:
         temporary.write_text(text)
         _sync(temporary)

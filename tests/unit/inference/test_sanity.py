@@ -84,7 +84,7 @@ def write_subvolumes(run, *names, volume="cube"):
     write(run / f"segmentation/{volume}/segmentation.zarr", labels)
     for name in names:
         record = {"sanity": sanity, "counters": dict(made.counters)}
-        write(run / f"segmentation/{volume}/subvolumes/{name}.h5", labels, record=record)
+        write(run / f"segmentation/{volume}/subvolumes/{name}.zarr", labels, record=record)
 
 
 def findings_of(run):
@@ -93,7 +93,7 @@ def findings_of(run):
 
 def test_the_summary_tells_it(tmp_path):
     write_subvolumes(tmp_path, "z0")
-    write(tmp_path / "segmentation/cube/subvolumes/z4.h5", np.ones((4, 5, 6), np.uint64))  # of another version
+    write(tmp_path / "segmentation/cube/subvolumes/z4.zarr", np.ones((4, 5, 6), np.uint64))  # of another version
     (text, *_) = findings_of(tmp_path)
     assert "98% of z0." in text
     assert f"segment      cube: {text}" in format_summary(tmp_path, "report.html")
