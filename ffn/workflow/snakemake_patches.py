@@ -28,7 +28,7 @@ from snakemake.scheduling.job_scheduler import JobScheduler
 
 from ffn.workflow.stages import STAGES, revisions_of
 
-_exit_gracefully = JobScheduler.exit_gracefully
+_exit_gracefully = getattr(JobScheduler, "exit_gracefully", lambda scheduler: None)
 _group = Rule.group
 
 
