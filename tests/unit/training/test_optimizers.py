@@ -40,10 +40,6 @@ def trained(name, steps=4, weights=None, of_step=gradients, **options):
     return kernel.reshape(3, 2, 4), bias
 
 
-def test_every_optimizer_of_the_configuration_is_here():
-    assert set(TrainConfig.model_fields["optimizer"].annotation.__args__) == NUM_SLOTS.keys()
-
-
 @pytest.mark.parametrize(
     ("name", "reference", "options"),
     [

@@ -7,7 +7,6 @@ import pytest
 import tensorstore as ts
 import zarr
 
-from ffn.errors import ExportError
 from ffn.geometry import Box
 from ffn.io.open import open_mip, open_volume
 from ffn.viewing import mips, ome_zarr, precomputed, volumes
@@ -83,33 +82,12 @@ def test_jpeg_images_are_close_and_smaller(tmp_path, read_back):
     assert sum(f.stat().st_size for f in tmp_path.rglob("*.shard")) < voxels.nbytes / 3
 
 
-def test_other_types_are_not_images():
-    with pytest.raises(ExportError, match="a.h5:raw: .*float32"):
-        image_encoding(np.dtype(np.float32), "jpeg", "a.h5:raw")
-
-
 def test_mips_make_voxels_more_isotropic_down_to_one_chunk():
     scales = plan_scales(Box((1, 3, 5), (101, 303, 405)), (40.0, 8.0, 8.0))
     assert [s.factors_zyx for s in scales] == [(1, 1, 1), (1, 2, 2), (1, 2, 2), (2, 2, 2)]
     assert [s.voxel_size_zyx_nm for s in scales][2:] == [(40, 32, 32), (80, 64, 64)]
     assert scales[1].box == Box((1, 1, 2), (101, 152, 203))
     assert all(n <= 64 for n in scales[-1].box.shape) and any(n > 64 for n in scales[-2].box.shape)
-
-
-def test_mips_are_modes_and_means_of_the_finer_voxels(tmp_path, read_back):
-    """Mips are computed voxel by voxel for the factors 1, 2, 2 and an odd offset in y and x."""
-    box = Box((4, 3, 5), (8, 3 + 13, 5 + 80))
-    voxels = np.random.default_rng(1).integers(0, 3, box.shape, dtype=np.uint64)
-    write_precomputed(tmp_path / "labels", box, voxels, LABELS)
-    grey = (voxels * 50).astype(np.uint8)
-    write_precomputed(tmp_path / "image", box, grey, image_encoding(grey.dtype, "png", "a.h5:raw"))
-    volume, modes = read_back(tmp_path / "labels", mip=1)
-    means = read_scale(tmp_path / "image", 1)
-    assert volume.voxel_offset.tolist() == [2, 1, 4] and volume.resolution.tolist() == [17, 17, 40]
-    for z, y, x in np.ndindex(modes.shape):
-        rows, columns = slice(max(0, 2 * y - 1), 2 * y + 1), slice(max(0, 2 * x - 1), 2 * x + 1)
-        assert modes[z, y, x] == np.bincount(voxels[z, rows, columns].ravel().astype(int)).argmax()
-        assert abs(means[z, y, x] - grey[z, rows, columns].mean()) <= 0.5
 
 
 @pytest.mark.parametrize("module", [precomputed, ome_zarr])
