@@ -114,12 +114,6 @@ def test_a_file_of_several_volumes(tmp_path, capsys):
     assert found["tables"] == {"origins": "(4, 5) int64"}
 
 
-def test_a_file_without_a_volume(tmp_path, capsys):
-    write_model(tmp_path / "model")
-    found = show(capsys, tmp_path / "model/weights.h5")
-    assert found["kind"] == "arrays" and found["tables"]["conv_lom/biases"] == "(1,) float32"
-
-
 def test_coordinates_count_their_partitions(tmp_path, capsys):
     found = show(capsys, write_coordinates(tmp_path))
     inner = classes()[1:-1, 1:-1, 1:-1]

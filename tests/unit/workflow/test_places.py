@@ -201,33 +201,6 @@ def test_labels_lie_where_the_configuration_says(tmp_path):
         refuse(labelled_part(tmp_path, labels_offset_zyx=offset), named)
 
 
-def test_labels_between_voxels_lie_where_the_configuration_says(tmp_path):
-    group = zarr.create_group(tmp_path / "between.zarr", zarr_format=3)
-    group.create_array("s0", data=np.ones((30, 40, 50), np.uint64))
-    steps = [{"type": "scale", "scale": [10.0] * 3}, {"type": "translation", "translation": [5.0] * 3}]
-    axes = [{"name": axis, "type": "space", "unit": "nanometer"} for axis in "zyx"]
-    image = {"axes": axes, "datasets": [{"path": "s0", "coordinateTransformations": steps}]}
-    group.attrs["ome"] = {"version": "0.5", "multiscales": [image]}
-    labels = f"{tmp_path}/between.zarr"
-    refuse(labelled_part(tmp_path, labels=labels), "volumes.cube.labels: .*labels_offset_zyx")
-    placed = {"labels_offset_zyx": [34, 4, 10], "evaluate_box": "40:60,4:44,10:60"}
-    place = check(labelled_part(tmp_path, labels=labels, **placed))["cube"]
-    assert place.labels == Box.parse("34:64,4:44,10:60")
-
-
-@pytest.mark.parametrize(
-    ("file", "dtype", "size", "named"),
-    [
-        ("raw", np.float32, 10, "volumes.cube.image: .*raw.zarr.*float32"),
-        ("labels", np.float32, 10, "volumes.cube.labels: .*labels.zarr.*float32"),
-        ("raw", np.uint8, 8, r"volumes.cube.voxel_size_zyx_nm: \(10.0, 10.0, 10.0\).*\(8.0, 8.0, 8.0\)"),
-    ],
-)
-def test_what_ingest_would_refuse_is_refused_before(tmp_path, file, dtype, size, named):
-    write(tmp_path / f"{file}.zarr", dtype, SHAPE, size)
-    refuse(labelled_part(tmp_path, voxel_size_zyx_nm=[10, 10, 10]), named)
-
-
 def test_labels_of_a_part_that_do_not_say_which_are_noticed(tmp_path):
     assert check(labelled_part(tmp_path))["cube"].may_be_misplaced
     assert not check(labelled_part(tmp_path, labels_offset_zyx=[0, 0, 0]))["cube"].may_be_misplaced
