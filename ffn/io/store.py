@@ -119,7 +119,8 @@ class Store:
             self.folder.delete(key)
         for volume in self.dtypes:
             if self.folder.path:
-                for left in (self.folder.path / array_of(volume)).rglob("*.__lock"):  # by killed writers
+                array = self.folder.path / array_of(volume)
+                for left in (*array.rglob("*.__lock"), *array.glob(f".{METADATA}.tmp*")):  # by killed writers
                     left.unlink(missing_ok=True)
 
 

@@ -90,6 +90,13 @@ def test_a_shard_that_is_gone_is_written_again(tmp_path, undisturbed):
     assert files(tmp_path / "many") == undisturbed
 
 
+def test_nothing_is_left_of_a_killed_job_that_does_not_come_back(tmp_path, undisturbed):
+    run(tmp_path / "many/v.zarr", job_of("1-of-1"))
+    (tmp_path / "many/v.zarr/0/.zarr.json.tmp-12345678.json").write_text("{")
+    run(tmp_path / "many/v.zarr")
+    assert files(tmp_path / "many") == undisturbed
+
+
 def test_a_shard_that_another_job_writes_at_that_moment_has_a_checksum(tmp_path, undisturbed, monkeypatch):
     path, checksums = tmp_path / "many/v.zarr", Store.checksums
 
