@@ -17,14 +17,6 @@ def test_the_only_volume_of_a_file_needs_no_name(spec):
         np.testing.assert_array_equal(volume.read(), VOXELS)
 
 
-def test_a_missing_file_is_an_error(tmp_path):
-    with (
-        pytest.raises(VolumeError, match="no.h5: no such"),
-        open_volume(f"{tmp_path}/no.h5:raw"),
-    ):
-        pass
-
-
 def test_the_error_for_a_wrong_dataset_lists_those_in_the_file(spec):
     with (
         pytest.raises(VolumeError, match=r"'labels', found \['raw'\]"),

@@ -59,11 +59,6 @@ def test_a_damaged_file_is_refused(tmp_path, damage, reason):
         list(read_records(path))
 
 
-def test_a_missing_file_is_refused(tmp_path):
-    with pytest.raises(RecordError, match="r.gz: no such"):
-        list(read_records(tmp_path / "r.gz"))
-
-
 @pytest.mark.parametrize("data", [b"\xff", b"\x0a\x05abc", b"\x08\x01", EXAMPLE[:-1]])
 def test_what_is_not_an_example_is_an_error(data):
     with pytest.raises(ValueError, match="beyond its message|bytes"):
