@@ -245,7 +245,7 @@ def test_without_a_browser_a_screenshot_is_one_line(start, export_dir, tmp_path)
     process = start(export_dir, "--screenshot", tmp_path / "a.png", env=environment)
     _, errors = process.communicate()
     assert process.returncode == 2
-    assert errors.startswith("ffn: error: --screenshot: ") and errors.count("\n") == 1
+    assert "--screenshot: no Chromium" in errors and errors.count("\n") == 1
     assert not (tmp_path / "a.png").exists()
 
 
