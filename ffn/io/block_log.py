@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 Result = dict[str, Any]  # of a block: values for JSON, and arrays
 Work = Callable[[Box], Result]
-IsThere = Callable[[Box], bool]
+State = Callable[[Box], Any]  # of the files of a block, ready for JSON
 
 LOG, ARRAYS = ".jsonl", ".arrays"
 LOGS = f"[0-9]*-of-*{LOG}"  # without temporary names, which begin with a dot
@@ -97,7 +97,7 @@ class BlockLogs(Sequence[Result]):
         of: int = 1,
         pool: Executor | None = None,
         workers: int = 1,
-        is_there: IsThere = lambda _: True,
+        state: State = lambda _: None,
     ) -> None:
         """Do the unfinished blocks of a share, and then those of other jobs; see `JobLog`.
 
@@ -109,12 +109,12 @@ class BlockLogs(Sequence[Result]):
             Which share, from 1, of how many.
         pool : Executor, optional
             Does the work on several blocks at once, as many as it has `workers`.
-        is_there : callable, optional
+        state : callable, optional
             See `JobLog`.
         """
         if not self.blocks:
             return
-        with contextlib.closing(JobLog(self, number, of, is_there)) as job:
+        with contextlib.closing(JobLog(self, number, of, state)) as job:
             blocks = track(job, job.num_left, self.folder.name)
             for block, result in _in_pool(pool, workers, work, blocks) if pool else ((b, work(b)) for b in blocks):
                 job.finish(block, result)
@@ -140,6 +140,10 @@ class BlockLogs(Sequence[Result]):
     def is_finished(self, number: int) -> bool:
         """Whether a block has a result."""
         return bool(self._log_of[number] != NOWHERE)
+
+    def state(self, number: int) -> Any:
+        """Return the state of the files of a finished block when it was recorded."""
+        return self._logs[self._log_of[number]].record(int(self._place_of[number]))["state"]
 
     def free(self, own: Path) -> np.ndarray:
         """Whether each block is unfinished, in the share of a job that has begun, and not claimed by another job.
@@ -185,18 +189,19 @@ class JobLog:
         Of all jobs.
     number, of : int
         Which share, from 1, of how many.
-    is_there : callable, optional
-        Whether the files of a finished block still exist; a block of the share without it is done again.
+    state : callable, optional
+        State of the files of a block. A finished block of the share whose files have another state now is done again.
     """
 
-    def __init__(self, logs: BlockLogs, number: int, of: int, is_there: IsThere = lambda _: True) -> None:
-        self._logs, self._number, self._helps = logs, number, of > 1
+    def __init__(self, logs: BlockLogs, number: int, of: int, state: State = lambda _: None) -> None:
+        self._logs, self._number, self._helps, self._state = logs, number, of > 1, state
         self._path = logs.folder / f"{number}-of-{of}{LOG}"
         _start(self._path, logs.header)
         self._lines, self._arrays = self._path.open("ab"), self._path.with_suffix(ARRAYS).open("ab")
         logs.look()
         share = share_of(self._path.stem, len(logs))
-        self._lost = {number for number in share if logs.is_finished(number) and not is_there(logs.blocks[number])}
+        finished = filter(logs.is_finished, share)
+        self._lost = {number for number in finished if logs.state(number) != state(logs.blocks[number])}
         self._share = [number for number in share if number in self._lost or not logs.is_finished(number)]
         self._taken: dict[Box, int] = {}
         self.num_left = len(self._share)
@@ -221,7 +226,7 @@ class JobLog:
         """Record the result of a block, once all its files are durable."""
         arrays = {name: value for name, value in result.items() if isinstance(value, np.ndarray)}
         values = {name: value for name, value in result.items() if name not in arrays}
-        record: dict[str, Any] = {"block": self._taken[block], "result": values}
+        record: dict[str, Any] = {"block": self._taken[block], "result": values, "state": self._state(block)}
         if arrays:
             content = io.BytesIO()
             np.savez_compressed(content, **arrays)  # type: ignore[arg-type]
@@ -278,11 +283,15 @@ class _Log:
                     yield self._read_to, record
                     self._read_to += length
 
-    def result(self, place: int) -> Result:
-        """Return the result in a line."""
+    def record(self, place: int) -> dict[str, Any]:
+        """Return what a line says."""
         with self.path.open("rb") as lines:
             lines.seek(place)
-            record = json.loads(lines.readline())
+            return json.loads(lines.readline())
+
+    def result(self, place: int) -> Result:
+        """Return the result in a line."""
+        record = self.record(place)
         if "arrays" not in record:
             return record["result"]
         start, length = record["arrays"]

@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -45,7 +46,7 @@ import numpy as np
 from ffn.errors import ConfigError, VolumeError
 from ffn.geometry import Box
 from ffn.io.atomic import write_json
-from ffn.io.block_log import BlockLogs, IsThere, JobLog, Result, Work
+from ffn.io.block_log import BlockLogs, JobLog, Result, State, Work
 from ffn.io.scratch import Table
 from ffn.io.shards import Shards, shard_shape
 from ffn.io.store_names import LAST, jobs_folder, tracked_file
@@ -108,10 +109,18 @@ class Job:
         """Whether it writes the output."""
         return not self.of and self.step in ("", LAST)
 
-    def run(self, logs: BlockLogs, work: Work, is_there: IsThere = lambda _: True) -> None:
+    def run(self, logs: BlockLogs, work: Work, state: State = lambda _: None) -> None:
         """Do the job's part of some blocks."""
-        logs.run(work, self.number or 1, self.of or 1, is_there=is_there)
+        self.remove_other_records()
+        logs.run(work, self.number or 1, self.of or 1, state=state)
         self.write_record(logs)
+
+    def remove_other_records(self) -> None:
+        """Remove records of another number of jobs: their blocks may be done again, with other options."""
+        if self.record_path:
+            for path in Path(self.record_path).parent.glob("*-of-*.json"):
+                if not path.stem.endswith(f"-of-{self.of}"):
+                    path.unlink(missing_ok=True)
 
     def write_record(self, logs: BlockLogs) -> None:
         """Write what Snakemake sees of a share."""
@@ -318,7 +327,7 @@ def make_files(
     folder : str
         Where ``z…-y…-x….SUFFIX`` go.
     suffix : str
-        Such as ``.csv``. A file that is gone is made again.
+        Such as ``.csv``. A file that is gone, or not as it was made, is made again.
     boxes : sequence of Box
         Of all jobs, with different starts. A file must not depend on the other boxes.
     key, job
@@ -326,10 +335,12 @@ def make_files(
     """
     logs = BlockLogs(jobs_folder(folder, LAST), key, boxes)
 
-    def is_there(box: Box) -> bool:
-        return Path(tracked_file(f"{folder}{box.stem}{suffix}")).exists()
+    def state(box: Box) -> str | None:
+        path = Path(tracked_file(f"{folder}{box.stem}{suffix}"))
+        return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else None
 
-    with contextlib.closing(JobLog(logs, job.number or 1, job.of or 1, is_there)) as left:
+    job.remove_other_records()
+    with contextlib.closing(JobLog(logs, job.number or 1, job.of or 1, state)) as left:
         yield left
     job.write_record(logs)
 

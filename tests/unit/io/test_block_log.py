@@ -157,9 +157,9 @@ def test_workers_finish_their_blocks_in_any_order(tmp_path):
     assert results(tmp_path) == EXPECTED
 
 
-def test_a_block_whose_file_is_gone_is_done_again(tmp_path):
-    logs_in(tmp_path).run(Counted())
-    job = JobLog(logs_in(tmp_path), 1, 1, lambda block: block.start[2] != 7)
+def test_a_block_whose_files_have_another_state_is_done_again(tmp_path):
+    logs_in(tmp_path).run(Counted(), state=lambda block: "there")
+    job = JobLog(logs_in(tmp_path), 1, 1, lambda block: None if block.start[2] == 7 else "there")
     assert [block.start[2] for block in job] == [7]
     job.close()
 
@@ -168,7 +168,10 @@ def test_the_first_line_is_the_key_and_each_other_one_a_claim_or_a_block(tmp_pat
     logs_in(tmp_path).run(Counted())
     key, *lines = map(json.loads, (tmp_path / "1-of-1.jsonl").read_text().splitlines())
     assert key == {**KEY, "blocks": ["0:1,0:1,0:1", "0:1,0:1,11:12", 12]}
-    assert lines[:2] == [{"claim": 0}, {"block": 0, "result": {"x": 0}, "arrays": [0, lines[1]["arrays"][1]]}]
+    assert lines[:2] == [
+        {"claim": 0},
+        {"block": 0, "result": {"x": 0}, "state": None, "arrays": [0, lines[1]["arrays"][1]]},
+    ]
 
 
 def test_a_log_that_is_being_created_is_not_read(tmp_path):

@@ -7,13 +7,15 @@ import signal
 import subprocess
 import sys
 import weakref
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from ffn.errors import ConfigError, VolumeError
 from ffn.geometry import Box
-from ffn.io.blocks import WHOLE, Job, forget_blocks, jobs_of, map_blocks, reduce_blocks, reduce_step
+from ffn.io.atomic import write_text
+from ffn.io.blocks import WHOLE, Job, forget_blocks, jobs_of, make_files, map_blocks, reduce_blocks, reduce_step
 from ffn.io.open import open_volume, read_table
 from ffn.io.store import Store
 from ffn.io.volume import Placement
@@ -264,6 +266,24 @@ def test_tables_that_were_not_finished_are_made_again(tmp_path):
     made = steps(out, "", done)
     (tmp_path / "v.zarr.jobs/count/tables.json").write_text("{")
     assert steps(out, "", done) == made and done == [0, 100, 200, "tables", "tables"]
+
+
+def test_files_that_another_option_made_in_between_are_made_again(tmp_path):
+    boxes = list(BOX.blocks((64, 64, 100)))
+
+    def make(option, *jobs):
+        for text in jobs:
+            job = replace(Job.parse(text), record_path=f"{tmp_path}/{text}.json")
+            with make_files(f"{tmp_path}/parts/", ".csv", boxes, {"option": option}, job) as left:
+                for box in left:
+                    write_text(tmp_path / f"parts/{box.stem}.csv", option)
+                    left.finish(box, {})
+
+    make("a", "1-of-2", "2-of-2")
+    make("b", "1-of-1")
+    assert [path.name for path in tmp_path.glob("*.json")] == ["1-of-1.json"]  # so Snakemake repeats those of a
+    make("a", "1-of-2", "2-of-2")
+    assert [path.read_text() for path in (tmp_path / "parts").glob("*.csv")] == ["a", "a", "a"]
 
 
 def test_blocks_are_shared_by_jobs():
