@@ -27,8 +27,9 @@ LEFT, RIGHT = "0:32,0:40,0:70", "0:32,0:40,50:120"
 STARTS, PIECE = (4, 18), 20
 
 SAVED = "ffn.inference.checkpoint:CheckpointFile.save"
-# By stage: its output, the points at which one attempt after the other is killed, what is left unfinished on disk
-# after the first kill, and how the log says that it was continued.
+FINISHED = "ffn.io.store:Store.finish"
+# By stage: its output, the points at which one attempt after the other is killed, the unfinished file on disk after the
+# first kill, and how the log says that it was continued.
 STAGES = {
     "segment": (
         "left.zarr",
@@ -42,7 +43,7 @@ STAGES = {
     ),
     "reconcile": (
         "base.zarr",
-        [Pause("reconcile", "ffn.io.shard_writer:ShardWriter.write"), Pause("reconcile", "ffn.io.store:Store.finish")],
+        [Pause("reconcile", "ffn.io.shard_writer:ShardWriter.write"), Pause("reconcile", FINISHED, before=True)],
         None,
         "",
     ),
