@@ -13,7 +13,7 @@ processor time against voxels, and what larger volumes would take.
     python benchmarks/scale.py --folder /tmp/kills --sides 250 --jobs 2 --kills 10
 
 compare runs of one, two and four jobs side by side, or kill a run with all its processes at so many random moments,
-repeat it each time, and compare it with one that nobody disturbed. Exits with 1 if voxels differ. A run that is there
+repeat it each time, and compare it with an undisturbed one. Exits with 1 if voxels differ. A run that is there
 already is only measured.
 """
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Make or update .venv-bare: what a bare GPU machine has, and what is carried there. Called by `make test-bare`.
+# Make or update .venv-bare: the packages of a bare GPU machine, and those carried there. Called by `make test-bare`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

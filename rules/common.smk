@@ -56,7 +56,7 @@ if not snakemake_patches.has_configfile(workflow):
     configfile: "config.yaml"
 
 
-# envs/ffn.post-deploy.sh runs as a copy beside the new conda environment, in the folder of the run.
+# envs/ffn.post-deploy.sh runs as a copy next to the new conda environment, in the folder of the run.
 os.environ.update(FFN_REPOSITORY=str(ROOT))
 
 # The configuration says how many processes train. The profile says where they run and what starts them.
@@ -170,4 +170,4 @@ onstart:
 
 onsuccess:
     if not snakemake_patches.is_quiet(workflow):
-        subprocess.run(f"ffn report {PATHS.root} --summary", shell=True)  # whose failure is not that of the run
+        subprocess.run(f"ffn report {PATHS.root} --summary", shell=True)  # if it fails, the run does not

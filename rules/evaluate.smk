@@ -1,4 +1,4 @@
-# ARE, VOI, coverage and run length of the final segmentation, of what it was made from (base, agglomerated), and of a
+# ARE, VOI, coverage and run length of the final segmentation, of the earlier ones (base, agglomerated), and of a
 # watershed baseline on the same voxels.
 SCORED = PATHS.segmentations(RUN)
 EARLIER = list(SCORED)[:-1]
@@ -53,7 +53,7 @@ rule evaluate:
         "{params.untracked} {params.seed} {params.job} --out {params.out} > {log} 2>&1"
 
 
-# Parts of the blocks of a large volume, without what only the last job needs.
+# Parts of the blocks of a large volume, without the inputs that only the last job needs.
 use rule evaluate as evaluate_blocks with:
     input:
         segmentation=tracked_file(PATHS.final(RUN)),

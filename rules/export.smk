@@ -48,7 +48,7 @@ rule export:
         "--box={params.box} {params.flags} {params.untracked} {params.job} --out {params.folder} > {log} 2>&1"
 
 
-# Parts of the blocks of a large volume, without tables that only the last job needs.
+# Parts of the blocks of a large volume, without the tables that only the last job needs.
 use rule export as export_blocks with:
     input:
         **EXPORTED,

@@ -1,4 +1,4 @@
-# Base segments joined along the merge graph. The base segmentation stays as it is.
+# Supervoxels joined along the agglomeration graph. Their own volume stays as it is.
 
 
 rule merge:

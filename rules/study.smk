@@ -134,7 +134,7 @@ rule study_measure:
         "{params.flags} {params.untracked} --num-workers {wildcards.processes} --rng-seed {params.seed} > {log} 2>&1"
 
 
-# --- The studies: the files that each evaluates, other studies that it needs, and its options --------------------------
+# --- The studies: the files that each evaluates, other studies that it needs, and its options -------------------------
 STUDY_OTHERS = {"rates": PATHS.study("learning_rate.json"), "scaling": PATHS.study("scaling.json")}
 STUDIES = {
     "scaling": (STUDY_TIMES, {}, ScalingConfig),

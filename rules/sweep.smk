@@ -1,4 +1,4 @@
-# Scores of what merge would write at every threshold, for the report.
+# Scores that the output of merge would have at every threshold, for the report.
 
 
 rule sweep:

@@ -248,7 +248,7 @@ def reduce_blocks(
     Parameters
     ----------
     path : str
-        What the stage writes. Logs are beside it; `forget_blocks` comes after it.
+        What the stage writes. Logs are next to it; `forget_blocks` comes after it.
     blocks : sequence of Box
         In order.
     work : callable

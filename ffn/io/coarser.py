@@ -95,7 +95,7 @@ class Placed:
 class Coarser:
     """The next mip of a volume, made block by block while it is read; see `Volume` for the attributes.
 
-    Memory is a few times `READ_BYTES`, and what the finer mip decodes as a whole, whatever box is read.
+    Memory is a few times `READ_BYTES`, and the part of the finer mip that is decoded as a whole, for any box.
     """
 
     def __init__(

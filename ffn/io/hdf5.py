@@ -65,7 +65,7 @@ def require_here(path: str | Path, error: type[FfnError] = VolumeError) -> None:
 
 @contextlib.contextmanager
 def damage_named(path: str | Path, error: type[FfnError] = VolumeError) -> Iterator[None]:
-    """Turn whatever h5py raises for a damaged file into an `error` that names the file."""
+    """Turn any exception of h5py for a damaged file into an `error` that names the file."""
     try:
         yield
     except DAMAGE as reason:

@@ -101,7 +101,7 @@ def open_labels(spec: str | Path) -> Iterator[Volume]:
 
 @contextlib.contextmanager
 def open_truth(spec: str | Path) -> Iterator[Volume]:
-    """Open labels as in `open_volume`, but with 0 in ignored voxels, so that nobody takes these for a body."""
+    """Open labels as in `open_volume`, but with 0 in ignored voxels, so that they are not taken for a body."""
     with open_volume(spec) as labels:
         yield Truth(labels)
 

@@ -1,4 +1,4 @@
-"""Read what a stage recorded in its output, whatever the kind of file."""
+"""Read the provenance in the output of a stage, for any kind of file."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Volumes between stages: OME-Zarr 0.5 in shards, with the small tables that belong to a volume.
 
 ``NAME.zarr`` is a group with the array ``0`` (OME's path of full resolution). More volumes of the same box are images
-below it, ``NAME.zarr/probability`` with ``NAME.zarr/probability/0``. Tables are arrays beside. The metadata of the
-groups are written last: what has none is not finished.
+below it, ``NAME.zarr/probability`` with ``NAME.zarr/probability/0``. Tables are arrays next to them. The
+metadata of the groups are written last: without them, a store is not finished.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Store:
         self.shards = Shards(placement.box, placement.shard_zyx or shard_shape(placement.box.shape, largest))
 
     def make_arrays(self) -> None:
-        """Write the metadata of the arrays, unless they are there; what was finished is not any more."""
+        """Write the metadata of the arrays if they are missing, and mark the store unfinished."""
         for group in self._groups():
             self.folder.delete(group)
         for volume, dtype in self.dtypes.items():
@@ -159,7 +159,7 @@ def create_volumes(
     Yields
     ------
     dict of str to ShardWriter
-        One writer for each volume; voxels that nobody writes are 0.
+        One writer for each volume; voxels that are not written are 0.
 
     Raises
     ------

@@ -50,7 +50,7 @@ def tracked_file(path: str) -> str:
 
 
 def jobs_folder(path: str, step: str = "") -> Path:
-    """Return the folder with the logs of jobs, beside the output; of a URL, in the current folder.
+    """Return the folder with the logs of jobs, next to the output; of a URL, in the current folder.
 
     Examples
     --------

@@ -35,7 +35,7 @@ class Prefetcher:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop, and cancel the examples that nobody will take."""
+        """Stop, and cancel the examples that were not taken."""
         self._executor.shutdown(wait=True, cancel_futures=True)
 
     def take(self, lane: int) -> Example:

@@ -52,7 +52,7 @@ def named(name: str, names: Iterable[str], files: Iterable[str], suffix: str = "
 
 
 def files(pipeline: Pipeline, as_list: bool, stage: str, dataset: str = "", **wildcards: str) -> str:
-    """Return the files of a stage as arguments: their list, or their names where nobody has written the list."""
+    """Return the files of a stage as arguments: their list, or their names where no list was written."""
     if as_list:
         return f"@{list_path(pipeline, stage, dataset, **wildcards)}"
     return " ".join(map(quote, FileList.of(pipeline, stage, dataset, **wildcards).lines))

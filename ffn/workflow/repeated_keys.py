@@ -12,7 +12,7 @@ from ffn.errors import ConfigError
 def check_keys(path: str | Path) -> None:
     """Refuse a configuration in which a key is repeated, such as a section, an option or the name of a volume.
 
-    A file that cannot be read is left to whoever reads its values.
+    A file that cannot be read is reported by the code that reads its values.
     """
     try:
         root = yaml.compose(Path(path).read_text("utf-8"), yaml.SafeLoader)

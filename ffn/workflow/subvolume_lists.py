@@ -18,7 +18,7 @@ NUMBER = "subvolumes_of_a_job"
 def subvolumes_of_a_job(config: SegmentConfig, paths: RunPaths, number: int, gpus: int) -> int:
     """Return what ``canvases`` says; for ``auto``, what the run has kept, else what fills GPUs if nothing is flooded.
 
-    Jobs of other subvolumes are other jobs to Snakemake, so a run keeps to what it began with, on whatever machine.
+    Jobs of other subvolumes are other jobs to Snakemake, so a run keeps the number that it began with, on any machine.
     """
     if config.canvases != "auto":
         return config.canvases
