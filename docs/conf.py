@@ -74,7 +74,7 @@ def add_navigation(app: Sphinx, docname: str, source: list[str]) -> None:
 
 
 def fold_navigation(app: Sphinx, docname: str, template: str, context: dict, doctree: nodes.document | None) -> None:
-    """Unfold only the page's own branch: 300 modules next to each page would double the time and the size."""
+    """Unfold only the page's own branch: hundreds of modules next to each page would double the time and the size."""
     toctree = context["toctree"]
     context["toctree"] = lambda **options: toctree(**options | {"collapse": True})
 
