@@ -138,7 +138,7 @@ class SourceConfig(Section):
     """How a source is read, both as a volume of a run and by `ffn ingest`."""
 
     voxel_size_zyx_nm: PositiveVoxelSize | None = Field(
-        None, description="edge lengths of a voxel, nm; null takes those of the source; of several mips, chooses one"
+        None, description="edge lengths of a voxel, nm; null takes the source's; of several mips, chooses one"
     )
     mip: NonNegativeInt | None = Field(
         None,
@@ -170,7 +170,7 @@ class IngestConfig(SourceConfig):
     )
     offset_zyx: tuple[int, int, int] | None = Field(
         None,
-        description="place of the first voxel in the full volume, voxels of the source; null takes that of the source",
+        description="place of the first voxel in the full volume, voxels of the source; null takes the source's",
     )
 
 
@@ -366,7 +366,7 @@ class FloodConfig(Section):
         description="FOV step: fast takes 3/4 of the FOV's radius, normal the model's deltas, best 3/4 of these",
     )
     deltas_zyx: NonNegativeZYX | None = Field(
-        None, description="FOV step of flood filling, less than half the FOV, voxels; null takes that of effort"
+        None, description="FOV step of flood filling, less than half the FOV, voxels; null follows effort"
     )
     mirror: bool = Field(
         True,

@@ -40,7 +40,7 @@ class Components:
 
     @classmethod
     def of_pieces(cls, pieces: Components, numbers: np.ndarray) -> Components:
-        """Return what `pieces` make together; `numbers` has the component of each, from 0."""
+        """Return the components that `pieces` make together; `numbers` has the component of each, from 0."""
         num = int(numbers.max(initial=-1)) + 1
         objects, voxels, first = np.zeros(num, np.int64), np.zeros(num, np.int64), np.full(num, MAX_VOXEL)
         objects[numbers] = pieces.objects

@@ -176,7 +176,7 @@ class Fragments:
 def _tables(
     pairs: ScratchRows, first: list[int], total: ContingencyTable, ids: np.ndarray, folder: Path | None
 ) -> dict[str, Table]:
-    """Return what `Fragments` reads: all pairs with voxels and ids, and those of each block with rows and ids."""
+    """Return the tables of `Fragments`: all pairs with voxels and ids, and each block's pairs with rows and ids."""
     lookup, by_block = RowLookup(total.a, total.b), ScratchRows((4,), np.int64, folder)
     for some in parts_of(pairs):
         rows = lookup.find(*some.T)

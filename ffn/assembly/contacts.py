@@ -29,7 +29,7 @@ POINT_CELLS = 2  # around a decision point, in which it is the brightest of its 
 
 @dataclass(frozen=True)
 class Scene:
-    """What contacts are looked for in: an image, its segments, the objects that these are of, and masks."""
+    """Where contacts are looked for: an image, its segments, the objects that these belong to, and masks."""
 
     segmentation: Volume
     image: Volume
@@ -200,7 +200,7 @@ def _rank(contact: Contact) -> tuple[float, ZYX]:
 
 
 def halo_of(voxel_size_zyx_nm: VoxelSize, reach: float = MAX_GAP) -> ZYX:
-    """Return the voxels around a block that decide what touches in it."""
+    """Return the voxels around a block that decide which segments touch in it."""
     return zyx(np.ceil([reach * steps + 1 for steps in _steps(voxel_size_zyx_nm)]))
 
 

@@ -37,7 +37,7 @@ class Correction(NamedTuple):
 
 
 class Constraints(NamedTuple):
-    """What corrections ask for, as supervoxels."""
+    """Corrections in terms of supervoxels."""
 
     # pairs of supervoxels that are in one group, and pairs that are not
     joined: np.ndarray = np.empty((0, 2), np.uint64)
@@ -93,7 +93,9 @@ def constraints_of(corrections: Sequence[Correction], path: str | Path, base: Vo
         what = (
             f"two places of supervoxel {a}, which merge does not cut" if a == b else f"{a} from {b}, joined by others"
         )
-        raise CorrectionError(f"{path}: {corrections[row]} separates {what}. Delete it, or what contradicts it")
+        raise CorrectionError(
+            f"{path}: {corrections[row]} separates {what}. Delete it, or the corrections that contradict it"
+        )
     return Constraints(pairs[is_join], pairs[~is_join])
 
 

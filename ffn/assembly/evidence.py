@@ -1,4 +1,4 @@
-"""The evidence that two segments are one object, from what both have grown to."""
+"""The evidence that two segments are one object, from the objects that both have grown to."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Grown:
-    """What one side of a contact has grown to."""
+    """The object that one side of a contact has grown to."""
 
     mask: np.ndarray  # the object in the window; empty if the seed did not survive
     num_fovs: int = 0  # as in `Evidence`

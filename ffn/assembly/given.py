@@ -1,4 +1,4 @@
-"""What `merge` and `sweep` take besides a graph: corrections, and nuclei of which no score joins two."""
+"""Inputs of `merge` and `sweep` besides a graph: corrections, and nuclei of which no score joins two."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def judged(partial: Path, head: str, candidates: list[Contact], judge: Judge, la
 
 
 def judged_again(partial: Path, head: str, lines: list[str], candidates: list[Contact], finer: Judge) -> list[str]:
-    """Judge again, in smaller steps, what large ones leave open; return all lines, with the higher score of both."""
+    """Judge open contacts again, in smaller steps; return all lines, with the higher score of both."""
     edges = [parse_edge(line, "") for line in lines]
     left = [n for n, edge in enumerate(edges) if edge.evidence.is_open(finer.config)]
     if not left:

@@ -69,7 +69,7 @@ class Subvolumes:
 
     @classmethod
     def read(cls, tables: Tables, specs: Sequence[str]) -> Subvolumes:
-        """Return what `tables` recorded of the same `specs`."""
+        """Return the subvolumes that `tables` recorded for the same `specs`."""
         boxes = [Box((z, y, x), (d, h, w)) for z, y, x, d, h, w in tables.read("boxes").tolist()]
         z, y, x = tables.read("voxel_size").tolist()
         return cls(Tiling.of(boxes), [specs[number] for number in tables.read("order").tolist()], (z, y, x))

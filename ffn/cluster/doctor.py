@@ -54,7 +54,7 @@ class Check:
 
 
 def examine(site: Site, check: Check) -> list[Finding]:
-    """Check everything that can be checked from here, in order of dependence; skip what depends on a failed check."""
+    """Check all that can be checked from here, in order of dependence; skip checks that depend on a failed one."""
     findings = [*_commands(site), _collective(site, check), _writing(check.folder)]
     if any(finding.verdict == "FAIL" for finding in findings):
         findings.append(Finding("nodes", "skip", "fix the above first"))

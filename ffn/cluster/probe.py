@@ -61,7 +61,7 @@ def join() -> dict[str, Any]:
 
 
 def build() -> dict[str, Any]:
-    """Return what Horovod was built with, or why it cannot be imported."""
+    """Return the libraries that Horovod was built with, or the reason why it cannot be imported."""
     try:
         import horovod.tensorflow as hvd
     except ImportError as reason:

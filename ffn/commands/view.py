@@ -31,7 +31,7 @@ def _run(arguments: argparse.Namespace) -> None:
     from ffn.viewing.viewer import view, view_stores
 
     def announce(link: str) -> None:
-        print(f"{link}\nWho knows this link can see the data. Ctrl-C ends the viewer.", flush=True)
+        print(f"{link}\nAnyone with this link can see the data. Ctrl-C ends the viewer.", flush=True)
 
     config = from_arguments(ViewConfig, arguments)
     if all(map(split_store, arguments.path)):

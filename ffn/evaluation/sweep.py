@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> None:
     config, job = from_arguments(SweepConfig, arguments), job_of(arguments)
     if job.writes and not arguments.graphs:
-        raise ConfigError("GRAPH.csv: no file is given, expected those of ffn agglomerate")
+        raise ConfigError("GRAPH.csv: no file is given, expected files of ffn agglomerate")
     inputs = SweepInputs(
         segmentation=arguments.segmentation,
         graphs=arguments.graphs,

@@ -100,7 +100,7 @@ class Canvas:
         self.pom_logit[seed_zyx] = self.thresholds.init
 
     def resume(self, visited: Box, pom_logit: np.ndarray) -> None:
-        """Clear the POM and restore what `visited_pom` returned."""
+        """Clear the POM and restore the result of `visited_pom`."""
         self._clear()
         self._visited = visited
         self.pom_logit[visited.slices()] = pom_logit

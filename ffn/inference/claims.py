@@ -126,7 +126,7 @@ class Claims:
         self.num_filled = 0  # voxels in segments
 
     def adopt(self, labels: np.ndarray) -> np.ndarray:
-        """Make segments of what is segmented already, before any object grows; masked voxels stay masked."""
+        """Make segments of the given ones, before any object grows; masked voxels stay masked."""
         there = (labels != 0) & is_free(self.segmentation)
         ids, first, numbers = np.unique(labels[there], return_index=True, return_inverse=True)
         self.segmentation[there] = numbers + 1
@@ -205,7 +205,7 @@ class Claims:
         }
 
     def resume(self, state: Arrays) -> None:
-        """Restore what `state` returned."""
+        """Restore the result of `state`."""
         self.segmentation[...] = state["segmentation"]
         self.probability[...] = state["probability"]
         self.counters = dict(zip(COUNTERS, state["counters"].tolist(), strict=True))

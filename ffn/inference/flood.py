@@ -84,7 +84,7 @@ class FloodFill:
         return arrays | (_prefixed("growing", self._grower.state()) if self._grower else {})
 
     def resume(self, arrays: Arrays) -> None:
-        """Restore what `state` returned; the flood must not have begun."""
+        """Restore the result of `state`; the flood must not have begun."""
         self.seeds = arrays["seeds"]
         self.claims.resume(_below("claims", arrays))
         self.pass_number, self.cursor = arrays["place"].tolist()

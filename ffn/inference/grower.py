@@ -79,7 +79,7 @@ class ObjectGrower:
 
     @classmethod
     def resume(cls, canvas: Canvas, state: Arrays, max_fovs: int | None = None) -> ObjectGrower:
-        """Restore on `canvas` what `state` returned."""
+        """Restore the result of `state` on `canvas`."""
         grower = cls(canvas, zyx(state["seed"]), max_fovs)
         start, stop = state["visited"]
         canvas.resume(Box(zyx(start), zyx(stop)), state["pom_logit"])

@@ -1,4 +1,4 @@
-"""What flood filling and agglomeration take: an image, the network that runs on it, its grey levels, and masks."""
+"""Inputs of flood filling and agglomeration: an image, the network that runs on it, its grey levels, and masks."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def facts_of(name: str, record: Mapping[str, Any]) -> Facts | None:
 
 
 def findings(facts: Sequence[Facts]) -> list[str]:
-    """Return what looks wrong in the subvolumes of one segmentation, one line for each kind of sign."""
+    """Return the signs of trouble in the subvolumes of one segmentation, one line for each kind."""
     lines = []
     for measure, text in SIGNS:
         found = [(measure(one), one.name) for one in facts if measure(one)]

@@ -160,7 +160,7 @@ def segment_subvolumes(
 def _prepared(
     inputs: SegmentInputs, config: SegmentConfig, boxes: Sequence[Box], num_boxes: int
 ) -> tuple[Common, Lanes]:
-    """Return what floods of `boxes`, or of others of these shapes, have in common, and canvases for so many."""
+    """Return the common part of all floods of `boxes`, or of boxes of these shapes, and as many canvases."""
     points = None if config.seed_points is None else read_points(config.seed_points)
     model = load_model(inputs.model)
     near = inputs.staged()

@@ -67,7 +67,7 @@ class SubvolumeFlood:
         self._ids: np.ndarray | None = None  # of the given segments
 
     def read(self) -> None:
-        """Read image, mask and checkpoint, and find the seeds; this takes the processor, and no canvas."""
+        """Read image, mask and checkpoint, and find the seeds; CPU-bound, uses no canvas."""
         common = self._common
         with open_volume(common.near.image) as volume:
             frame = Frame.of(self.box, volume.box, mirrored_radius(common.network.model, common.config))

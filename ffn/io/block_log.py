@@ -121,7 +121,7 @@ class BlockLogs(Sequence[Result]):
         self.look()
 
     def look(self) -> None:
-        """Read what the jobs have appended since the last look."""
+        """Read the lines that jobs have appended since the last look."""
         known = {each.path for each in self._logs}
         self._logs += [_Log(path, self.header) for path in sorted(self.folder.glob(LOGS)) if path not in known]
         for number, each in enumerate(self._logs):
@@ -273,7 +273,7 @@ class _Log:
                 aside.unlink()
 
     def new_records(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield the places of further lines, and what they say."""
+        """Yield the places and records of further lines."""
         with contextlib.suppress(FileNotFoundError), self.path.open("rb") as lines:
             if not self._read_to and lines.readline() == self._header:
                 self._read_to = lines.tell()
@@ -284,7 +284,7 @@ class _Log:
                     self._read_to += length
 
     def record(self, place: int) -> dict[str, Any]:
-        """Return what a line says."""
+        """Return the record of a line."""
         with self.path.open("rb") as lines:
             lines.seek(place)
             return json.loads(lines.readline())
@@ -324,7 +324,7 @@ def _start(path: Path, header: bytes) -> None:
 
 
 def _whole_lines(lines: Iterable[bytes]) -> Iterator[tuple[dict[str, Any], int]]:
-    """Yield what each line says, and its length, up to the first that is not whole."""
+    """Yield the record and the length of each line, up to the first that is not whole."""
     for line in lines:
         try:
             record = json.loads(line) if line.endswith(b"\n") else None

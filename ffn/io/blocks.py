@@ -96,7 +96,7 @@ class Job:
 
     @property
     def finishes(self) -> bool:
-        """Whether it does what comes after the blocks."""
+        """Whether it also does the work after the blocks."""
         return not self.of
 
     @property
@@ -123,7 +123,7 @@ class Job:
                     path.unlink(missing_ok=True)
 
     def write_record(self, logs: BlockLogs) -> None:
-        """Write what Snakemake sees of a share."""
+        """Write the record of a share, which Snakemake watches."""
         if self.record_path:
             write_json(self.record_path, {"key": logs.digest})
 

@@ -109,7 +109,7 @@ def write_arrays(
 
 
 def read_arrays(path: str | Path, error: type[FfnError] = VolumeError) -> tuple[dict[str, np.ndarray], dict]:
-    """Read what `write_arrays` wrote."""
+    """Read a file of `write_arrays`."""
     with damage_named(path, error), open_file(path, error) as file:
         return {name: _read_array(dataset) for name, dataset in list_datasets(file, error).items()}, dict(file.attrs)
 

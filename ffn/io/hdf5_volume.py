@@ -80,7 +80,7 @@ def create_volume(path: str, name: str, dtype: np.dtype | type, placement: Place
 
 
 def _provenance(dataset: hdf5.Dataset) -> dict:
-    """Return what our stages recorded; empty where the attribute is missing or not ours."""
+    """Return the provenance of our stages; empty where the attribute is missing or not ours."""
     try:
         content = json.loads(dataset.attrs.get("provenance", "{}"))
     except (TypeError, ValueError):

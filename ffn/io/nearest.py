@@ -106,7 +106,7 @@ def _spans(volume: Volume, box: Box, ratios: VoxelSize) -> _Spans:
 
 
 def _piece(volume: Volume, box: Box, ratios: VoxelSize) -> ZYX:
-    """Return what to read at a time of a box: what the volume decodes as a whole, or up to `READ_BYTES`."""
+    """Return the parts in which to read a box: units that the volume decodes as a whole, or up to `READ_BYTES`."""
     smaller = [max(1.0, ratio) for ratio in ratios]
     chunk = getattr(volume, "chunk_zyx", None) or (1, 1, 1)
     least = zyx(max(1, n // ratio) for n, ratio in zip(chunk, smaller, strict=True))
@@ -114,7 +114,7 @@ def _piece(volume: Volume, box: Box, ratios: VoxelSize) -> ZYX:
 
 
 def _reduced(passed: np.ndarray, axis: int, first: np.ndarray, last: np.ndarray, over: np.ufunc) -> np.ndarray:
-    """Combine what lies between `first` and `last` along an axis."""
+    """Combine the voxels between `first` and `last` along an axis."""
     combined = passed.take(first, axis)
     for step in range(1, int((last - first).max()) + 1):
         combined = over(combined, passed.take(np.minimum(first + step, last), axis))

@@ -68,7 +68,7 @@ def group_metadata(attributes: dict[str, Any]) -> dict[str, Any]:
 
 
 def our_attributes(folder: Folder) -> dict[str, Any]:
-    """Return what our stages wrote to the metadata of a group, given the group or its array; else empty."""
+    """Return our stages' entry in the metadata of a group, given the group or its array; else empty."""
     metadata = folder.json(METADATA)
     ours = _ours(metadata)
     above = folder.above()

@@ -108,7 +108,7 @@ def open_truth(spec: str | Path) -> Iterator[Volume]:
 
 @contextlib.contextmanager
 def open_segmentation(spec: str | Path) -> Iterator[Volume]:
-    """Open segments as in `open_volume`, but with 0 for negative ids: -1 is what some programs write for no segment."""
+    """Open segments as in `open_volume`, but with 0 for negative ids: some programs write -1 for no segment."""
     with open_volume(spec) as segments:
         yield Segments(segments) if segments.dtype.kind == "i" else segments
 
@@ -147,7 +147,7 @@ def identity(spec: str | Path) -> str:
     """Return a text that changes with the content of a volume, for `ffn.provenance.fingerprint`.
 
     It is the checksum that a finished store has, that of a single small file, and sizes and times of any other files.
-    Of what is not on this machine, it is the address alone.
+    For a source on another machine, it is the address alone.
 
     Raises
     ------

@@ -65,7 +65,7 @@ class Reference:
 
 
 def open_reference(store: str) -> Reference | None:
-    """Open what a store on this machine refers to, None if the store has voxels of its own, or is none."""
+    """Open the source that a store on this machine refers to; None if it has voxels of its own, or is not a store."""
     from ffn.io.foreign.locations import Location, new_context, open_folder
     from ffn.io.ome_zarr import our_attributes
 
@@ -91,7 +91,7 @@ def can_stay(volume: Volume, copy_image: str, clahe_tile: int | None) -> bool:
 
 
 def has_copy(store: str) -> bool:
-    """Whether a store on this machine has voxels of its own, finished or not: what was copied once stays a copy."""
+    """Whether a store on this machine has voxels of its own, finished or not: a copy stays a copy."""
     return Path(store, MAIN).is_dir()
 
 

@@ -1,4 +1,4 @@
-"""Arrays in files without a name: as large as the disk allows, and gone when their process is."""
+"""Arrays in unlinked temporary files: as large as the disk allows, and gone with their process."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ScratchArray:
         self.values = np.frombuffer(self._pages, dtype).reshape(shape_zyx)
 
     def forget(self) -> None:
-        """Leave it to the kernel what of the array is in memory; it does not count as the process's any more."""
+        """Let the kernel decide which part of the array is in memory; it no longer counts as the process's."""
         self._pages.madvise(mmap.MADV_DONTNEED)
 
 

@@ -51,7 +51,7 @@ class ShardWriter:
                     self._save(shard, _values(self._gathered.pop(shard)))
 
     def finish(self) -> None:
-        """Write what is gathered, and 0 to the shards that were not written."""
+        """Write the gathered voxels, and 0 to the shards that were not written."""
         for shard in list(self._gathered):
             self._save(shard, _values(self._gathered.pop(shard)))
         for shard in self._shards.boxes():

@@ -1,4 +1,4 @@
-"""How the volumes of a store are cut into shards: a shard is one file, and what one job writes."""
+"""How the volumes of a store are cut into shards: a shard is one file, written by one job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stages have in common: their options, the volumes that they read, and all that their results depend on."""
+"""The common part of stages: their options, the volumes that they read, and all that their results depend on."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Inputs(contextlib.ExitStack):
         return fingerprint(self._stage, self._config, **identities(self._specs, self._masks), **more)
 
     def provenance(self, **more: object) -> dict[str, Any]:
-        """Return what is recorded in the result."""
+        """Return the provenance that is recorded in the result."""
         return provenance(self._stage, self._config, **self._specs, **mask_inputs(self._masks), **more)
 
     def map(

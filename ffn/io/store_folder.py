@@ -111,7 +111,7 @@ class StoreFolder:
 
     @contextlib.contextmanager
     def _reached(self, key: str = "") -> Iterator[None]:
-        """Turn what is said of an address, of rights or of free space into an error that names the file `key`."""
+        """Turn errors about addresses, rights or free space into one that names the file `key`."""
         try:
             yield
         except (ValueError, OSError) as reason:

@@ -1,4 +1,4 @@
-"""Tables that a step of a stage makes once, in a folder, for the jobs of what comes next."""
+"""Tables that a step of a stage makes once, in a folder, for the jobs of later steps."""
 
 from __future__ import annotations
 

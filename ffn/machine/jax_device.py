@@ -33,7 +33,7 @@ def require_jax() -> None:
     try:
         _devices()
     except RuntimeError as error:
-        raise ConfigError(f"engine: found jax, which fails here: {_one_line(error)}. Or choose another") from None
+        raise ConfigError(f"engine: jax failed to start here: {_one_line(error)}. Or choose another") from None
 
 
 def jax_gpus() -> list[jax.Device]:

@@ -68,7 +68,7 @@ def export_checkpoint(path: str | Path, out_folder: str | Path, reference_image:
 
 
 def _histogram(checkpoint: Path) -> Histogram | None:
-    """Return what the finished training recorded of its volumes, in the model folder that the checkpoint lies in."""
+    """Return the volumes that the finished training recorded, in the model folder around the checkpoint."""
     model = checkpoint.absolute().parents[1]
     return load_histogram(model) if (model / DESCRIPTION).is_file() else None
 

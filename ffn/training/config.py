@@ -87,7 +87,7 @@ class TrainConfig(Section):
     )
     num_workers: PositiveInt = Field(2, description="processes; the job ends if another number is started")
     virtual_workers: PositiveInt = Field(
-        1, description="workers per process, computed one after the other; the result is that of as many processes"
+        1, description="workers per process, computed one after the other, with the result of as many processes"
     )
     batch_size: PositiveInt = Field(1, description="FOVs per worker and step")
     max_steps: NonNegativeInt = Field(10_000, description="optimizer steps; 0 keeps the initial weights")
@@ -142,7 +142,7 @@ class TrainConfig(Section):
 
     fov_policy: Literal["fixed", "faces", "max_pred"] = Field(
         "fixed",
-        description="moves of the FOV; fixed: from the centre to those of its 26 neighbours whose POM is high enough; "
+        description="moves of the FOV; fixed: from the centre to each of its 26 neighbours whose POM is high enough; "
         "faces: to the six nearest only; max_pred: as in inference, to voxels of the object",
     )
     fov_moves: PositiveInt = Field(
@@ -220,7 +220,7 @@ class TrainConfig(Section):
         return {**super().defaults(), **(PRESETS[self.preset] if self.preset else {})}
 
     def departures(self) -> dict[str, tuple[Any, Any]]:
-        """Return the options that differ from the preset: what they are, and what they are there."""
+        """Return the options that differ from the preset, with their own and the preset's values."""
         preset = PRESETS[self.preset] if self.preset else {}
         return {name: (getattr(self, name), value) for name, value in preset.items() if getattr(self, name) != value}
 

@@ -127,11 +127,11 @@ class Learner(ABC):
         return arrays | slots | {"num_updates": current.num_updates, "num_steps": np.array(self._num_steps)}
 
     def worker_states(self) -> list[dict[str, np.ndarray]]:
-        """Return what a checkpoint holds of each worker of this process: the error that compression has left so far."""
+        """Return, for each worker of this process, the error that compression has left so far, for a checkpoint."""
         return self._exchange.worker_states()
 
     def restore(self, state: dict[str, np.ndarray], worker_states: Sequence[Mapping[str, np.ndarray]]) -> None:
-        """Restore what `state` and `worker_states` of any learner returned; other arrays are ignored."""
+        """Restore the results of `state` and `worker_states` of any learner; other arrays are ignored."""
         slots = _with_prefix(state, OPTIMIZER_PREFIX)
         average = _with_prefix(state, AVERAGES_PREFIX)
         self._load(
@@ -185,7 +185,7 @@ class Learner(ABC):
 
 
 def model_weights(state: dict[str, np.ndarray]) -> Weights:
-    """Return the weights of a model from what `Learner.state` returned: the averaged ones if there are any."""
+    """Return the weights of a model from the result of `Learner.state`: the averaged ones if there are any."""
     return _with_prefix(state, AVERAGES_PREFIX) or _with_prefix(state, WEIGHTS_PREFIX)
 
 

@@ -97,7 +97,7 @@ class Walk:
         queue: Iterable[ZYX],
         evaluated: Iterable[ZYX],
     ) -> None:
-        """Restore canvas, moves, and what `state` returned."""
+        """Restore canvas, moves, and the result of `state`."""
         self.canvas_logit[:] = canvas_logit
         self.moves[:] = moves
         self.position_zyx = position_zyx

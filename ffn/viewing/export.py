@@ -101,7 +101,7 @@ def export(sources: Sources, out: str | Path, config: ExportConfig, box: Box | N
 
 
 def _do_blocks(work: ExportWork) -> Tables | None:
-    """Do the steps of a job; return what was counted if it does the last one."""
+    """Do the steps of a job; return the counts if it does the last one."""
     if work.job.step in MIPS:
         work.write_mip(MIPS.index(work.job.step))
     if work.job.step in (PLAN, *MIPS):

@@ -31,7 +31,7 @@ NUM_LINKS = 10  # worst splits, and worst mergers, that get a link; our choice
 
 @dataclass(frozen=True)
 class Sources:
-    """What to export. Volumes are given as ``NAME.zarr``, ``file.h5:dataset`` or URL; None or empty leaves one out."""
+    """Inputs of an export. Volumes are ``NAME.zarr``, ``file.h5:dataset`` or URL; None or empty leaves one out."""
 
     image: str | None = None  # uint8 or uint16
     segmentation: str | None = None

@@ -109,7 +109,7 @@ def image_option(pipeline: Pipeline, volume: str, name: str) -> str:
 def known(
     pipeline: Pipeline, name: str, volume: str | None = None
 ) -> tuple[Callable[[Any], str], Callable[[Any], list[str]], Callable[[Any], str]]:
-    """Return what a rule needs of ``masks`` or other files of a volume, by default that of the job.
+    """Return options, inputs and stamps of ``masks`` or other files of a volume, by default of the job's volume.
 
     These are three functions of the job's wildcards: the option, the files that it names as `inputs`, and their
     `stamps`.
@@ -142,7 +142,7 @@ def validation_volumes(pipeline: Pipeline) -> str:
 
 
 def checkpoint(pipeline: Pipeline) -> tuple[Callable[[Any], list[str]], Callable[[Any], str]]:
-    """Return what makes a model of a checkpoint, as functions of the job's wildcards.
+    """Return input and options that make a model of a checkpoint, as functions of the job's wildcards.
 
     These are further `inputs`, and the arguments of `ffn import-checkpoint`. Step 0 are the weights of `init`.
     """
@@ -178,7 +178,7 @@ def staging(wildcards: Any, resources: Any) -> str:
 
 
 def launcher(wildcards: Any, resources: Any) -> str:
-    """Return what starts a job on its own node, from the profile's resource `mpi`; at most sites nothing."""
+    """Return the command that starts a job on its own node, the profile's resource `mpi`; empty at most sites."""
     return str(resources.get("mpi") or "")
 
 
@@ -191,7 +191,7 @@ def untracked(section: Section) -> Callable[[Any, Any], str]:
 
 
 def processes(train: TrainConfig) -> Callable[[Any, Any], str]:
-    """Return how many processes train, untracked: the result depends on their workers, not on who computes them."""
+    """Return how many processes train, untracked: the result depends on their workers, not on the processes."""
     text = _processes(train)
     return lambda wildcards, resources: text
 

@@ -1,4 +1,4 @@
-"""What jobs need: memory and time, from measured factors."""
+"""Memory and time that jobs need, from measured factors."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def agglomerating_mb(block_voxels: int, window_voxels: int, model: ModelConfig, 
 
 
 def _canvases_mb(num_voxels: int, model: ModelConfig, canvases: int) -> int:
-    """Memory of the network, and of what is on the canvases but the first, MB."""
+    """Memory of the network, and of all canvases but the first, MB."""
     fovs = canvases * MAPS_OF_AN_INFERENCE * model.features * math.prod(model.fov_size_zyx)
     further_bytes = (canvases - 1) * HOST_BYTES + (min(canvases, MOST_READERS) - 1) * SEEDING_BYTES
     return math.ceil((FLOAT_BYTES * fovs + further_bytes * num_voxels) / 1e6)

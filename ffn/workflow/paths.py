@@ -40,7 +40,7 @@ class RunPaths:
 
     @property
     def machine(self) -> str:
-        """What `auto` takes as engine and precision, in all jobs of the run; see `ffn.model.choice`."""
+        """The engine and precision that `auto` takes in all jobs of the run; see `ffn.model.choice`."""
         return f"{self.root}/{FOLDER}"
 
     @property
@@ -49,12 +49,11 @@ class RunPaths:
         return f"{self.machine}/subvolumes-of-a-job.yaml"
 
     def check_root(self) -> None:
-        """Refuse to write into what is no folder; there may be none yet."""
+        """Raise if the folder of the run exists and is not a directory."""
         for folder in (Path(self.root), *Path(self.root).parents):
             if os.path.lexists(folder) and not folder.is_dir():
                 raise ConfigError(
-                    f"{folder}: is a file, or a link to nothing, expected the folder that results go to. Move it, or "
-                    "make what it links to"
+                    f"{folder}: is not a directory, or is a dangling link. Move it, or make the link's target"
                 )
 
     def of(self, stage: str, output: str | None = None, **wildcards: str) -> str:
@@ -101,7 +100,7 @@ class RunPaths:
         return finished(self.named(stage, output, **wildcards))
 
     def named(self, stage: str, output: str | None = None, **wildcards: str) -> list[str]:
-        """Return all paths that have the name of an output, as `existing`; what is there may be unfinished."""
+        """Return all paths that have the name of an output, as `existing`, finished or not."""
         every = dict.fromkeys(WILDCARD.findall(find_output(stage, output).path), "*") | wildcards
         pattern = os.path.relpath(self.of(stage, output, **every), self.root)
         names = glob.glob(pattern, root_dir=self.root, include_hidden=True)
@@ -149,7 +148,7 @@ class RunPaths:
         return self.of("merge", **wildcards) if run.agglomerate.enabled else self.base(run, **wildcards)
 
     def segmentations(self, run: RunConfig, **wildcards: str) -> dict[str, str]:
-        """Return the segmentations of a volume by what they are, in the order in which they are made."""
+        """Return the segmentations of a volume by name, in the order in which they are made."""
         found = {"base": self.base(run, **wildcards)}
         if run.agglomerate.enabled:
             found["agglomerated"] = self.merged(run, **wildcards)

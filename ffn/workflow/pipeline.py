@@ -1,4 +1,4 @@
-"""What a run makes from which volume, and the files that each stage has to make."""
+"""The volumes that each stage of a run works on, and the files that it has to make."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SOFTWARE = {"modules": "cray-python gcc/12", "container": "ffn.sif"}
 
 
 class JobSpec(NamedTuple):
-    """What a job works on, as inputs, resources and parameters of its rule need it."""
+    """The work of a job, for inputs, resources and parameters of its rule."""
 
     box: str  # what its command is told; text, because Snakemake ignores other types
     voxels: int  # that it works on, which decide about its time
@@ -65,7 +65,7 @@ class Pipeline:
 
     @property
     def warnings(self) -> list[str]:
-        """What the configuration does without saying so, and settings that make scores look better than they are."""
+        """Implicit effects of the configuration, and settings that make scores look better than they are."""
         found = [
             f"volumes.{name}: {place.validate_box} is kept for validation, {place.train_box} for training. "
             "Give a validate_box to choose"
@@ -101,7 +101,7 @@ class Pipeline:
 
     @property
     def unfit_lists(self) -> list[str]:
-        """Name what leaves GPUs or CPUs idle: jobs of one subvolume, or of many, if the run has begun with them."""
+        """Name jobs that leave GPUs or CPUs idle: of one subvolume, or of many, if the run has begun with them."""
         filling = filling_gpus(self.run.segment, self._num_subvolumes, self._gpus_at_a_time)
         if self.run.segment.canvases != "auto" or not self.segmented:
             return []
@@ -346,7 +346,7 @@ class Pipeline:
 
     # --- Jobs ------------------------------------------------------------------------------------------------
     def job(self, rule: str, wildcards: Any) -> JobSpec:
-        """Return what a job works on: of a stage (rule ``fill``), its shares (``fill_blocks``) or a step."""
+        """Return the work of a job: of a stage (rule ``fill``), its shares (``fill_blocks``) or a step."""
         stage, _, part = rule.partition("_")
         if boxes := find_output(stage).boxes:
             return self._job_on_boxes(stage, boxes, part == "list", wildcards)
@@ -369,7 +369,7 @@ class Pipeline:
         return JobSpec(str(box), voxels, at_once, files, f"--step {LAST}" if is_last else "")
 
     def _job_on_boxes(self, stage: str, boxes: str, is_list: bool, wildcards: Any) -> JobSpec:
-        """Return what a job on a box works on, or one on a list of boxes."""
+        """Return the work of a job on a box, or on a list of boxes."""
         of_volume: JobBoxes = getattr(self, boxes)[wildcards.volume]
         if not is_list:
             box = of_volume[wildcards.subvolume]
@@ -405,7 +405,7 @@ class Pipeline:
         return max(PART_VOXELS, min(voxels, config.watershed_max_voxels)) if config.watershed else PART_VOXELS
 
     def _filled_at_once(self, place: Place) -> int:
-        """Voxels that filling holds at once: those of a tile and of what lies around it."""
+        """Voxels that filling holds at once: a tile and its halo."""
         outer = with_halo(Box.from_shape(self.run.fill.block_size_zyx), self.run.fill, place.voxel_size_zyx_nm)
         return math.prod(map(min, outer.shape, place.segment_box.shape))
 
@@ -488,13 +488,13 @@ class Pipeline:
     def job_records(
         self, stage: str, volume: str, output: str | None = None, step: str = LAST, **wildcards: str
     ) -> list[str]:
-        """Return what `jobs` leave, by default those of the last step."""
+        """Return the records of `jobs`, by default of the last step."""
         of = next((each for each in _steps(stage) if each.name == step), None) if step != LAST else None
         jobs = self.jobs(stage, volume, output, of)
         return [self.paths.job(stage, job, step, output, volume=volume, **wildcards) for job in jobs]
 
     def _before(self, stage: str, step: str, wildcards: Any) -> list[str]:
-        """Return what the end of a step waits for, its shares; or, without `step`, a share: the step before."""
+        """Return the files that the end of a step waits for, its shares; without `step`, a share: the step before."""
         steps, of = self._steps(stage, wildcards.volume), _without_job(wildcards)
         names = [*(each.name for each in steps), LAST]
         place = names.index(step or wildcards.step_name)
@@ -508,7 +508,7 @@ class Pipeline:
         return [step for step in _blocks(stage, output).steps if not step.option or getattr(config, step.option)]
 
     def _left_by(self, stage: str, steps: Sequence[Step], of: dict[str, str]) -> list[str]:
-        """Return what the last of the steps leaves that this volume has jobs for."""
+        """Return the files of the last step for which this volume has jobs."""
         for step in reversed(steps):
             if step.finishes:
                 return [self.paths.tables(stage, step.name, **of)]
@@ -518,11 +518,11 @@ class Pipeline:
 
     # --- Files -----------------------------------------------------------------------------------------------
     def targets(self, stage: str) -> list[str]:
-        """Return what Snakemake watches of a stage; nothing if the configuration leaves the stage out."""
+        """Return the files of a stage that Snakemake watches; none if the configuration leaves the stage out."""
         return [path for output in STAGES[stage].outputs for path in self.watched(stage, output.name)]
 
     def watched(self, stage: str, output: str | None = None, **given: str) -> list[str]:
-        """Return the `files` of an output or, where jobs make lists of them, what these leave."""
+        """Return the `files` of an output or, where jobs make lists of them, the records of these jobs."""
         found = []
         for wildcards in self._wildcards(stage, output, given):
             has_lists = find_output(stage, output).boxes and self.jobs(stage, wildcards["volume"])
@@ -584,7 +584,7 @@ def read_pipeline(path: str | Path) -> Pipeline:
 
 
 def take_software(values: dict[str, Any]) -> dict[str, str]:
-    """Take what is not part of the run, the keys of `SOFTWARE`, out of a configuration; what is not given is empty."""
+    """Take the keys of `SOFTWARE`, which are not part of the run, out of a configuration; missing ones are empty."""
     found = {name: values.pop(name, None) or "" for name in SOFTWARE}
     for name, value in found.items():
         if not isinstance(value, str):

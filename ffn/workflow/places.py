@@ -179,7 +179,7 @@ def segment_files(config: SegmentConfig) -> list[str]:
 
 
 def calibration_files(path: str | None) -> list[str]:
-    """Return the calibration of scores, if there is one, so that a change of it repeats what reads it."""
+    """Return the calibration of scores, if there is one, so that a change of it repeats the stages that read it."""
     return [path] if path and Path(path).is_file() else []
 
 

@@ -60,8 +60,8 @@ class VolumeConfig(ImageConfig, SourceConfig):
     labels: PathText | None = Field(None, description="truth in any of these formats; null where there is none")
     labels_offset_zyx: tuple[int, int, int] | None = Field(
         None,
-        description="place of the labels' first voxel in the full volume, voxels of the labels; null takes that of the "
-        "source",
+        description="place of the labels' first voxel in the full volume, voxels of the labels; null takes the "
+        "source's",
     )
     skeletons: PathText | None = Field(
         None,

@@ -48,7 +48,7 @@ class Step(NamedTuple):
 
 
 class Blocks(NamedTuple):
-    """What a stage works on in blocks, which are the shards of its output or, if that is a table, of its input."""
+    """The blocks of a stage, which are the shards of its output or, if that is a table, of its input."""
 
     box: str  # attribute of Place
     itemsize: int  # bytes of a voxel; of several volumes, of the largest

@@ -63,7 +63,7 @@ class DeviceCanvas(Canvas):
         self._logits = {seed_zyx: self.thresholds.init}
 
     def resume(self, visited: Box, pom_logit: np.ndarray) -> None:
-        """Clear the POM and restore what `visited_pom` returned."""
+        """Clear the POM and restore the result of `visited_pom`."""
         self._visited = visited
         self._lanes.restore(self.lane, visited, pom_logit)
         self._logits = {}

@@ -1,4 +1,4 @@
-"""How each training volume is normalised, and the histogram of what the network is trained on."""
+"""How each training volume is normalised, and the histogram of the grey levels that the network is trained on."""
 
 from __future__ import annotations
 

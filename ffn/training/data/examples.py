@@ -116,7 +116,7 @@ class ExampleMaker:
             raise RecordError(f"{path}: record {index + 1} of {len(names)} {self._problem(record)}")
 
     def _problem(self, record: Record) -> str:
-        """Say what is wrong with a record."""
+        """Name the fault of a record."""
         found = f"has center (z, y, x) = {record.center_zyx} in volume {record.volume}"
         if record.volume not in self._volumes:
             return f"{found}, expected one of {sorted(self._volumes)}. Rerun the stage records"

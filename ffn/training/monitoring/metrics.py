@@ -145,7 +145,7 @@ class Accumulator:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Accumulator:
-        """Restore what `arrays` returned."""
+        """Restore the arrays that `arrays` returned."""
         return cls(**{field.name: arrays[field.name].item() for field in fields(cls)})
 
 
@@ -252,7 +252,7 @@ LEARNT = 0.2  # F1 below which there was nothing to lose
 
 
 def complaints(metrics: Sequence[MetricsRow], validation: Sequence[MetricsRow]) -> dict[str, str]:
-    """Return what is wrong with a training, by kind of complaint.
+    """Return the signs of trouble of a training, by kind.
 
     Examples
     --------
@@ -276,6 +276,6 @@ def complaints(metrics: Sequence[MetricsRow], validation: Sequence[MetricsRow]) 
 
 
 def read_complaints(model_folder: str | Path) -> list[str]:
-    """Return what is wrong with the training in a model folder; nothing if there was none."""
+    """Return the signs of trouble of the training in a model folder; none without a training."""
     folder = Path(model_folder)
     return list(complaints(*(read_metrics(folder / name) for name in ("metrics.csv", "validation.csv"))).values())

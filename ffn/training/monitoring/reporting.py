@@ -98,7 +98,7 @@ class MainReport(Report):
             self._bar.update(step - self._bar.n)
 
     def _complain(self) -> None:
-        """Say what is wrong, once as long as it lasts."""
+        """Log each sign of trouble, once as long as it lasts."""
         found = complaints(*self._rows)
         for kind in found.keys() - self._complained_of:
             log.warning("train: %s", found[kind])

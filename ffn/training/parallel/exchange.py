@@ -67,7 +67,7 @@ class Exchange:
         return [{} for _ in range(self._num_virtual)]
 
     def restore(self, states: Sequence[Mapping[str, np.ndarray]]) -> None:
-        """Restore what `worker_states` returned."""
+        """Restore the result of `worker_states`."""
 
     def _total(self, vectors: Sequence[tf.Tensor]) -> tf.Tensor:
         """Sum over all workers, in the type of the vectors."""
@@ -134,7 +134,7 @@ class EncodedExchange(Exchange):
         return [{"compression_error": error.numpy()} for error in self._errors] or super().worker_states()
 
     def restore(self, states: Sequence[Mapping[str, np.ndarray]]) -> None:
-        """Restore what `worker_states` returned; what is missing starts from 0."""
+        """Restore the result of `worker_states`; missing entries start from 0."""
         import tensorflow as tf
 
         for error, state in zip(self._errors, states, strict=False):  # without errors there is nothing to restore

@@ -1,4 +1,4 @@
-"""The processes of one training job: what they exchange, in terms of a few collective calls."""
+"""The processes of one training job, which exchange by a few collective calls."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ProcessGroup:
         return vector[None]
 
     def gather(self, item: T) -> list[T]:
-        """Return the items of all processes in order of rank; `encode` says what can be sent."""
+        """Return the items of all processes in order of rank; see `encode` for their types."""
         return [item]
 
     def broadcast(self, item: T) -> T:
