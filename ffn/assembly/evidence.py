@@ -31,9 +31,7 @@ class Evidence:
     recovered_bb: float
     agreement: float  # voxels in both objects, as a share of the smaller object
     iou: float  # voxels in both objects, as a share of the voxels in either
-    deleted_a: (
-        float  # voxels lost again while it grew (POM from 0.8 or more to less than 0.5), as a share of the object
-    )
+    deleted_a: float  # share of the object that it lost again as it grew (POM from 0.8 or more to less than 0.5)
     deleted_b: float
     lost: float  # share of both segments that neither object covers
 

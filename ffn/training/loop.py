@@ -33,9 +33,8 @@ from ffn.training.validation import Validation, ValidationSet
 from ffn.training.walk import NUM_COUNTS
 
 MAX_SKIPPED_IN_ROW = 10
-MOST_WITH_WALKS = (
-    64  # processes; more begin the example again, as each writes its own file into a checkpoint; our choice
-)
+# Processes; more begin their examples again, because each would write its own file into a checkpoint. Our choice.
+MOST_WITH_WALKS = 64
 REPORTED = "reported"  # part of a checkpoint that only rank 0 has, which writes the tables
 
 log = logging.getLogger(__name__)

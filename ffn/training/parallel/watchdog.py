@@ -19,9 +19,7 @@ from typing import NamedTuple, NoReturn
 BEATS_PER_LIMIT = 10
 MAX_INTERVAL = 5.0  # seconds; 2048 processes then cost rank 0 about 1 % of a core
 TOKEN_BYTES = 16
-PACKET = struct.Struct(
-    f"!{TOKEN_BYTES}sIQ?"
-)  # token of the job, rank, sync points it has reached, whether the job ends
+PACKET = struct.Struct(f"!{TOKEN_BYTES}sIQ?")  # token of the job, rank, sync points reached, whether the job ends
 RECEIVE_BUFFER = 1 << 22  # bytes; Linux' default of 2^18 holds the datagrams of a few hundred processes
 START_SECONDS = 1800.0  # minimum for each part of set-up (one reads all images) and for compiling; our choice
 
