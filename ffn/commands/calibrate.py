@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import yaml
 
 from ffn.assembly.calibration import DEFAULT, FEATURES, fit, is_judged, quality
 from ffn.assembly.merge_graph import read_graphs
-from ffn.config import Mask
 from ffn.evaluation.bodies import best_bodies
 from ffn.evaluation.evaluate import common_box
 from ffn.evaluation.scoring import tabulate
@@ -61,27 +59,13 @@ def _penalty(text: str) -> float:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    places = arguments.graphs, arguments.segmentation, arguments.truth, arguments.out
-    names = tuple(dict.fromkeys(arguments.features))
-    calibrate(*places, arguments.box, arguments.penalty, names, masks_from(arguments))
-
-
-def calibrate(
-    graph_paths: Sequence[str],
-    segmentation_spec: str,
-    truth_spec: str,
-    out: str,
-    box: Box | None,
-    penalty: float,
-    names: Sequence[str],
-    masks: tuple[Mask, ...] = (),
-) -> None:
     """Write the calibration of an agglomeration graph as YAML."""
-    require_other_file(out, segmentation_spec, truth_spec, *graph_paths)
-    edges = [edge for part in read_graphs(graph_paths) for edge in part]
+    box, masks = arguments.box, masks_from(arguments)
+    require_other_file(arguments.out, arguments.segmentation, arguments.truth, *arguments.graphs)
+    edges = [edge for part in read_graphs(arguments.graphs) for edge in part]
     with (
-        open_masked_truth(truth_spec, masks) as truth,
-        open_segmentation(segmentation_spec) as segmentation,
+        open_masked_truth(arguments.truth, masks) as truth,
+        open_segmentation(arguments.segmentation) as segmentation,
         open_masks(masks, truth.voxel_size_zyx_nm) as masked,
     ):
         require_labels(segmentation)
@@ -91,17 +75,18 @@ def calibrate(
         known = [e for e in decided if not _is_masked(Box.around((e.z, e.y, e.x)), truth.known, masked)]
     same = np.array([bodies[e.segment_a] == bodies[e.segment_b] for e in known], bool)
     inside = np.array([box is None or box.contains(Box.around((e.z, e.y, e.x))) for e in known], bool)
-    found = fit([e for e, use in zip(known, inside, strict=True) if use], same[inside], penalty, names)
+    fitted = [e for e, use in zip(known, inside, strict=True) if use]
+    found = fit(fitted, same[inside], arguments.penalty, tuple(dict.fromkeys(arguments.features)))
     values = found.probabilities(known)
     scores = np.array([e.score for e in known])
     figures = {
         name: {"calibrated": quality(values[part], same[part]), "score": quality(scores[part], same[part])}
         for name, part in (("fitted", inside), ("held_out", ~inside))
     }
-    inputs = {"segmentation": segmentation_spec, "truth": truth_spec, "graphs": len(graph_paths), "box": str(box)}
-    made_by = provenance("calibrate", None, **inputs, **mask_inputs(masks))
+    inputs = {"segmentation": arguments.segmentation, "truth": arguments.truth, "graphs": len(arguments.graphs)}
+    made_by = provenance("calibrate", None, **inputs, box=str(box), **mask_inputs(masks))
     record = {**found.as_dict(), "quality": figures, "provenance": made_by}
-    atomic.write_text(out, yaml.safe_dump(record, sort_keys=False))
+    atomic.write_text(arguments.out, yaml.safe_dump(record, sort_keys=False))
 
 
 def _is_masked(voxel: Box, known: Box, masked: Masks) -> bool:

@@ -95,8 +95,7 @@ class BlockLogs(Sequence[Result]):
         work: Work,
         number: int = 1,
         of: int = 1,
-        pool: Executor | None = None,
-        workers: int = 1,
+        pool: tuple[Executor, int] | None = None,
         state: State = lambda _: None,
     ) -> None:
         """Do the unfinished blocks of a share, and then those of other jobs; see `JobLog`.
@@ -107,8 +106,8 @@ class BlockLogs(Sequence[Result]):
             Takes a block and returns its result, which must not depend on other blocks: two jobs may do the same one.
         number, of : int
             Which share, from 1, of how many.
-        pool : Executor, optional
-            Does the work on several blocks at once, as many as it has `workers`.
+        pool : Executor and int, optional
+            Does the work on several blocks at once, as many as it has workers.
         state : callable, optional
             See `JobLog`.
         """
@@ -116,7 +115,7 @@ class BlockLogs(Sequence[Result]):
             return
         with contextlib.closing(JobLog(self, number, of, state)) as job:
             blocks = track(job, job.num_left, self.folder.name)
-            for block, result in _in_pool(pool, workers, work, blocks) if pool else ((b, work(b)) for b in blocks):
+            for block, result in _in_pool(*pool, work, blocks) if pool else ((b, work(b)) for b in blocks):
                 job.finish(block, result)
         self.look()
 

@@ -271,7 +271,7 @@ class ExportWork:
         return BlockLogs(self._jobs(LAST) / kind.key, self.key, shards)
 
     def _run(self, logs: BlockLogs, work: Work, pool: Executor | None) -> None:
-        logs.run(work, self.job.number or 1, self.job.of or 1, pool, self._threads)
+        logs.run(work, self.job.number or 1, self.job.of or 1, (pool, self._threads) if pool else None)
 
     def _tables(self, step: str, combine: Callable[[object], dict[str, Table]]) -> Tables | None:
         return reduce_step(self._state, step, [], no_result, combine, self.key, self.job)

@@ -153,7 +153,7 @@ def test_two_jobs_may_do_the_same_block(tmp_path):
 
 def test_workers_finish_their_blocks_in_any_order(tmp_path):
     with ThreadPoolExecutor(3) as pool:
-        logs_in(tmp_path).run(Counted(), pool=pool, workers=3)
+        logs_in(tmp_path).run(Counted(), pool=(pool, 3))
     assert results(tmp_path) == EXPECTED
 
 
