@@ -86,22 +86,12 @@ def test_a_run_on_such_files_is_complete_and_watches_them(tmp_path):
     name = "-{x} 'ü'$HOME;<y>"
     folder = tmp_path / name
     folder.mkdir()
-    shape = [str(n) for n in SHAPE]
-    main(
-        [
-            "synth",
-            "--shape",
-            *shape,
-            "--out-image",
-            f"{folder}/raw.h5:raw",
-            "--out-labels",
-            f"{folder}/{name}.h5:labels",
-        ]
-    )
+    shape = map(str, SHAPE)
+    main(["synth", "--shape", *shape, "--out-image", f"{folder}/raw.zarr", "--out-labels", f"{folder}/{name}.zarr"])
     with h5py.File(folder / "mask.h5", "w") as file:
         file["mask"] = np.zeros(SHAPE, np.uint8)
     phantom = {key: box for key, box in SMALL_RUN["volumes"]["phantom"].items() if key != "synthetic"}
-    volume = {**phantom, "image": f"{name}/raw.h5:raw", "labels": f"{name}/{name}.h5:labels"}
+    volume = {**phantom, "image": f"{name}/raw.zarr", "labels": f"{name}/{name}.zarr"}
     volume["masks"] = [{"path": f"{name}/mask.h5:mask"}]
     config = {
         **{**SMALL_RUN, "volumes": {"0-a_B": volume}},
