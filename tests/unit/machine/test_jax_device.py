@@ -64,5 +64,5 @@ def test_gpus_that_jax_cannot_take_are_none_for_auto_and_one_line_for_who_asks_f
     monkeypatch.setattr(sys.modules["jax"], "devices", fail)
     assert jax_gpus() == []
     assert "'cuda': No visible GPU devices." in caplog.text
-    with pytest.raises(ConfigError, match="engine: found jax, .* 'cuda': No visible GPU devices."):
+    with pytest.raises(ConfigError, match="engine: .*'cuda'"):
         jax_device()
