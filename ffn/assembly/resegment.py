@@ -58,7 +58,7 @@ class Judge:
         image = self.scene.image.box
         window = Box.around(position_zyx, self.config.window_radius_zyx)
         window = window.moved_into(self.scene.segmentation.box.intersect(image))
-        return Frame.of(window, image, mirrored_radius(self.network.model, self.config))
+        return Frame.of(window, image, mirrored_radius(self.network.model.config, self.config))
 
     def read(self, window: Box) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the grey levels, the segments and the masked voxels of a window."""

@@ -6,10 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ffn.config import FloodConfig
+from ffn.config import FloodConfig, ModelConfig
 from ffn.geometry import ZYX, Box, scale, subtract, zyx
 from ffn.inference.canvas import MASKED
-from ffn.model.store import Model
 
 
 class Frame(NamedTuple):
@@ -79,6 +78,6 @@ class Frame(NamedTuple):
         return whole
 
 
-def mirrored_radius(model: Model, config: FloodConfig) -> ZYX:
+def mirrored_radius(model: ModelConfig, config: FloodConfig) -> ZYX:
     """Return how far the image goes on as a mirror image: the radius of the FOV, 0 without ``mirror``."""
-    return model.config.fov_radius_zyx if config.mirror else (0, 0, 0)
+    return model.fov_radius_zyx if config.mirror else (0, 0, 0)

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ffn.config import ImageConfig, SegmentConfig, SubvolumesConfig
+from ffn.config import ImageConfig, ModelConfig, SegmentConfig, SubvolumesConfig
 from ffn.errors import ConfigError, VolumeError, under
 from ffn.geometry import ZYX, Box, Grid, VoxelSize, tile, zyx
 from ffn.inference.checkpoint import Termination
@@ -23,10 +23,10 @@ from ffn.io.masks import open_masks, require_labels_in
 from ffn.io.open import identity, open_volume
 from ffn.io.store import require_replaceable
 from ffn.io.store_names import MAIN
-from ffn.io.volume import Volume, require_image, require_inside, require_other_file
+from ffn.io.volume import require_image, require_inside, require_other_file
 from ffn.machine.limits import threads_here
 from ffn.model.choice import FOLDER
-from ffn.model.store import Model, load_model
+from ffn.model.store import load_model
 from ffn.options import add_options, add_staging_option, box_value, from_arguments
 
 NAMES = {MAIN, "probability", "origins", "overlaps", "given"}  # in a store
@@ -140,9 +140,10 @@ def segment_subvolumes(
     with open_volume(inputs.image) as volume:
         boxes = tile(box or volume.box, tiles.size_zyx, tiles.overlap_zyx)
         require_inside(volume, box or volume.box)
-        check(volume.box, _of_all_shapes(boxes), volume.voxel_size_zyx_nm, inputs, config)
+        model = load_model(inputs.model).config
+        check(volume.box, _of_all_shapes(boxes), volume.voxel_size_zyx_nm, inputs, config, model)
     inputs = replace(inputs, machine=inputs.machine or f"{folder}{FOLDER}")
-    _require_overlap(boxes, tiles.overlap_zyx, load_model(inputs.model).config.fov_size_zyx)
+    _require_overlap(boxes, tiles.overlap_zyx, model.fov_size_zyx)
     network = inputs.network(config)
     points = identity(config.seed_points) if config.seed_points else None
     key = {**inputs.key(network), "points": points, "size": boxes[0].shape}
@@ -162,15 +163,17 @@ def _prepared(
 ) -> tuple[Common, Lanes]:
     """Return the common part of all floods of `boxes`, or of boxes of these shapes, and as many canvases."""
     points = None if config.seed_points is None else read_points(config.seed_points)
-    model = load_model(inputs.model)
+    model = load_model(inputs.model).config
     near = inputs.staged()
     with open_volume(near.image) as volume:
+        require_image(volume)
+        for box in boxes:
+            require_inside(volume, box)
+        check(volume.box, boxes, volume.voxel_size_zyx_nm, near, config, model)
         dtype, radius_zyx = volume.dtype, mirrored_radius(model, config)
-        frames = [Frame.of(box, volume.box, radius_zyx) for box in boxes]
-        _require_room(volume, frames, model)
-        check(volume.box, boxes, volume.voxel_size_zyx_nm, near, config)
+        canvases = [Frame.of(box, volume.box, radius_zyx).canvas for box in boxes]
     network = near.network(config)
-    largest = zyx(map(max, zip(*(frame.canvas.shape for frame in frames), strict=True)))
+    largest = zyx(map(max, zip(*(canvas.shape for canvas in canvases), strict=True)))
     lanes = open_lanes(network, config, num_boxes, largest, dtype)
     return Common(near, network, config, points, inputs.about(network, lanes.name), lanes.size, inputs.known), lanes
 
@@ -188,8 +191,15 @@ def check(
     voxel_size_zyx_nm: VoxelSize | None,
     given: SegmentInputs | ImageConfig,
     config: SegmentConfig,
+    model: ModelConfig,
 ) -> None:
-    """Refuse masks that do not cover the boxes, given segments outside of the image, and seeds that cannot be read."""
+    """Refuse boxes without room for a FOV, masks that do not cover them, and given segments and seeds to no purpose."""
+    for box in boxes:
+        if not Frame.of(box, image, mirrored_radius(model, config)).has_room_for(model.fov_size_zyx):
+            raise VolumeError(
+                f"box {box} holds no FOV of {model.fov_size_zyx}. Choose a larger box or a smaller FOV; "
+                "with segment.mirror, it may also end with the image on both sides"
+            )
     with under("masks"), open_masks(given.masks, voxel_size_zyx_nm) as masks:
         for box in boxes:
             masks.require(box)
@@ -215,14 +225,3 @@ def _require_different(paths: Sequence[str]) -> None:
     path, count = Counter(paths).most_common(1)[0]
     if count > 1:
         raise VolumeError(f"--out: {path} is given {count} times, expected a file for each box")
-
-
-def _require_room(volume: Volume, frames: Sequence[Frame], model: Model) -> None:
-    require_image(volume)
-    for frame in frames:
-        require_inside(volume, frame.box)
-        if not frame.has_room_for(model.config.fov_size_zyx):
-            raise VolumeError(
-                f"{volume.name}: box {frame.box} is smaller than one FOV {model.config.fov_size_zyx}. "
-                "Choose a larger box, or one that ends with the image on both sides"
-            )

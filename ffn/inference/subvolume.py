@@ -70,7 +70,7 @@ class SubvolumeFlood:
         """Read image, mask and checkpoint, and find the seeds; CPU-bound, uses no canvas."""
         common = self._common
         with open_volume(common.near.image) as volume:
-            frame = Frame.of(self.box, volume.box, mirrored_radius(common.network.model, common.config))
+            frame = Frame.of(self.box, volume.box, mirrored_radius(common.network.model.config, common.config))
             self._part = ImagePart(volume.read(self.box), frame, voxel_size_of(volume))
             declared = volume.voxel_size_zyx_nm
         with open_masks(common.near.masks, declared) as masks:

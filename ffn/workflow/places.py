@@ -10,7 +10,6 @@ from pathlib import Path
 from ffn.config import MAX_VOXEL_SIZE_RATIO, NormalizeConfig, SegmentConfig
 from ffn.errors import ConfigError, InputError, under
 from ffn.geometry import ZYX, Box, VoxelSize, add, scale, zyx
-from ffn.inference.frame import Frame
 from ffn.io.foreign.locations import Location
 from ffn.io.store_names import tracked_file
 from ffn.io.volume import file_of, is_same_source
@@ -112,12 +111,11 @@ def check_sources(config: RunConfig) -> dict[str, Place]:
 
 def _check_files(config: RunConfig) -> None:
     """Read the files that sections name."""
-    for key, path in (("merge", config.merge.calibration), ("sweep", config.sweep.calibration)):
-        if path is not None and config.agglomerate.enabled:
-            from ffn.assembly.calibration import read_calibration
+    if config.agglomerate.enabled:
+        from ffn.assembly import given
 
-            with under(f"{key}.calibration"):
-                read_calibration(path)
+        given.check_calibration(config.merge.calibration, "merge")
+        given.check_calibration(config.sweep.calibration, "sweep")
     if config.normalize.reference_image:
         open_source("normalize.reference_image", config.normalize.reference_image)
 
@@ -131,10 +129,10 @@ def _check_given(name: str, place: Place, config: RunConfig) -> None:
         boxes.append(place.train_box)
     if config.select.checkpoints and name == config.select_volume:
         boxes.append(selection_box(config, place))
-    if volume.masks or volume.init_segmentation or config.segment.seed_points:
+    if boxes:
         from ffn.inference import segment
 
-        segment.check(box, boxes, size, volume, config.segment)
+        segment.check(place.image, boxes, size, volume, config.segment, config.model)
     if volume.corrections or volume.nuclei:
         from ffn.assembly import given
 
@@ -291,8 +289,7 @@ def _check_boxes(name: str, place: Place, config: RunConfig) -> None:
                 "evaluate_box": "labelled part of segment_box",
             }
             raise ConfigError(f"volumes.{name}.{key}: {box} is empty or leaves the {outer[key]}, {around}")
-        fits = _sees(box, place, config) if key == "segment_box" else box.has_room_for(config.model.fov_size_zyx)
-        if key in ("train_box", "segment_box") and not fits:
+        if key == "train_box" and not box.has_room_for(config.model.fov_size_zyx):
             raise ConfigError(
                 f"model.fov_size_zyx: {config.model.fov_size_zyx} is larger than volumes.{name}.{key} with shape "
                 f"{box.shape}, expected a FOV that fits in"
@@ -301,12 +298,6 @@ def _check_boxes(name: str, place: Place, config: RunConfig) -> None:
         _check_training(name, place, config)
     if place.config.is_validated_on:
         _check_validation(name, place, config)
-
-
-def _sees(box: Box, place: Place, config: RunConfig) -> bool:
-    """Whether FOVs see all of a box that is flooded: the image goes on as a mirror image, if `segment` wants it."""
-    radius = config.model.fov_radius_zyx if config.segment.mirror else (0, 0, 0)
-    return Frame.of(box, place.image, radius).has_room_for(config.model.fov_size_zyx)
 
 
 def _surroundings(place: Place, key: str) -> Box:
@@ -321,11 +312,6 @@ def _check_selection(config: RunConfig, place: Place) -> None:
     labelled = place.image.intersect(place.labels) if place.labels else Box((0, 0, 0), (0, 0, 0))
     if not labelled.contains(box):
         raise ConfigError(f"select.box: {box} leaves the labelled part of {config.select_volume}, {labelled}")
-    if not _sees(selection_box(config, place), place, config):
-        raise ConfigError(
-            f"select.box: {box} lies in an image of shape {place.image.shape}, which holds no FOV of "
-            f"{config.model.fov_size_zyx}. Set segment.mirror: true, or choose a smaller FOV"
-        )
     if place.is_evaluated and not box.intersect(place.evaluate_box).is_empty:
         raise ConfigError(
             f"select.box: {box} overlaps volumes.{config.select_volume}.evaluate_box {place.evaluate_box}, so the "

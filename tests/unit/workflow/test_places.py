@@ -57,7 +57,7 @@ def write(path, dtype, box, size=10):
         ({"image": "nowhere.h5:raw"}, "volumes.phantom.image: nowhere.h5"),
         ({"image": "nowhere/*.png"}, "volumes.phantom.image: .*nowhere"),
         ({**PHANTOM, "segment_box": "0:64,0:48,0:81"}, "volumes.phantom.segment_box: 0:64,0:48,0:81"),
-        ({**PHANTOM, "segment_box": "0:64,0:48,0:12"}, "model.fov_size_zyx: .* volumes.phantom.segment_box"),
+        ({**PHANTOM, "segment_box": "0:64,0:48,0:12"}, "volumes.phantom: box 0:64,0:48,0:12 .*FOV"),
         (
             {**PHANTOM, "segment_box": "0:30,0:48,0:80", "evaluate_box": "20:40,0:48,0:80"},
             "volumes.phantom.evaluate_box: 20:40,0:48,0:80",
@@ -407,7 +407,7 @@ def test_a_stack_thinner_than_the_fov_can_be_segmented_and_judged_but_not_traine
     thin = {"image": "image.npy", "voxel_size_zyx_nm": [10, 10, 10]}
     config = {**GOOD, "volumes": {"thin": thin}, "init": "model", "train": UNTRAINED}
     assert check(config)["thin"].segment_box.shape == (3, 48, 80)
-    refuse({**config, "segment": {"mirror": False}}, "volumes.thin.segment_box")
+    refuse({**config, "segment": {"mirror": False}}, "volumes.thin: box 0:3,0:48,0:80")
 
     boxes = dict.fromkeys(["train_box", "validate_box", "segment_box", "evaluate_box"], "none")
     volumes = {**SELECTING["volumes"], "thin": {**thin, "labels": "labels.npy", **boxes}}
@@ -416,7 +416,7 @@ def test_a_stack_thinner_than_the_fov_can_be_segmented_and_judged_but_not_traine
     run = load_run(selecting)
     canvas = Box.from_shape((3, 48, 80)).grow(run.model.fov_radius_zyx)
     assert Pipeline(run, check_sources(run)).selection_voxels == canvas.num_voxels
-    refuse({**selecting, "segment": {"mirror": False}}, r"select.box: .*\(3, 48, 80\)")
+    refuse({**selecting, "segment": {"mirror": False}}, "volumes.thin: box 0:3,0:48,0:80")
 
 
 def test_candidates_segment_what_is_around_the_box_too_as_far_as_there_is_image():
