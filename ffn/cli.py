@@ -31,7 +31,7 @@ class Command(NamedTuple):
 
 TOOLS = {
     "launch": Command(
-        "ffn.commands.launch",
+        "ffn.cluster.launch",
         "start the ranks of a training, on this machine or by the scheduler's launcher, without MPI and ssh",
         "ffn launch -n 8 --ranks-per-node 2 -- ffn train --records records/ --volume … --out model/",
     ),
@@ -46,7 +46,7 @@ TOOLS = {
         "ffn watch results/demo",
     ),
     "doctor": Command(
-        "ffn.commands.doctor",
+        "ffn.cluster.doctor",
         "say whether this site will work: scheduler, launcher, Horovod, file systems, nodes",
         "ffn doctor --profile slurm --nodes 2 --submit",
     ),

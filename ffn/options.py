@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import shlex
 import sys
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -121,6 +122,19 @@ def whole_number(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
     return int(text)
+
+
+def positive_number(kind: type[int] | type[float]) -> Callable[[str], float]:
+    """Return the reader of an option with a number above 0, such as ``--timeout``."""
+
+    def read(text: str) -> float:
+        number = kind(text)
+        if not 0 < number < math.inf:
+            raise argparse.ArgumentTypeError(f"{text!r} is not above 0")
+        return number
+
+    read.__name__ = kind.__name__  # argparse names it where text is no number
+    return read
 
 
 def from_arguments(model: type[M], arguments: argparse.Namespace, **extra: object) -> M:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import dataclasses
 import json
 import logging
 import os
@@ -23,7 +25,7 @@ from ffn.cluster.batch import is_answering, run_command
 from ffn.cluster.findings import Finding, judge_build, judge_gpu, judge_job, judge_library, judge_nodes
 from ffn.cluster.job_script import PRIVATE, exports, warn_of_secrets, write_private
 from ffn.cluster.probe import MARKER, answers
-from ffn.cluster.site import LOG, Site, commands_of
+from ffn.cluster.site import LOG, Site, commands_of, read_site
 from ffn.config import ModelConfig
 from ffn.io import atomic
 from ffn.kernels import inference
@@ -32,6 +34,7 @@ from ffn.machine.gpu import cards
 from ffn.machine.limits import cores_here
 from ffn.machine.limits import memory_mb as memory_here
 from ffn.machine.schedulers import Scheduler
+from ffn.options import positive_number
 from ffn.workflow.needs import memory_mb
 
 RESULT = "findings.json"
@@ -51,6 +54,37 @@ class Check:
     timeout: float = 600.0  # seconds, for each command and for the submitted job with its time in the queue
     result: Path | None = None  # JSON file for the findings, in addition to the table
     collective: str = "horovod"  # or mpi
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Check before the first long job whether this site works: one line per check, exit code 1 if one fails.
+
+    On a login node it checks the scheduler's commands and Horovod or mpi4py; with --submit it also submits a job of a
+    few minutes, which describes its machine and checks all nodes. Inside a job it checks the nodes of that job.
+    """
+    text = "a profile's folder, or its name in profiles/ (default: %(default)s)"
+    parser.add_argument("--profile", default="local", help=text)
+    text = "number of nodes to check (default: %(default)s)"
+    parser.add_argument("--nodes", type=positive_number(int), default=2, metavar="INT", help=text)
+    parser.add_argument("--submit", action="store_true", help="submit a job that checks the nodes")
+    text = "where runs will be written (default: %(default)s)"
+    parser.add_argument("--folder", type=Path, default="results", help=text)
+    text = "limit for the queue and for each step (default: %(default)g)"
+    parser.add_argument("--timeout", type=positive_number(float), default=Check.timeout, metavar="SECONDS", help=text)
+    text = "library that joins the processes, as train.collective (default: %(default)s)"
+    parser.add_argument("--collective", choices=("horovod", "mpi"), default=Check.collective, help=text)
+    parser.add_argument("--result", type=Path, metavar="FILE", help="also write the findings as JSON")
+    parser.set_defaults(function=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    """Print the table; exit with 1 if anything fails."""
+    check = Check(**{field.name: getattr(arguments, field.name) for field in dataclasses.fields(Check)})
+    findings = examine(read_site(arguments.profile, arguments.nodes), check)
+    failed = sum(finding.verdict == "FAIL" for finding in findings)
+    verdict = f"{failed} of {len(findings)} checks failed" if failed else "no check failed"
+    sys.stdout.write(f"{table(findings)}\n{verdict}\n")
+    raise SystemExit(1 if failed else 0)
 
 
 def examine(site: Site, check: Check) -> list[Finding]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import dataclasses
 import logging
 import math
 import os
 import secrets
+import shlex
 import shutil
 import socket
 import sys
@@ -21,6 +24,7 @@ from ffn.errors import ClusterError
 from ffn.machine.launchers import LAUNCHERS, LOCAL, Launcher
 from ffn.machine.processes import GRACE_SECONDS, dying_with_parent, run_together
 from ffn.machine.rendezvous.server import POLL_SECONDS, RendezvousServer, rendezvous_server
+from ffn.options import positive_number
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +53,40 @@ class Slot(NamedTuple):
     cross_rank: int  # index of its host among the hosts with that local rank
     cross_size: int
     host: str
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Start all ranks of one Horovod job without MPI and ssh, on this machine or on the nodes of a job.
+
+    Inside a job of a scheduler, this command runs on the first node and serves as the meeting point of the ranks;
+    `srun`, `aprun` or `mpiexec` starts the ranks on all nodes. It is for sites without MPI, or with another one than
+    Horovod was built with. Outside of any job, or with --launcher local, all ranks run on this machine. If one fails,
+    all end.
+    """
+    number, seconds = positive_number(int), positive_number(float)
+    parser.add_argument("-n", "--num-ranks", type=number, required=True, metavar="INT", help="number of ranks")
+    parser.add_argument("--ranks-per-node", type=number, metavar="INT", help="default: the launcher decides")
+    names = ["auto", "local", *LAUNCHERS]
+    parser.add_argument("--launcher", choices=names, default="auto", help="default: the one of this job's scheduler")
+    text = "passed to the launcher, such as '--cpu-bind none'"
+    parser.add_argument("--launcher-options", type=shlex.split, default=(), metavar="TEXT", help=text)
+    text = "network on which ranks meet (default: HOROVOD_GLOO_IFACE, or that of the host's name)"
+    parser.add_argument("--interface", metavar="NAME", help=text)
+    text = "until all ranks must have started (default: %(default)g)"
+    parser.add_argument("--timeout", type=seconds, default=Launch.timeout, metavar="SECONDS", help=text)
+    text = "until the other ranks are killed after one has failed, with --launcher local (default: %(default)g)"
+    parser.add_argument("--grace-seconds", type=seconds, default=Launch.grace_seconds, metavar="SECONDS", help=text)
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="[--] COMMAND", help="command of each rank")
+    parser.set_defaults(function=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    """Run the command on all ranks and exit with their exit code."""
+    command = arguments.command[arguments.command[:1] == ["--"] :]
+    if not command:
+        raise ClusterError("launch: found no command, expected one, as in: ffn launch -n 2 -- ffn train …")
+    job = Launch(**{field.name: getattr(arguments, field.name) for field in dataclasses.fields(Launch)})
+    raise SystemExit(launch(job, command))
 
 
 def launch(job: Launch, command: Sequence[str]) -> int:
