@@ -1,21 +1,21 @@
-"""Mips that a volume does not have: planned, and made of the finer one while they are read."""
+"""Volumes that are made of another one while they are read: further mips, shifted or equalised images."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from ffn.geometry import ZYX, Box, VoxelSize, divide_up, piece_shape, scale, zyx
-from ffn.io.volume import Volume, voxel_size_of
+from ffn.errors import VolumeError
+from ffn.geometry import ZYX, Box, VoxelSize, divide_up, piece_shape, subtract, zyx
+from ffn.io.volume import Derived, Volume, voxel_size_of
 
 READ_BYTES = 2**26  # of the finer mip at a time, unless its chunks are larger; our choice
+CLIP_LIMIT = 0.01  # of CLAHE; scikit-image's default
 
 Downsample = Literal["mean", "mode"]
-Conversion = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -71,84 +71,82 @@ def downsample(voxels: np.ndarray, box: Box, factors_zyx: ZYX, method: Downsampl
     return ts.downsample(array, factors_zyx, method).read().result()
 
 
-class Placed:
-    """A volume at another place and with a voxel size; see `Volume` for the attributes."""
+class Placed(Derived):
+    """A volume whose first voxel is at another place, and with a voxel size."""
 
-    def __init__(self, source: Volume, shift_zyx: ZYX, voxel_size_zyx_nm: VoxelSize) -> None:
-        self._source, self._back = source, scale(shift_zyx, -1)
-        self.name: str = source.name
-        self.box: Box = source.box.shift(shift_zyx)
-        self.dtype: np.dtype = source.dtype
-        self.voxel_size_zyx_nm: VoxelSize | None = voxel_size_zyx_nm
-        self.provenance: dict = source.provenance
-        self.chunk_zyx: ZYX | None = getattr(source, "chunk_zyx", None)
+    def __init__(self, source: Volume, start_zyx: ZYX, voxel_size_zyx_nm: VoxelSize) -> None:
+        super().__init__(source)
+        self.box, self.voxel_size_zyx_nm = Box.from_shape(source.box.shape, start_zyx), voxel_size_zyx_nm
+        self.to_source_zyx = subtract(source.box.start, start_zyx)
 
-    def read(self, box: Box | None = None) -> np.ndarray:
-        """Return the voxels of `box` (default: all)."""
-        return self._source.read((box or self.box).shift(self._back))
-
-    def close(self) -> None:
-        """Close the source."""
-        self._source.close()
+    def _read(self, box: Box) -> np.ndarray:
+        return self.source.read(box.shift(self.to_source_zyx))
 
 
-class Coarser:
-    """The next mip of a volume, made block by block while it is read; see `Volume` for the attributes.
+class Coarser(Derived):
+    """The next mip of a volume, made block by block while it is read.
 
     Memory is a few times `READ_BYTES`, and the part of the finer mip that is decoded as a whole, for any box.
     """
 
-    def __init__(
-        self, finer: Volume, method: Downsample, convert: Conversion | None = None, dtype: np.dtype | None = None
-    ) -> None:
+    def __init__(self, finer: Volume, method: Downsample) -> None:
+        super().__init__(finer)
         planned = next_scale(Scale(finer.box, voxel_size_of(finer)))
-        self._finer, self._method, self._convert = finer, method, convert
-        self._factors = planned.factors_zyx
-        self.name: str = finer.name
-        self.box: Box = planned.box
-        self.dtype: np.dtype = dtype or finer.dtype
-        self.voxel_size_zyx_nm: VoxelSize | None = planned.voxel_size_zyx_nm
-        self.provenance: dict = finer.provenance
-        self.chunk_zyx = self._chunk()
+        self.box, self.voxel_size_zyx_nm, self._factors = planned.box, planned.voxel_size_zyx_nm, planned.factors_zyx
+        self._method: Downsample = method
+        if finer.chunk_zyx:
+            axes = zip(finer.chunk_zyx, finer.box.shape, self._factors, self.box.shape, strict=True)
+            self.chunk_zyx = zyx(whole if side >= length else max(1, side // f) for side, length, f, whole in axes)
 
-    def read(self, box: Box | None = None) -> np.ndarray:
-        """Return the voxels of `box` (default: all)."""
-        box = self.box if box is None else box
+    def _read(self, box: Box) -> np.ndarray:
         out = np.empty(box.shape, self.dtype)
-        for piece in box.blocks(self._piece(self.chunk_zyx or (1, 1, 1), box, self._finer.dtype)):
-            around = self._in_finer(piece)
-            read = self._finer.read(around)
-            for part in piece.blocks(self._piece((1, 1, 1), piece, self.dtype)):
-                inner = self._in_finer(part)
-                voxels = read[inner.slices(around.start)]
-                voxels = (self._convert(voxels) if self._convert else voxels).astype(self.dtype, copy=False)
-                out[part.slices(box.start)] = downsample(voxels, inner, self._factors, self._method)
+        most = READ_BYTES // (math.prod(self._factors) * self.dtype.itemsize)
+        for piece in box.blocks(piece_shape(self.chunk_zyx or (1, 1, 1), box.shape, most)):
+            start, stop = (zyx(np.multiply(corner, self._factors)) for corner in (piece.start, piece.stop))
+            finer = Box(start, stop).intersect(self.source.box)
+            out[piece.slices(box.start)] = downsample(self.source.read(finer), finer, self._factors, self._method)
         return out
 
-    def close(self) -> None:
-        """Close the finer mip."""
-        self._finer.close()
 
-    def _in_finer(self, box: Box) -> Box:
-        start, stop = (zyx(np.multiply(corner, self._factors)) for corner in (box.start, box.stop))
-        return Box(start, stop).intersect(self._finer.box)
+class Equalized(Derived):
+    """A uint8 image with contrast-limited adaptive histogram equalisation (CLAHE) of every section.
 
-    def _chunk(self) -> ZYX | None:
-        chunk: ZYX | None = getattr(self._finer, "chunk_zyx", None)
-        if chunk is None:
-            return None
-        axes = zip(chunk, self._finer.box.shape, self._factors, self.box.shape, strict=True)
-        return zyx(all_of_it if side >= length else max(1, side // f) for side, length, f, all_of_it in axes)
+    Sections are read whole, so neither blocks nor boxes change a voxel.
 
-    def _piece(self, least: ZYX, box: Box, dtype: np.dtype) -> ZYX:
-        return piece_shape(least, box.shape, READ_BYTES // (math.prod(self._factors) * dtype.itemsize))
+    Parameters
+    ----------
+    source : Volume
+        Image, uint8.
+    tile : int
+        Side of a tile along y and x, voxels.
+
+    Notes
+    -----
+    Source: Zuiderveld 1994, Graphics Gems IV.
+    """
+
+    def __init__(self, source: Volume, tile: int) -> None:
+        if source.dtype != np.uint8:
+            raise VolumeError(f"{source.name}: has type {source.dtype}, but clahe_tile needs uint8. Convert the image")
+        super().__init__(source)
+        self._tile = tile
+        self.chunk_zyx = ((source.chunk_zyx or (1, 1, 1))[0], *source.box.shape[1:])
+
+    def _read(self, box: Box) -> np.ndarray:
+        whole = Box((box.start[0], *self.box.start[1:]), (box.stop[0], *self.box.stop[1:]))
+        sections = np.stack([self._equalised(section) for section in self.source.read(whole)])
+        return sections[box.slices(whole.start)]
+
+    def _equalised(self, section: np.ndarray) -> np.ndarray:
+        from skimage.exposure import equalize_adapthist
+
+        if section.min() == section.max():  # becomes white otherwise
+            return section
+        return (255 * equalize_adapthist(section, self._tile, CLIP_LIMIT)).round().astype(np.uint8)
 
 
-def coarser(
-    finest: Volume, number: int, method: Downsample, convert: Conversion | None = None, dtype: np.dtype | None = None
-) -> Volume:
-    """Return the mip that comes `number` after a volume, at least 1; each is made of the one before, see `Coarser`."""
-    volume: Volume = Coarser(finest, method, convert, dtype)
-    for _ in range(number - 1):
-        volume = Coarser(volume, method)
-    return volume
+def coarser(finest: Volume, number: int, method: Downsample) -> Volume:
+    """Return the mip that comes `number` after a volume; each is made of the one before, see `Coarser`."""
+    for _ in range(number):
+        finest = Coarser(finest, method)
+    return finest

@@ -13,30 +13,27 @@ from ffn.geometry import ZYX, Box
 from ffn.io import hdf5
 from ffn.io.foreign.axes import SpatialAxes, axis_names
 from ffn.io.foreign.units import VOXEL_SIZE_NM, voxel_size_and_offset
-from ffn.io.volume import Placement, number_type, require_inside
+from ffn.io.volume import Placement, Volume, number_type
 
 CHUNK_ZYX: ZYX = (64, 64, 64)
 
 
-class Hdf5Volume:
-    """A dataset of an HDF5 file as a volume; see `Volume` for the attributes."""
+class Hdf5Volume(Volume):
+    """A dataset of an HDF5 file as a volume."""
 
     def __init__(self, dataset: hdf5.Dataset, name: str) -> None:
         if dataset.shape is None:
             raise VolumeError(f"{name}: is a dataset without voxels, expected an array. Choose another dataset")
         self._axes = SpatialAxes.find(name, dataset.shape, axis_names(dataset.attrs))
         self._dataset = dataset
-        self.name = name
-        self.dtype = number_type(name, dataset.dtype)
-        self.voxel_size_zyx_nm, start = voxel_size_and_offset(dataset.attrs, name)
-        self.box = Box.from_shape(self._axes.of(dataset.shape), start)
-        self.chunk_zyx: ZYX | None = self._axes.of(dataset.chunks) if dataset.chunks else None
+        size, start = voxel_size_and_offset(dataset.attrs, name)
+        super().__init__(
+            name, Box.from_shape(self._axes.of(dataset.shape), start), number_type(name, dataset.dtype), size
+        )
+        self.chunk_zyx = self._axes.of(dataset.chunks) if dataset.chunks else None
         self.provenance = _provenance(dataset)
 
-    def read(self, box: Box | None = None) -> np.ndarray:
-        """Return the voxels of `box` (default: all)."""
-        box = self.box if box is None else box
-        require_inside(self, box)
+    def _read(self, box: Box) -> np.ndarray:
         try:
             return np.ascontiguousarray(self._axes.take(self._dataset, box.slices(self.box.start)), self.dtype)
         except OSError as reason:

@@ -11,20 +11,21 @@ import numpy as np
 
 from ffn.config import IngestConfig
 from ffn.errors import ConfigError, VolumeError
-from ffn.geometry import ZYX, Box, VoxelSize, scale, subtract
+from ffn.geometry import ZYX, Box, VoxelSize
 from ffn.io import hdf5
 from ffn.io.atomic import write_json
 from ffn.io.block_log import Result
 from ffn.io.blocks import WHOLE, Job, Results, Writers, add_job_options, job_of, map_blocks
-from ffn.io.coarser import Conversion, Downsample, Placed, coarser
+from ffn.io.coarser import Downsample, Equalized, Placed, coarser
 from ffn.io.foreign import readable_formats
-from ffn.io.grey import Equalized, Unsigned
 from ffn.io.open import identity, open_mip_or_finer
 from ffn.io.reference import can_stay, has_copy, write_reference
 from ffn.io.shards import CHUNK, shard_shape
 from ffn.io.store_names import MAIN, split_store
 from ffn.io.volume import (
     IGNORED,
+    Conversion,
+    Converted,
     Placement,
     Volume,
     require_labels,
@@ -95,46 +96,42 @@ def ingest(source: str, out: str, config: IngestConfig, box: Box | None = None, 
     """
     require_other_file(out, source)
     is_placed = config.offset_zyx is not None
-    with open_mip_or_finer(source, config.mip, config.voxel_size_zyx_nm, is_placed) as (volume, missing):
-        is_labels = holds_labels(volume, config.kind)
+    with open_mip_or_finer(source, config.mip, config.voxel_size_zyx_nm, is_placed) as (found, missing):
+        is_labels = holds_labels(found, config.kind)
+        size = _voxel_size(found, config.voxel_size_zyx_nm)
+        volume: Volume = Placed(found, config.offset_zyx or found.box.start, size)
+        convert = _label_conversion(found, config.ignore_labels) if is_labels else _unchanged
         changes = {}
-        if not is_labels and volume.dtype.kind == "i":
-            found, volume = volume.dtype, Unsigned(volume)
-            changes["added_to_voxels"] = volume.added
-            log.info("%s: has type %s, so %d is added to every voxel", source, found, volume.added)
-        shift = subtract(config.offset_zyx or volume.box.start, volume.box.start)
-        dtype = np.dtype(np.uint64) if is_labels else volume.dtype
-        conversion = _label_conversion(volume, config.ignore_labels) if is_labels else _unchanged
-        size = _voxel_size(volume, config.voxel_size_zyx_nm)
+        if found.dtype.kind == "i" and not is_labels:
+            changes["added_to_voxels"] = 2 ** (8 * found.dtype.itemsize - 1)
+            volume = _unsigned(volume)
+            log.info("%s: has type %s, so %d is added to every voxel", source, found.dtype, *changes.values())
         if missing:
             method: Downsample = "mode" if is_labels else "mean"
-            volume = coarser(Placed(volume, shift, size), missing, method, conversion, dtype)
-            made = volume.voxel_size_zyx_nm
+            volume = coarser(Converted(volume, convert, IGNORED.dtype) if is_labels else volume, missing, method)
+            convert, made = _unchanged, volume.voxel_size_zyx_nm
             log.info("%s: has no mip %d; its voxels of %s nm become %s nm (%s)", source, config.mip, size, made, method)
-            shift, conversion, size = (0, 0, 0), _unchanged, voxel_size_of(volume)
         if config.clahe_tile is not None and not is_labels:
             volume = Equalized(volume, config.clahe_tile)
-        everything = volume.box.shift(shift)
-        box = box or everything
-        if not everything.contains(box):
-            raise VolumeError(f"{source}: box {box} leaves the volume {everything}, expected a box inside")
-        shard = shard_shape(box.shape, dtype.itemsize)
+        box = box or volume.box
+        if not volume.box.contains(box):
+            raise VolumeError(f"{source}: box {box} leaves the volume {volume.box}, expected a box inside")
+        dtype = IGNORED.dtype if is_labels else volume.dtype
         made_by = provenance("ingest", config, source=source, box=box, **changes)
-        placement = Placement(box, size, made_by, shard)
-        if not is_labels and _stays(volume, out, config):
+        placement = Placement(box, voxel_size_of(volume), made_by, shard_shape(box.shape, dtype.itemsize))
+        if not is_labels and isinstance(volume, Placed) and _stays(found, out, config):
             log.info("%s: stays where it is, --copy-image always copies it", source)
-            content = identity(volume.address)  # type: ignore[attr-defined]
+            content = identity(found.address)  # type: ignore[attr-defined]
             if job.finishes:
-                write_reference(out, volume, content, placement, shift)
+                write_reference(out, volume, content, placement)
             elif job.record_path:
                 write_json(job.record_path, {"content": content})
             return
-        key = fingerprint("ingest", config, source=identity(source), box=box)
 
         def work(layer: Box, writers: Writers) -> Result:
             lowest, highest = [], []
-            for piece, read in _pieces(volume, layer, shard, shift):
-                voxels = conversion(read)
+            for piece, read in _pieces(volume, layer, placement.shard_zyx):
+                voxels = convert(read)
                 writers[MAIN].write(piece, voxels)
                 lowest.append(int(voxels.min()))
                 highest.append(_highest(voxels))
@@ -144,6 +141,7 @@ def ingest(source: str, out: str, config: IngestConfig, box: Box | None = None, 
             lowest, highest = zip(*((each["lowest"], each["highest"]) for each in results), strict=True)
             _check_range(source, is_labels, min(lowest), max(highest))
 
+        key = fingerprint("ingest", config, source=identity(source), box=box)
         map_blocks(out, {MAIN: dtype}, placement, work, key, job, at_end=at_end, layers=True)
 
 
@@ -203,18 +201,18 @@ def _voxel_size(volume: Volume, given: VoxelSize | None) -> VoxelSize:
     return given or known  # type: ignore[return-value]
 
 
-def _pieces(volume: Volume, layer: Box, shard_zyx: ZYX, shift: ZYX) -> Iterator[tuple[Box, np.ndarray]]:
+def _pieces(volume: Volume, layer: Box, shard_zyx: ZYX | None) -> Iterator[tuple[Box, np.ndarray]]:
     """Yield the voxels of a layer: shard by shard, or slab by slab if slices are decoded as a whole."""
-    chunk = getattr(volume, "chunk_zyx", None)
+    chunk = volume.chunk_zyx
     if chunk is None or chunk[1:] != volume.box.shape[1:]:
-        for shard in layer.blocks(shard_zyx):
-            yield shard, volume.read(shard.shift(scale(shift, -1)))
+        for shard in layer.blocks(shard_zyx or layer.shape):
+            yield shard, volume.read(shard)
         return
     _, height, width = layer.shape
     depth = _power_of_two(PIECE_BYTES // (height * width * volume.dtype.itemsize))
     rows = max(1, PIECE_BYTES // (depth * width * IGNORED.itemsize))
     for slab in layer.blocks((max(depth, chunk[0]), height, width)):
-        voxels = volume.read(slab.shift(scale(shift, -1)))
+        voxels = volume.read(slab)
         for piece in slab.blocks((depth, rows, width)):
             yield piece, voxels[piece.slices(slab.start)]
 
@@ -238,6 +236,13 @@ def _check_range(source: str, is_labels: bool, lowest: int, highest: int) -> Non
         )
     if not is_labels and lowest == highest:
         log.warning("%s: every voxel is %d. Is it the right file?", source, lowest)
+
+
+def _unsigned(image: Volume) -> Volume:
+    """Return an image of int8 or int16, such as the bytes of MRC, with all grey levels raised to those of uint."""
+    dtype = np.dtype(f"u{image.dtype.itemsize}")
+    sign = dtype.type(2 ** (8 * dtype.itemsize - 1))
+    return Converted(image, lambda voxels: voxels.view(dtype) ^ sign, dtype)
 
 
 def _unchanged(voxels: np.ndarray) -> np.ndarray:

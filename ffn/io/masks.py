@@ -13,7 +13,7 @@ from ffn.errors import VolumeError
 from ffn.geometry import Box, VoxelSize
 from ffn.io.nearest import covered, reaches, read_test, require_cover
 from ffn.io.open import identity, open_truth, open_volume
-from ffn.io.volume import Truth, Volume
+from ffn.io.volume import Derived, Volume, with_ignored
 
 
 class Masks:
@@ -66,18 +66,16 @@ def open_masks(masks: Sequence[Mask], voxel_size_zyx_nm: VoxelSize | None) -> It
         yield Masks(list(zip(masks, opened, strict=True)), voxel_size_zyx_nm)
 
 
-class MaskedTruth(Truth):
-    """Labels in which masked and ignored voxels are 0; see `Truth`."""
+class MaskedTruth(Derived):
+    """Labels in which masked and ignored voxels are 0."""
 
     def __init__(self, labels: Volume, masks: Masks) -> None:
-        super().__init__(labels)
+        super().__init__(with_ignored(labels, 0))
         self.masks = masks
         self.known = masks.covered(self.box)
 
-    def read(self, box: Box | None = None) -> np.ndarray:
-        """Return the labels of `box` (default: all)."""
-        box = box or self.box
-        voxels = super().read(box)
+    def _read(self, box: Box) -> np.ndarray:
+        voxels = self.source.read(box)
         return np.where(self.masks.read(box), voxels.dtype.type(0), voxels) if self.masks else voxels
 
 

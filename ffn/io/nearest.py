@@ -108,7 +108,7 @@ def _spans(volume: Volume, box: Box, ratios: VoxelSize) -> _Spans:
 def _piece(volume: Volume, box: Box, ratios: VoxelSize) -> ZYX:
     """Return the parts in which to read a box: units that the volume decodes as a whole, or up to `READ_BYTES`."""
     smaller = [max(1.0, ratio) for ratio in ratios]
-    chunk = getattr(volume, "chunk_zyx", None) or (1, 1, 1)
+    chunk = volume.chunk_zyx or (1, 1, 1)
     least = zyx(max(1, n // ratio) for n, ratio in zip(chunk, smaller, strict=True))
     return piece_shape(least, box.shape, READ_BYTES // (math.ceil(math.prod(smaller)) * volume.dtype.itemsize))
 

@@ -19,7 +19,7 @@ from ffn.io.foreign import open_source
 from ffn.io.foreign.units import is_in_some_unit
 from ffn.io.hdf5_volume import Hdf5Volume
 from ffn.io.store_names import MAIN, split_store
-from ffn.io.volume import HDF5_SUFFIXES, Labels, Segments, Truth, Volume, place_of, split_spec
+from ffn.io.volume import HDF5_SUFFIXES, Converted, Volume, place_of, split_spec, with_ignored
 
 SMALL_BYTES = 10**6  # of smaller files, Snakemake compares the content: one that was only touched repeats nothing
 
@@ -48,7 +48,7 @@ def open_mip(spec: str | Path, mip: int | None = None, size_zyx_nm: VoxelSize | 
     """Open one mip of a volume that may have several, for the duration of a ``with`` block."""
     with open_mip_or_finer(spec, mip, size_zyx_nm) as (volume, missing):
         if missing:
-            raise _no_mip(spec, f"mip {mip}", _sizes(volume), "Choose a mip, or make it: ffn ingest --mip")
+            raise _no_mip(spec, f"mip {mip}", volume.mips, "Choose a mip, or make it: ffn ingest --mip")
         yield volume
 
 
@@ -71,46 +71,44 @@ def open_mip_or_finer(
         If no mip has this voxel size, the voxel size is that of another mip, or the first voxel has no place.
     """
     with contextlib.closing(_open(str(spec))) as finest:
-        sizes = _sizes(finest)
+        sizes = finest.mips
         index = _mip(sizes, size_zyx_nm) if mip is None else min(mip, len(sizes) - 1)
         if index is None:
             advice = "Correct the voxel size, give mip, or name the array inside that has these voxels"
             raise _no_mip(spec, f"voxels of {size_zyx_nm} nm", sizes, advice)
-        missing = 0 if mip is None else mip - index
-        volume = finest.at_mip(index) if index else finest  # type: ignore[attr-defined]
-        with contextlib.closing(volume) if index else contextlib.nullcontext():
-            if not is_placed:
-                _require_place(volume)
-            if size_zyx_nm and volume.voxel_size_zyx_nm is None:
-                _require_size_of(index, size_zyx_nm, volume)
-            yield volume, missing
+        volume = finest.at_mip(index)
+        if not is_placed:
+            _require_place(volume)
+        if size_zyx_nm and volume.voxel_size_zyx_nm is None:
+            _require_size_of(index, size_zyx_nm, volume)
+        yield volume, 0 if mip is None else mip - index
 
 
-def voxel_sizes(spec: str | Path) -> list[VoxelSize | None]:
+def voxel_sizes(spec: str | Path) -> Sequence[VoxelSize | None]:
     """Return the voxel size of each mip of a volume, finest first, None where it declares none."""
     with contextlib.closing(_open(str(spec))) as finest:
-        return _sizes(finest)
+        return finest.mips
 
 
 @contextlib.contextmanager
 def open_labels(spec: str | Path) -> Iterator[Volume]:
     """Open labels as in `open_volume`, but with `IGNORED` in all ignored voxels, as if `ingest` had brought them in."""
     with open_volume(spec) as labels:
-        yield labels if labels.provenance else Labels(labels)
+        yield labels if labels.provenance else with_ignored(labels)
 
 
 @contextlib.contextmanager
 def open_truth(spec: str | Path) -> Iterator[Volume]:
     """Open labels as in `open_volume`, but with 0 in ignored voxels, so that they are not taken for a body."""
     with open_volume(spec) as labels:
-        yield Truth(labels)
+        yield with_ignored(labels, 0)
 
 
 @contextlib.contextmanager
 def open_segmentation(spec: str | Path) -> Iterator[Volume]:
     """Open segments as in `open_volume`, but with 0 for negative ids: some programs write -1 for no segment."""
     with open_volume(spec) as segments:
-        yield Segments(segments) if segments.dtype.kind == "i" else segments
+        yield Converted(segments, lambda ids: np.maximum(ids, 0)) if segments.dtype.kind == "i" else segments
 
 
 def read_table(
@@ -202,9 +200,8 @@ def files_in(folder: str) -> Iterator[str]:
 
 def _require_place(volume: Volume) -> None:
     """Refuse a volume whose first voxel lies between voxels of the full volume."""
-    misplaced = getattr(volume, "misplaced", None)
-    if misplaced:
-        raise misplaced
+    if volume.misplaced:
+        raise volume.misplaced
 
 
 def _require_size_of(mip: int, size_zyx_nm: VoxelSize, volume: Volume) -> None:
@@ -218,10 +215,6 @@ def _require_size_of(mip: int, size_zyx_nm: VoxelSize, volume: Volume) -> None:
             f"{volume.name}: a voxel size of {size_zyx_nm} nm fits the scale {scales[other]} of mip {other}, expected "
             f"that of mip {mip}, {of_mip} nm by its scale {scales[mip]}. Give this one, or mip {other}"
         )
-
-
-def _sizes(volume: Volume) -> list[VoxelSize | None]:
-    return getattr(volume, "voxel_sizes_zyx_nm", [volume.voxel_size_zyx_nm])
 
 
 def _no_mip(spec: str | Path, wanted: str, sizes: Sequence[VoxelSize | None], advice: str) -> VolumeError:

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from ffn.errors import VolumeError
-from ffn.geometry import ZYX, Box, VoxelSize, scale, zyx
+from ffn.geometry import ZYX, Box, zyx
 from ffn.io.store_names import MAIN, METADATA, OURS
-from ffn.io.volume import Placement, Volume, require_inside
+from ffn.io.volume import Placement, Volume
 
 if TYPE_CHECKING:
+    from ffn.io.coarser import Placed
     from ffn.io.foreign.chunked import ChunkedVolume
 
 REFERENCE = "reference"  # key among our attributes
@@ -23,26 +24,16 @@ SIDE = 64  # voxels; what is read of an image at a time is seldom smaller
 MOST_DECODED_BYTES = 2**24  # of the chunks that hold such a cube, as chunks are decoded as a whole; our choice
 
 
-class Reference:
-    """A part of a volume elsewhere, opened when it is first read; see `ffn.io.volume.Volume` for the attributes."""
+class Reference(Volume):
+    """A part of a volume elsewhere, opened when it is first read."""
 
     def __init__(self, name: str, ours: dict[str, Any]) -> None:
-        self._found = ours[REFERENCE]
-        self.name = name
-        self.box = Box.parse(ours["box"])
-        self.dtype = np.dtype(self._found["dtype"])
-        self.chunk_zyx = zyx(self._found["chunk_zyx"])
-        self.voxel_size_zyx_nm: VoxelSize | None = tuple(self._found["voxel_size_zyx_nm"])
-        self.provenance = ours["provenance"]
+        self._found = found = ours[REFERENCE]
+        super().__init__(name, Box.parse(ours["box"]), np.dtype(found["dtype"]), tuple(found["voxel_size_zyx_nm"]))
+        self.chunk_zyx, self.provenance = zyx(found["chunk_zyx"]), ours["provenance"]
 
-    def read(self, box: Box | None = None) -> np.ndarray:
-        """Return the voxels of `box` (default: all), see `ChunkedVolume.read`."""
-        box = self.box if box is None else box
-        require_inside(self, box)
+    def _read(self, box: Box) -> np.ndarray:
         return self._source.read(box.shift(self._to_source)).astype(self.dtype, copy=False)
-
-    def close(self) -> None:
-        """Do nothing: TensorStore keeps no file open."""
 
     @property
     def _to_source(self) -> ZYX:
@@ -84,10 +75,9 @@ def is_reference(store: str) -> bool:
 def can_stay(volume: Volume, copy_image: str, clahe_tile: int | None) -> bool:
     """Whether an image can be read where it is as fast as from a copy: small chunks in a folder on this machine."""
     is_changed = clahe_tile is not None or volume.dtype.kind == "i"
-    if copy_image == "always" or is_changed or getattr(volume, "folder", None) is None:
+    if copy_image == "always" or is_changed or volume.folder is None or volume.chunk_zyx is None:
         return False
-    chunk = cast("ChunkedVolume", volume).chunk_zyx
-    return math.prod(-(-SIDE // n) * n for n in chunk) * volume.dtype.itemsize <= MOST_DECODED_BYTES
+    return math.prod(-(-SIDE // n) * n for n in volume.chunk_zyx) * volume.dtype.itemsize <= MOST_DECODED_BYTES
 
 
 def has_copy(store: str) -> bool:
@@ -95,17 +85,17 @@ def has_copy(store: str) -> bool:
     return Path(store, MAIN).is_dir()
 
 
-def write_reference(path: str, source: Volume, content: str, placement: Placement, shift_zyx: ZYX) -> None:
-    """Write a store that refers to a volume."""
+def write_reference(path: str, placed: Placed, content: str, placement: Placement) -> None:
+    """Write a store that refers to the source of a volume."""
     from ffn.io.ome_zarr import encode, group_metadata
     from ffn.io.store import new_folder, require_replaceable
 
-    source = cast("ChunkedVolume", source)
+    source = cast("ChunkedVolume", placed.source)
     found = {
         "source": source.address,
         "mip": source.mip,
         "chunk_zyx": source.chunk_zyx,
-        "to_source_zyx": scale(shift_zyx, -1),
+        "to_source_zyx": placed.to_source_zyx,
         "voxel_size_zyx_nm": placement.voxel_size_zyx_nm,
         "dtype": source.dtype.name,
     }

@@ -1,14 +1,13 @@
-"""The volume protocol, and checks of volumes: dtype, box, voxel size."""
+"""The base of all volumes, and checks of volumes: dtype, box, voxel size."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from ffn.io.store_names import MAIN, split_store
 log = logging.getLogger(__name__)
 
 Read = Callable[[Box], np.ndarray]  # returns the voxels of a box, as `Volume.read` does
+Conversion = Callable[[np.ndarray], np.ndarray]
 
 # Small arrays beside a volume; a callable makes one when the voxels are written.
 Tables = Mapping[str, np.ndarray | Callable[[], np.ndarray]]
@@ -30,9 +30,8 @@ NO_SIZE = (1.0, 1.0, 1.0)  # nm, what stages take and write where the image decl
 OUTSIDE = -3  # CREMI's and Paintera's lowest label, counted down from 2^64, of what is not an object
 
 
-@runtime_checkable
-class Volume(Protocol):
-    """A zyx volume that can be read.
+class Volume:
+    """A zyx volume that can be read; a kind of volume overrides `_read`, and `close` if a file is open.
 
     Attributes
     ----------
@@ -46,21 +45,64 @@ class Volume(Protocol):
         None where the source declares none.
     provenance : dict
         Command, version and configuration that made the file; empty for foreign files.
+    chunk_zyx : tuple of int or None
+        What is decoded as a whole, if anything is.
+    mips : sequence of tuple of float or None
+        Voxel size of each mip of the image, finest first.
+    folder : Path or None
+        Folder on this machine with chunks that TensorStore reads.
+    misplaced : VolumeError or None
+        Why the first voxel is taken for the origin, if its place is not a whole number of voxels.
     """
 
-    name: str
-    box: Box
-    dtype: np.dtype
-    voxel_size_zyx_nm: VoxelSize | None
-    provenance: dict
+    provenance: dict = {}
+    chunk_zyx: ZYX | None = None
+    folder: Path | None = None
+    misplaced: VolumeError | None = None
+
+    def __init__(self, name: str, box: Box, dtype: np.dtype, voxel_size_zyx_nm: VoxelSize | None = None) -> None:
+        self.name, self.box, self.dtype, self.voxel_size_zyx_nm = name, box, dtype, voxel_size_zyx_nm
+        self.mips: Sequence[VoxelSize | None] = [voxel_size_zyx_nm]
 
     def read(self, box: Box | None = None) -> np.ndarray:
         """Return the voxels of `box` (default: all) as an array of shape ``box.shape``."""
-        ...
+        box = self.box if box is None else box
+        require_inside(self, box)
+        return self._read(box)
+
+    def _read(self, box: Box) -> np.ndarray:
+        raise NotImplementedError
+
+    def at_mip(self, mip: int) -> Volume:
+        """Return a mip of the image, of which 0 is the finest."""
+        return self
 
     def close(self) -> None:
         """Release the file."""
-        ...
+
+
+class Derived(Volume):
+    """A volume that is made of another one while it is read."""
+
+    def __init__(self, source: Volume, dtype: np.dtype | None = None) -> None:
+        super().__init__(source.name, source.box, dtype or source.dtype, source.voxel_size_zyx_nm)
+        self.source = source
+        self.provenance, self.chunk_zyx = source.provenance, source.chunk_zyx
+
+    def close(self) -> None:
+        """Close the source."""
+        self.source.close()
+
+
+class Converted(Derived):
+    """A volume whose voxels are converted one by one."""
+
+    def __init__(self, source: Volume, convert: Conversion, dtype: np.dtype | None = None) -> None:
+        super().__init__(source, dtype)
+        self._convert = convert
+
+    def _read(self, box: Box) -> np.ndarray:
+        return self._convert(self.source.read(box))
 
 
 @dataclass(frozen=True)
@@ -203,43 +245,15 @@ def is_ignored(labels: np.ndarray, lowest: int = -1) -> np.ndarray:
     return labels >= np.uint64(2**64 + lowest)
 
 
-class Labels:
-    """Labels in which ignored voxels have one value, by default `IGNORED`; see `Volume` for the attributes.
+def with_ignored(labels: Volume, value: int = -1) -> Volume:
+    """Return labels in which all ignored voxels have one value; -1 becomes `IGNORED` in voxels without a sign.
 
-    In labels that `ingest` has not brought in, these are all that CREMI and Paintera do not count as objects.
+    In labels that `ingest` has not brought in, ignored voxels are all that CREMI and Paintera do not count as objects.
     """
-
-    ignored = -1  # in voxels without a sign, this has the bits of `IGNORED`
-
-    def __init__(self, labels: Volume) -> None:
-        require_labels(labels)
-        self._labels = labels
-        self._lowest = -1 if labels.provenance else OUTSIDE
-        self.name, self.box, self.dtype = labels.name, labels.box, labels.dtype
-        self.voxel_size_zyx_nm, self.provenance = labels.voxel_size_zyx_nm, labels.provenance
-
-    def read(self, box: Box | None = None) -> np.ndarray:
-        """Return the labels of `box` (default: all)."""
-        voxels = self._labels.read(box)
-        return np.where(is_ignored(voxels, self._lowest), np.array(self.ignored).astype(voxels.dtype), voxels)
-
-    def close(self) -> None:
-        """Release the file."""
-        self._labels.close()
-
-
-class Truth(Labels):
-    """Labels in which ignored voxels are 0, like those that have no label; see `Labels`."""
-
-    ignored = 0
-
-
-class Segments(Labels):
-    """Segments in which negative ids are 0, like voxels of no segment; see `Labels`."""
-
-    def read(self, box: Box | None = None) -> np.ndarray:
-        """Return the ids of `box` (default: all)."""
-        return np.maximum(self._labels.read(box), 0)
+    require_labels(labels)
+    lowest = -1 if labels.provenance else OUTSIDE
+    ignored = np.array(value).astype(labels.dtype)
+    return Converted(labels, lambda voxels: np.where(is_ignored(voxels, lowest), ignored, voxels))
 
 
 def require_other_file(out_spec: str, *input_specs: str) -> None:

@@ -62,7 +62,7 @@ class Sources:
         return named | ({"probability": self.probability} if self.probability else {})
 
 
-class Mosaic:
+class Mosaic(Volume):
     """Overlapping subvolumes as one `Volume`: the largest value of any of them, 0 where there is none.
 
     Files are open only while they are read, because there may be thousands; `bounds`, the start and stop of each (int64
@@ -70,16 +70,14 @@ class Mosaic:
     """
 
     def __init__(self, specs: Sequence[str], bounds: np.ndarray | None = None) -> None:
-        self.provenance: dict = {}
-        self.name = _summary(specs)
         self._specs = specs
         self.bounds = np.array([_bounds(spec) for spec in specs]) if bounds is None else bounds
-        self.box = Box(zyx(self.bounds[:, 0].min(0)), zyx(self.bounds[:, 1].max(0)))
+        box = Box(zyx(self.bounds[:, 0].min(0)), zyx(self.bounds[:, 1].max(0)))
         self._by_z = np.argsort(self.bounds[:, 0, 0])  # so that not every block looks at all of them
         self._starts_z = self.bounds[self._by_z, 0, 0]
         self._longest_z = np.subtract(self.bounds[:, 1, 0], self.bounds[:, 0, 0]).max()
         with open_volume(specs[-1]) as volume:
-            self.dtype, self.voxel_size_zyx_nm = volume.dtype, volume.voxel_size_zyx_nm
+            super().__init__(_summary(specs), box, volume.dtype, volume.voxel_size_zyx_nm)
 
     def read(self, box: Box | None = None) -> np.ndarray:
         """Return the voxels of `box` (default: all)."""
@@ -94,9 +92,6 @@ class Mosaic:
                 target = out[common.slices(box.start)]
                 np.maximum(target, volume.read(common), out=target)
         return out
-
-    def close(self) -> None:
-        """Do nothing: no file is open."""
 
 
 def _bounds(spec: str) -> tuple:

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ffn.errors import VolumeError
-from ffn.io.foreign.numbering import image_format
 from ffn.io.volume import Volume
 
 CHUNKED_FILES = ("info", ".zarray", ".zgroup", "zarr.json", "attributes.json")
 CHUNKED_SUFFIXES = (".zarr", ".n5", ".precomputed")
+IMAGE_FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".tif": "TIFF", ".tiff": "TIFF"}
 
 
 class Format(NamedTuple):
@@ -25,6 +25,11 @@ class Format(NamedTuple):
     title: str  # in lists for users
     recognises: Callable[[str], bool]
     opener: str  # MODULE.FUNCTION of this package
+
+
+def image_format(path: Path) -> str:
+    """Return ``PNG``, ``JPEG`` or ``TIFF`` by the suffix of a slice, an empty text for other files."""
+    return IMAGE_FORMATS.get(path.suffix.lower(), "")
 
 
 def _is_chunked(spec: str) -> bool:

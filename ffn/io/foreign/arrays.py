@@ -15,7 +15,7 @@ from ffn.errors import FfnError, VolumeError
 from ffn.geometry import ZYX, Box, VoxelSize
 from ffn.io.foreign.axes import SpatialAxes
 from ffn.io.foreign.units import to_nm
-from ffn.io.volume import number_type, require_inside
+from ffn.io.volume import Volume, number_type
 
 NM_PER_ANGSTROM = 0.1
 IMOD_STAMP, IMOD_SIGNED_BYTES = 1146047817, 1  # of imod's header, in bytes 152 to 159
@@ -23,8 +23,8 @@ IMOD_START = 152 - 112  # within `extra2`
 BLOCK_BYTES = 2**24
 
 
-class ArrayVolume:
-    """An array as a volume; see `ffn.io.volume.Volume` for the attributes.
+class ArrayVolume(Volume):
+    """An array as a volume.
 
     Parameters
     ----------
@@ -50,20 +50,11 @@ class ArrayVolume:
     ) -> None:
         self._array = array
         self._axes = SpatialAxes.find(name, array.shape, order=order)
-        self.name = name
-        self.box = Box.from_shape(self._axes.of(array.shape), start_zyx)
-        self.dtype = number_type(name, array.dtype)
-        self.voxel_size_zyx_nm = voxel_size_zyx_nm
-        self.provenance: dict = {}
+        box = Box.from_shape(self._axes.of(array.shape), start_zyx)
+        super().__init__(name, box, number_type(name, array.dtype), voxel_size_zyx_nm)
 
-    def read(self, box: Box | None = None) -> np.ndarray:
-        """Return the voxels of `box` (default: all)."""
-        box = self.box if box is None else box
-        require_inside(self, box)
+    def _read(self, box: Box) -> np.ndarray:
         return np.array(self._axes.take(self._array, box.slices(self.box.start)), self.dtype, order="C")
-
-    def close(self) -> None:
-        """Do nothing: a map is released with the last reference to it."""
 
 
 def open_npy(spec: str) -> ArrayVolume:

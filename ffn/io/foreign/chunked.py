@@ -16,66 +16,55 @@ from ffn.io.foreign.locations import Location, first_line, new_context, open_fol
 from ffn.io.foreign.mips import PRECOMPUTED, Mip, driver_of, find_mips
 from ffn.io.foreign.units import to_nm
 from ffn.io.ome_zarr import our_attributes
-from ffn.io.volume import number_type, require_inside
+from ffn.io.volume import Volume, number_type
 
 XYZ_DRIVERS = ("n5", PRECOMPUTED)
 COMPRESSED = (".gz", ".br", ".zstd", ".bz2", ".xz")  # suffixes that cloud-volume adds to the names of chunks
 
 
-class ChunkedVolume:
-    """An array, or one mip of an image, that TensorStore can open; see `ffn.io.volume.Volume` for the attributes.
+class ChunkedVolume(Volume):
+    """An array, or one mip of an image, that TensorStore can open.
 
     Attributes
     ----------
-    folder : Path or None
-        Where it is, None if it is not on this machine.
     address : str
         Opens it from any folder.
     mip : int
         Level of resolution of the image, 0 is the full one.
-    chunk_zyx : tuple of int
-        Side of the chunks, each of which is decoded as a whole.
-    voxel_sizes_zyx_nm : list of tuple of float or None
-        Of all mips.
     scales_zyx : list of tuple of float
         Sides of a voxel of all mips in the unit of the source, if it has one.
-    misplaced : VolumeError or None
-        Why the first voxel is taken for the origin, if its place is not a whole number of voxels.
     """
 
     def __init__(self, spec: str, mip: int = 0) -> None:
-        self.name = f"{spec} (mip {mip})" if mip else spec
+        name = f"{spec} (mip {mip})" if mip else spec
         self.mip = mip
         self._location = Location.parse(spec)
-        self.folder, self.address = self._location.path, self._location.absolute
         self._context = new_context()
         self._folder = open_folder(self._location, self._context)
         ours = our_attributes(self._folder)
-        mips = find_mips(self._folder, self._location.driver, self.name)
+        mips = find_mips(self._folder, self._location.driver, name)
         chosen = mips[mip]
-        self._store = self._open(chosen.path, mip, is_whole=bool(ours))
-        driver = self._store.spec().to_json()["driver"]
-        self._refuse_compressed_files()
-        names = chosen.names or self._store.domain.labels
+        self._store = store = self._open(name, chosen.path, mip, is_whole=bool(ours))
+        driver = store.spec().to_json()["driver"]
+        _refuse_compressed_files(store.spec().to_json())
         order = "xyz" if driver in XYZ_DRIVERS else "zyx"
-        self._axes = SpatialAxes.find(self.name, self._store.shape, names, order)
-        self.chunk_zyx = self._axes.of(self._store.chunk_layout.read_chunk_template.shape)
-        self.dtype = number_type(self.name, np.dtype(self._store.dtype.numpy_dtype))
-        self.provenance: dict = ours.get("provenance", {})
-        start, self.misplaced = _place(chosen, self.name)
-        self.box = Box.from_shape(self._axes.of(self._store.shape), start)
-        self.voxel_size_zyx_nm = chosen.voxel_size_zyx_nm or self._voxel_size_by_units()
-        self.voxel_sizes_zyx_nm = [each.voxel_size_zyx_nm for each in mips]
+        self._axes = SpatialAxes.find(name, store.shape, chosen.names or store.domain.labels, order)
+        start, misplaced = _place(chosen, name)
+        box = Box.from_shape(self._axes.of(store.shape), start)
+        size = chosen.voxel_size_zyx_nm or self._voxel_size_by_units()
+        super().__init__(name, box, number_type(name, np.dtype(store.dtype.numpy_dtype)), size)
+        self.misplaced = misplaced
+        self.folder, self.address = self._location.path, self._location.absolute
+        self.chunk_zyx = self._axes.of(store.chunk_layout.read_chunk_template.shape)
+        self.provenance = ours.get("provenance", {})
+        self.mips = [each.voxel_size_zyx_nm for each in mips]
         self.scales_zyx = [each.scale for each in mips]
 
     def at_mip(self, mip: int) -> ChunkedVolume:
-        """Return another mip of the image."""
-        return ChunkedVolume(self._location.spec, mip)
+        """Return a mip of the image, of which 0 is the finest."""
+        return ChunkedVolume(self._location.spec, mip) if mip else self
 
-    def read(self, box: Box | None = None) -> np.ndarray:
-        """Return the voxels of `box` (default: all), fetching only the chunks that it touches."""
-        box = self.box if box is None else box
-        require_inside(self, box)
+    def _read(self, box: Box) -> np.ndarray:
         to_array = subtract(self._axes.of(self._store.domain.inclusive_min), self.box.start)
         try:
             return self._axes.take(self._store, box.shift(to_array).slices()).read(order="C").result()
@@ -84,10 +73,7 @@ class ChunkedVolume:
                 f"{self.name}: box {box} cannot be read ({first_line(error)}), expected whole chunks. Restore it"
             ) from None
 
-    def close(self) -> None:
-        """Do nothing: TensorStore keeps no file open."""
-
-    def _open(self, path: str, mip: int, is_whole: bool) -> ts.TensorStore:
+    def _open(self, name: str, path: str, mip: int, is_whole: bool) -> ts.TensorStore:
         folder = self._folder.below(path) if path else self._folder
         driver = driver_of(folder, self._location.driver)
         spec: dict[str, Any] = {"driver": driver, "kvstore": folder.spec}
@@ -97,7 +83,7 @@ class ChunkedVolume:
             spec["fill_missing_data_reads"] = False
         attributes = folder.json("attributes.json") if driver == "n5" else {}
         if attributes.get("isLabelMultiset"):
-            raise VolumeError(f"{self.name}: is a label multiset. Convert it: paintera-convert to-scalar")
+            raise VolumeError(f"{name}: is a label multiset. Convert it: paintera-convert to-scalar")
         given = _n5_metadata(attributes)
         if given:
             spec["metadata"] = given
@@ -105,7 +91,7 @@ class ChunkedVolume:
             return ts.open(spec, read=True, open=True, assume_metadata=bool(given), context=self._context).result()
         except (ValueError, OSError) as error:
             raise VolumeError(
-                f"{self.name}: cannot be opened ({first_line(error)}), "
+                f"{name}: cannot be opened ({first_line(error)}), "
                 f"expected one array or image of zarr, N5 or precomputed. {_advice(self._location.path)}"
             ) from None
 
@@ -116,19 +102,19 @@ class ChunkedVolume:
             to_nm([unit.multiplier for unit in units], [unit.base_unit for unit in units]) if len(units) == 3 else None
         )
 
-    def _refuse_compressed_files(self) -> None:
-        """Refuse precomputed chunks in files that cloud-volume compressed: TensorStore would return zeros."""
-        spec = self._store.spec().to_json()
-        if spec["driver"] != PRECOMPUTED or spec["kvstore"]["driver"] != "file":
-            return
-        folder = Path(spec["kvstore"]["path"]) / spec["scale_metadata"]["key"]
-        files = itertools.islice(folder.iterdir(), 100) if folder.is_dir() else ()
-        packed = next((file for file in files if file.suffix in COMPRESSED), None)
-        if packed is not None:
-            raise VolumeError(
-                f"{packed}: is a compressed file, expected plain chunks, or the volume would read as zeros. "
-                f"Unpack a copy, with gunzip -r {folder} if it is .gz"
-            )
+
+def _refuse_compressed_files(spec: dict[str, Any]) -> None:
+    """Refuse precomputed chunks in files that cloud-volume compressed: TensorStore would return zeros."""
+    if spec["driver"] != PRECOMPUTED or spec["kvstore"]["driver"] != "file":
+        return
+    folder = Path(spec["kvstore"]["path"]) / spec["scale_metadata"]["key"]
+    files = itertools.islice(folder.iterdir(), 100) if folder.is_dir() else ()
+    packed = next((file for file in files if file.suffix in COMPRESSED), None)
+    if packed is not None:
+        raise VolumeError(
+            f"{packed}: is a compressed file, expected plain chunks, or the volume would read as zeros. "
+            f"Unpack a copy, with gunzip -r {folder} if it is .gz"
+        )
 
 
 def _place(mip: Mip, name: str) -> tuple[ZYX, VolumeError | None]:

@@ -14,7 +14,7 @@ import tifffile
 from PIL import Image
 
 from ffn.errors import FfnError, VolumeError
-from ffn.io.foreign.numbering import image_format
+from ffn.io.foreign import image_format
 
 _PIL_DTYPES = {"1": "bool", "L": "uint8", "I;16": "uint16", "I;16B": "uint16", "I": "int32", "F": "float32"}
 _TRUNCATED = re.compile(r"invalid \w*\s?offset|corrupted|failed to reshape")
@@ -36,7 +36,18 @@ class Header(NamedTuple):
 def read_header(path: Path) -> Header:
     """Read the size and type of a grey image without decoding it."""
     with decoding_errors(path):
-        return _tiff_file_header(path) if image_format(path) == "TIFF" else _pil_header(path)
+        if image_format(path) != "TIFF":
+            with Image.open(path, formats=[image_format(path)]) as image:
+                if image.mode not in _PIL_DTYPES:
+                    raise _colour(path, image.mode)
+                return _grey_header(path, (image.height, image.width), np.dtype(_PIL_DTYPES[image.mode]))
+        with tifffile.TiffFile(path, is_ome=False) as file:
+            if len(file.pages) != 1:
+                raise VolumeError(
+                    f"{path}: cannot be decoded as a slice, for it holds {len(file.pages)} pages, expected one. "
+                    "Name this file alone to read it as a multipage TIFF"
+                )
+            return tiff_header(path, file.pages.first)
 
 
 def read_pixels(path: Path) -> np.ndarray:
@@ -97,25 +108,6 @@ class _Complaints(logging.Handler):
         message = record.getMessage()
         if _TRUNCATED.search(message):
             self.found.append(message)
-
-
-def _pil_header(path: Path) -> Header:
-    with Image.open(path, formats=[image_format(path)]) as image:
-        if image.mode not in _PIL_DTYPES:
-            raise _colour(path, image.mode)
-        return _grey_header(path, (image.height, image.width), np.dtype(_PIL_DTYPES[image.mode]))
-
-
-def _tiff_file_header(path: Path) -> Header:
-    with tifffile.TiffFile(path, is_ome=False) as file:
-        if not file.pages:
-            raise ValueError("it has no page")
-        if len(file.pages) != 1:
-            raise VolumeError(
-                f"{path}: holds {len(file.pages)} pages, expected one slice per file. "
-                "Name this file alone to read it as a multipage TIFF"
-            )
-        return tiff_header(path, file.pages.first)
 
 
 def _grey_header(path: Path, shape_yx: tuple[int, ...], dtype: np.dtype) -> Header:

@@ -4,48 +4,39 @@ from __future__ import annotations
 
 import glob
 import re
-from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import tifffile
 
 from ffn.errors import VolumeError
-from ffn.geometry import ZYX, Box, VoxelSize, zyx
+from ffn.geometry import Box, zyx
+from ffn.io.foreign import IMAGE_FORMATS, image_format
 from ffn.io.foreign.decoding import Header, decoding_errors, read_header, read_pixels, tiff_header
-from ffn.io.foreign.numbering import FORMATS, image_format, natural_key, require_series
-from ffn.io.volume import require_inside
+from ffn.io.volume import Volume
+
+_NUMBER = re.compile(r"(\d+)")
 
 
-class SliceVolume(ABC):
-    """Base of stacks; see `ffn.io.volume.Volume` for the attributes."""
+class SliceVolume(Volume):
+    """Base of stacks. They have no voxel size: resolution tags rarely refer to the specimen."""
 
     def __init__(self, name: str, num_slices: int, header: Header) -> None:
-        self.name = name
-        self.box = Box.from_shape(zyx((num_slices, *header.shape_yx)))
-        self.chunk_zyx: ZYX | None = zyx((1, *header.shape_yx))  # is decoded as a whole
-        self.dtype = header.dtype
-        self.voxel_size_zyx_nm: VoxelSize | None = None  # resolution tags rarely refer to the specimen
-        self.provenance: dict = {}
+        super().__init__(name, Box.from_shape(zyx((num_slices, *header.shape_yx))), header.dtype)
+        self.chunk_zyx = zyx((1, *header.shape_yx))
 
-    def read(self, box: Box | None = None) -> np.ndarray:
-        """Return the voxels of `box` (default: all), decoding every slice that it touches."""
-        box = self.box if box is None else box
-        require_inside(self, box)
+    def _read(self, box: Box) -> np.ndarray:
         z, y, x = box.slices()
         out = np.empty(box.shape, self.dtype)
         for index, plane in enumerate(out, z.start):
-            plane[:] = self.read_slice(index)[y, x]
+            plane[:] = self._read_slice(index)[y, x]
         return out
 
-    @abstractmethod
-    def read_slice(self, index: int) -> np.ndarray:
-        """Return the slice at z = `index` as an array of shape (Y, X)."""
-
-    def close(self) -> None:
-        """Close the file, if one is open."""
-        return
+    def _read_slice(self, index: int) -> np.ndarray:
+        raise NotImplementedError
 
 
 class ImageStack(SliceVolume):
@@ -58,8 +49,7 @@ class ImageStack(SliceVolume):
         for path in paths[1:]:
             self._require_same(path, read_header(path))
 
-    def read_slice(self, index: int) -> np.ndarray:
-        """Return the slice at z = `index` as an array of shape (Y, X)."""
+    def _read_slice(self, index: int) -> np.ndarray:
         pixels = read_pixels(self._paths[index])
         self._require_same(self._paths[index], Header(pixels.shape, pixels.dtype.newbyteorder("=")))
         return pixels
@@ -83,31 +73,27 @@ class TiffVolume(SliceVolume):
                 if 1 < len(self._file.series) == len(self._file.pages):  # slices appended one by one
                     self._file.close()
                     self._file = tifffile.TiffFile(path, is_ome=False, is_shaped=False)
-                self._stack = _only_stack(path, self._file.series)
-                header = tiff_header(path, self._stack.keyframe)
+                stack = _only_stack(path, self._file.series)
+                header = tiff_header(path, stack.keyframe)
                 _require_one_channel(path, self._file)
         except VolumeError:
             self.close()
             raise
-        super().__init__(spec, self._stack.size // np.prod(header.shape_yx, dtype=int), header)
-        self._offset = self._stack.dataoffset  # of voxels that lie in the file as they are, one after another
+        super().__init__(spec, stack.size // np.prod(header.shape_yx, dtype=int), header)
+        self._offset = stack.dataoffset  # of voxels that lie in the file as they are, one after another
         if self._offset is not None:
             self.chunk_zyx = None
 
-    def read(self, box: Box | None = None) -> np.ndarray:
-        """Return the voxels of `box` (default: all)."""
+    def _read(self, box: Box) -> np.ndarray:
         if self._offset is None:
-            return super().read(box)
-        box = self.box if box is None else box
-        require_inside(self, box)
+            return super()._read(box)
         with decoding_errors(self._path):
             # Not by page: of a large stack, ImageJ describes the first slice alone, and the others follow its pixels.
             dtype = self.dtype.newbyteorder(self._file.byteorder)
             voxels = np.memmap(self._path, dtype, "r", self._offset, self.box.shape)
             return voxels[box.slices()].astype(self.dtype)
 
-    def read_slice(self, index: int) -> np.ndarray:
-        """Return the slice at z = `index` as an array of shape (Y, X)."""
+    def _read_slice(self, index: int) -> np.ndarray:
         with decoding_errors(self._path):
             return self._file.asarray(key=index, series=0)
 
@@ -122,7 +108,9 @@ def open_slices(spec: str) -> ImageStack:
     found = [path for path in names if image_format(path) and path.is_file() and not path.name.startswith(".")]
     paths = sorted(found, key=natural_key)
     if not paths:
-        raise VolumeError(f"{spec}: holds no image, expected slices named {' '.join(f'*{end}' for end in FORMATS)}")
+        raise VolumeError(
+            f"{spec}: holds no image, expected slices named {' '.join(f'*{end}' for end in IMAGE_FORMATS)}"
+        )
     if other := next((path for path in paths if image_format(path) != image_format(paths[0])), None):
         raise VolumeError(f"{other}: is next to {paths[0].name}, expected one format. Choose slices with a glob")
     require_series(paths)
@@ -153,3 +141,59 @@ def _require_one_channel(path: Path, file: tifffile.TiffFile) -> None:
     if len(long) > 1 and len(file.pages) > max(long.values()):
         found = " and ".join(f"{size} along {axis}" for axis, size in long.items())
         raise VolumeError(f"{path}: has {found}, expected one channel and one time. Save one alone")
+
+
+def natural_key(path: Path) -> tuple[list[str | int], str]:
+    """Return the sort key that puts ``slice2`` before ``slice10``.
+
+    Examples
+    --------
+    >>> [p.name for p in sorted([Path("s10.png"), Path("s2.png")], key=natural_key)]
+    ['s2.png', 's10.png']
+    """
+    parts = _NUMBER.split(str(path))
+    return [int(part) if i % 2 else part for i, part in enumerate(parts)], str(path)
+
+
+def require_series(paths: Sequence[Path]) -> None:
+    """Refuse slices in natural order whose numbers have a gap, or whose names do not fit together.
+
+    The last number that differs between the names is that of the slice. It may rise by any constant step, for which the
+    smallest step found is taken. Names without numbers pass.
+    """
+    if len(paths) < 2 or not any(_NUMBER.search(path.name) for path in paths):
+        return
+    _require_same_pattern(paths)
+    series = _slice_numbers(paths)
+    step = min(b - a for a, b in pairwise(series))
+    for (previous, path), (a, b) in zip(pairwise(paths), pairwise(series), strict=True):
+        if b <= a:
+            raise VolumeError(
+                f"{path}: number {b} comes after {a} of {previous.name}, expected rising numbers. "
+                "Rename the files, or ingest each series alone"
+            )
+        if b - a != step and step > 0:
+            raise VolumeError(
+                f"{path.parent}: slice {a + step} is missing between {previous.name} and {path.name}, "
+                f"expected numbers that rise by {step}. Restore it, or ingest each part alone"
+            )
+
+
+def _slice_numbers(paths: Sequence[Path]) -> list[int]:
+    """Return the last number in each name, among those that differ between the names."""
+    numbers = [[int(text) for text in _NUMBER.findall(str(path))] for path in paths]
+    varying = [column for column in zip(*numbers, strict=True) if len(set(column)) > 1]
+    return list(varying[-1]) if varying else [row[-1] for row in numbers]
+
+
+def _require_same_pattern(paths: Sequence[Path]) -> None:
+    """Check that all names are equal but for their numbers."""
+    patterns = [_NUMBER.sub("#", str(path)) for path in paths]
+    common, _ = Counter(patterns).most_common(1)[0]
+    for path, pattern in zip(paths, patterns, strict=True):
+        if pattern != common:
+            example = paths[patterns.index(common)]
+            raise VolumeError(
+                f"{path}: is named unlike {example.name}, expected one numbered series. "
+                "Move the file, or choose the slices with a glob"
+            )

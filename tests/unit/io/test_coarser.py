@@ -9,9 +9,8 @@ from PIL import Image
 from ffn.cli import main
 from ffn.geometry import Box
 from ffn.io import coarser, ingest
-from ffn.io.coarser import Coarser
+from ffn.io.coarser import Coarser, Equalized
 from ffn.io.foreign import stacks
-from ffn.io.grey import Equalized
 from ffn.io.open import open_volume
 from ffn.io.volume import IGNORED
 from ffn.viewing.mips import plan_scales

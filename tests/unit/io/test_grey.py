@@ -5,8 +5,8 @@ import pytest
 
 from ffn.cli import main
 from ffn.errors import VolumeError
+from ffn.io.coarser import Equalized
 from ffn.io.foreign.arrays import ArrayVolume
-from ffn.io.grey import Equalized
 from ffn.io.open import open_volume
 
 TILE = 32

@@ -140,7 +140,7 @@ def test_our_own_readers_find_every_mip_at_its_place(tmp_path):
     voxels = labels_like(ODD)
     scales = write_ome(tmp_path / "a.zarr", ODD, voxels)
     with open_volume(tmp_path / "a.zarr") as volume:
-        assert volume.voxel_sizes_zyx_nm == [scale.voxel_size_zyx_nm for scale in scales]
+        assert volume.mips == [scale.voxel_size_zyx_nm for scale in scales]
         assert np.array_equal(volume.read(), voxels)
     for mip, scale in enumerate(scales):
         with open_mip(tmp_path / "a.zarr", mip) as volume:

@@ -3,7 +3,8 @@ from pathlib import Path
 import pytest
 
 from ffn.errors import VolumeError
-from ffn.io.foreign.numbering import image_format, natural_key, require_series
+from ffn.io.foreign import image_format
+from ffn.io.foreign.stacks import natural_key, require_series
 
 
 @pytest.mark.parametrize(
