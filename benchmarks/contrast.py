@@ -83,7 +83,7 @@ def line(arguments: argparse.Namespace, image_spec: str, method: Normalize, conf
     chosen, out = f"{folder}/normalization.json", f"{folder}/out.zarr"
     reference = NormalizeConfig(reference_image=arguments.image)
     normalize(image_spec, arguments.model, chosen, ImageConfig(normalize=method), reference)
-    segment(SegmentInputs(image_spec, arguments.model, chosen), [out], config, arguments.box and [arguments.box])
+    segment(SegmentInputs(image_spec, arguments.model, chosen), out, config, arguments.box)
     with open(chosen) as file:
         found = json.load(file)
     with open_volume(out) as segmentation, open_truth(arguments.truth) as truth:

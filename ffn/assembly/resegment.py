@@ -18,12 +18,10 @@ from ffn.assembly.evidence import Evidence, Grown, compare, share_of
 from ffn.assembly.merge_graph import MergeEdge, header, parse_edge
 from ffn.config import Agglomeration
 from ffn.geometry import ZYX, Box, VoxelSize, add, relative_sides, subtract, zyx
-from ffn.inference.canvas import MASKED, Canvas, is_free, reach_of
-from ffn.inference.executor import run_jobs
-from ffn.inference.frame import Frame, mirrored_radius
+from ffn.inference.canvas import MASKED, Canvas, Frame, is_free, mirrored_radius, reach_of
 from ffn.inference.grower import ObjectGrower
 from ffn.inference.inputs import Network
-from ffn.inference.lanes import Lanes, open_lanes
+from ffn.inference.lanes import Lanes, open_lanes, run_jobs
 from ffn.io import atomic
 from ffn.io.volume import voxel_size_of
 from ffn.machine.limits import threads_here

@@ -1,13 +1,17 @@
-"""Canvases that advance together, each of another subvolume or window: on the host with any engine, or on a GPU."""
+"""Canvases that advance together, each of another subvolume or window, and the jobs that take turns on them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Protocol
+import math
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from ffn.config import FloodConfig
+from ffn.config import FloodConfig, ModelConfig
 from ffn.geometry import ZYX, Box
 from ffn.inference.canvas import Canvas, Thresholds
 from ffn.inference.engine import create_engine
@@ -16,7 +20,17 @@ from ffn.inference.inputs import Network
 from ffn.machine.jax_device import jax_device
 from ffn.machine.limits import memory_mb
 
+if TYPE_CHECKING:
+    import jax
+
 MOST_READERS = 8  # jobs that are read, and searched for seeds, at the same time; our choice
+MOST_CANVASES = 64  # with `auto`; our choice, not measured on a GPU
+MAPS_OF_A_FOV = 10  # float32 maps that the network holds at once, XLA's buffers included; our choice, on the safe side
+USABLE = 0.85  # share of the free memory; our choice
+FLOAT_BYTES = 4
+HOST_BYTES = 15  # per voxel of a canvas, on the host: segmentations and claims stay there
+SEEDING_BYTES = 25  # per voxel while seeds are found
+HOST_BASE = 2 * 10**9  # of the process without canvases; our choice
 
 
 class Lanes(Protocol):
@@ -56,17 +70,94 @@ class HostLanes:
 
 def open_lanes(network: Network, config: FloodConfig, num_jobs: int, shape_zyx: ZYX, dtype: np.dtype) -> Lanes:
     """Open as many canvases as the options say: on the device with the engine jax, on the host with others."""
-    wanted = None if config.canvases == "auto" else config.canvases
+    wanted = 1 if config.canvases == "auto" else config.canvases
     if network.choice.engine != "jax":
-        return HostLanes(network, config, min(wanted or 1, num_jobs))
+        return HostLanes(network, config, min(wanted, num_jobs))
     from ffn.inference.device.lanes import DeviceLanes
-    from ffn.inference.device.memory import bytes_of_canvas, fitting_on_host, free_bytes, num_canvases
 
-    device, on_host = jax_device(), None
-    if device.platform == "cpu":
-        wanted = wanted or 1
-    else:
-        on_host = fitting_on_host(memory_mb() * 10**6, shape_zyx, MOST_READERS)
-    each = bytes_of_canvas(network.model.config, shape_zyx, dtype)
-    size = num_canvases(wanted, num_jobs, shape_zyx, each, free_bytes(device), on_host)
-    return DeviceLanes(network, Thresholds.of(config), size, shape_zyx, dtype)
+    device = jax_device()
+    if config.canvases == "auto" and device.platform != "cpu":
+        wanted = fitting_canvases(device, network.model.config, shape_zyx, dtype)
+    return DeviceLanes(network, Thresholds.of(config), min(wanted, num_jobs), shape_zyx, dtype)
+
+
+def fitting_canvases(device: jax.Device, model: ModelConfig, shape_zyx: ZYX, dtype: np.dtype) -> int:
+    """Return how many canvases fit into the memories of a GPU and of its machine, at least one."""
+    voxels, maps = math.prod(shape_zyx), MAPS_OF_A_FOV * model.features * math.prod(model.fov_size_zyx)
+    each = voxels * (min(dtype.itemsize, FLOAT_BYTES) + FLOAT_BYTES) + FLOAT_BYTES * maps
+    host = memory_mb() * 10**6
+    stats = device.memory_stats() or {"bytes_limit": host}
+    free = stats["bytes_limit"] - stats.get("bytes_in_use", 0)
+    left_on_host = USABLE * host - HOST_BASE - MOST_READERS * SEEDING_BYTES * voxels
+    return max(1, min(MOST_CANVASES, int(USABLE * free / each), int(left_on_host / (HOST_BYTES * voxels))))
+
+
+class CanvasJob(Protocol):
+    """Objects that grow one after the other in one array."""
+
+    def read(self) -> None:
+        """Read the inputs and find the seeds. CPU-bound; uses no canvas."""
+        ...
+
+    def enter(self, lanes: Lanes, lane: int) -> None:
+        """Begin on a canvas."""
+        ...
+
+    def growing(self) -> ObjectGrower | None:
+        """Return the object that grows next, None when all have grown; the canvas is then another job's."""
+        ...
+
+
+J = TypeVar("J", bound=CanvasJob)
+
+
+def run_jobs(
+    jobs: Iterable[J],
+    lanes: Lanes,
+    threads: int,
+    after_step: Callable[[int, Collection[J]], None] = lambda num_fovs, active: None,
+) -> Iterator[J]:
+    """Yield each job when all its objects have grown.
+
+    The jobs on the canvases advance together, one FOV at a time. Each gets the same result as alone.
+    """
+    threads = min(MOST_READERS, threads, lanes.size)
+    with ThreadPoolExecutor(threads) as pool:
+        reader, active = _Reader(jobs, pool, threads), dict[int, J]()
+        while _fill(active, lanes, reader):
+            growing = []
+            for lane, job in list(active.items()):
+                if (grower := job.growing()) is not None:
+                    growing.append(grower)
+                else:
+                    yield active.pop(lane)
+            after_step(lanes.advance(growing), active.values())
+
+
+class _Reader(Generic[J]):
+    """Reads a few jobs ahead, in order."""
+
+    def __init__(self, jobs: Iterable[J], pool: ThreadPoolExecutor, ahead: int) -> None:
+        self._waiting = iter(jobs)
+        self._reading: deque[tuple[J, Future[None]]] = deque()
+        self._pool = pool
+        self._ahead = ahead
+
+    def next(self, wait: bool) -> J | None:
+        """Return the next job; None if there is none, or, unless `wait`, if it is not read yet."""
+        for job in islice(self._waiting, self._ahead - len(self._reading)):
+            self._reading.append((job, self._pool.submit(job.read)))
+        if not self._reading or not (wait or self._reading[0][1].done()):
+            return None
+        job, read = self._reading.popleft()
+        read.result()
+        return job
+
+
+def _fill(active: dict[int, J], lanes: Lanes, reader: _Reader[J]) -> bool:
+    """Give free canvases to the jobs that are read; return whether any job is on one."""
+    for lane in range(lanes.size):
+        if lane not in active and (job := reader.next(wait=not active)) is not None:
+            job.enter(lanes, lane)
+            active[lane] = job
+    return bool(active)

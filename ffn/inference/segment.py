@@ -3,50 +3,46 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
-from collections import Counter
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
 from ffn.config import ImageConfig, ModelConfig, SegmentConfig, SubvolumesConfig
-from ffn.errors import ConfigError, VolumeError, under
+from ffn.errors import ConfigError, SegmentError, VolumeError, under
 from ffn.geometry import ZYX, Box, Grid, VoxelSize, tile, zyx
+from ffn.inference.canvas import Frame, mirrored_radius
 from ffn.inference.checkpoint import Termination
-from ffn.inference.flood_all import flood_all
-from ffn.inference.frame import Frame, mirrored_radius
-from ffn.inference.inputs import SegmentInputs, add_flood_inputs, flood_inputs
-from ffn.inference.lanes import Lanes, open_lanes
-from ffn.inference.points import read_points
+from ffn.inference.inputs import Network, SegmentInputs, add_flood_inputs, flood_inputs
+from ffn.inference.lanes import Lanes, open_lanes, run_jobs
+from ffn.inference.seeds import read_points
 from ffn.inference.subvolume import Common, SubvolumeFlood, fingerprint
 from ffn.io.blocks import WHOLE, Job, add_job_options, job_of, make_files
 from ffn.io.masks import open_masks, require_labels_in
 from ffn.io.open import identity, open_volume
 from ffn.io.store import require_replaceable
 from ffn.io.store_names import MAIN
-from ffn.io.volume import require_image, require_inside, require_other_file
+from ffn.io.volume import Volume, require_image, require_inside, require_other_file
 from ffn.machine.limits import threads_here
 from ffn.model.choice import FOLDER
 from ffn.model.store import load_model
-from ffn.options import add_options, add_staging_option, box_value, from_arguments
+from ffn.options import add_box_option, add_options, add_staging_option, from_arguments
+from ffn.progress import progress_bar
 
 NAMES = {MAIN, "probability", "origins", "overlaps", "given"}  # in a store
+SHOW_SECONDS = 0.2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Flood-fill boxes of an image: grow an object from every seed until the network finds no more of it."""
+    """Flood-fill a box of an image: grow an object from every seed until the network finds no more of it."""
     add_flood_inputs(parser)
-    parser.add_argument(
-        "--box",
-        type=box_value,
-        nargs="+",
-        metavar="Z0:Z1,Y0:Y1,X0:X1",
-        help="parts of the volume, voxels (default: all of it)",
-    )
+    add_box_option(parser)
     text = (
-        "uint64 segmentation of each box, NAME.zarr; FOLDER/ cuts one box into overlapping "
-        "subvolumes, with a file each, for 'ffn reconcile'"
+        "uint64 segmentation of the box, NAME.zarr; FOLDER/ cuts the box into overlapping subvolumes, with a store "
+        "each, for 'ffn reconcile'"
     )
-    parser.add_argument("--out", required=True, nargs="+", metavar="VOLUME", help=text)
+    parser.add_argument("--out", required=True, metavar="VOLUME", help=text)
     add_options(parser, SubvolumesConfig)
     add_job_options(parser)
     add_staging_option(parser)
@@ -56,58 +52,45 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    config, job, folder = from_arguments(SegmentConfig, arguments), job_of(arguments), arguments.out[0]
+    config, job, out = from_arguments(SegmentConfig, arguments), job_of(arguments), arguments.out
     given, stage_to = arguments.init_segmentation, arguments.stage_to
     inputs = SegmentInputs(**flood_inputs(arguments), init_segmentation=given, stage_to=stage_to)
-    if not folder.endswith("/"):
-        if job != WHOLE or arguments.size_zyx or arguments.overlap_zyx:
-            raise ConfigError(f"--out: {folder} is a file, --size, --overlap and --job need --out FOLDER/")
-        segment(inputs, arguments.out, config, arguments.box)
-        return
-    boxes = arguments.box or [None]
-    if len(boxes) > 1 or len(arguments.out) > 1:
-        raise ConfigError(f"--out: {folder} is a folder, expected one folder and at most one box")
-    segment_subvolumes(inputs, folder, config, from_arguments(SubvolumesConfig, arguments), boxes[0], job)
+    if out.endswith("/"):
+        tiles = from_arguments(SubvolumesConfig, arguments)
+        segment_subvolumes(inputs, out, config, tiles, arguments.box, job)
+    elif job != WHOLE or arguments.size_zyx or arguments.overlap_zyx:
+        raise ConfigError(f"--out: {out} is a file, --size, --overlap and --job need --out FOLDER/")
+    else:
+        segment(inputs, out, config, arguments.box)
 
 
-def segment(
-    inputs: SegmentInputs,
-    outs: Sequence[str],
-    config: SegmentConfig,
-    boxes: Sequence[Box] | None = None,
-) -> None:
-    """Flood-fill boxes and write segmentation, probabilities, origins and overlaps of each.
+def segment(inputs: SegmentInputs, out: str, config: SegmentConfig, box: Box | None = None) -> None:
+    """Flood-fill a box and write its segmentation, probabilities, origins and overlaps.
 
-    Each file holds the segmentation (uint64) under the given name, and ``probability`` (uint8), ``origins`` (id, seed
-    z, y, x in full-volume voxels, FOVs, pass) and ``overlaps`` (id, earlier id, first voxel of a cell,
-    voxels in it; see `ffn.geometry.cell_shape`). During the run, ``<file>.checkpoint`` holds the state. After a kill,
-    the same call resumes from it, and the output is the same, byte for byte.
+    The store holds the segmentation (uint64), ``probability`` (uint8), ``origins`` (id, seed z, y, x in full-volume
+    voxels, FOVs, pass) and ``overlaps`` (id, earlier id, first voxel of a cell, voxels in it; see
+    `ffn.geometry.cell_shape`). During the run, ``<out>.checkpoint`` holds the state. After a kill, the same call
+    resumes from it, and the output is the same, byte for byte.
 
     Parameters
     ----------
     inputs : SegmentInputs
         Image, network, normalisation, masks and given segments.
-    outs : sequence of str
-        ``NAME.zarr`` to write, one for each box.
+    out : str
+        ``NAME.zarr`` to write.
     config : SegmentConfig
         Thresholds, limits and engine.
-    boxes : sequence of Box, optional
-        Subvolumes; default: the whole image. Each takes about 25 bytes of memory per voxel while seeds are found, then
-        15 while it is on a canvas, including the mirrored rim.
+    box : Box, optional
+        Subvolume; default: the whole image. It takes about 25 bytes of memory per voxel while seeds are found, then 15
+        while it is on a canvas, including the mirrored rim.
     """
-    _require_different(outs)
-    for out in outs:  # not after the flood: its checkpoint is of this output
-        require_replaceable(out, NAMES)
-        require_other_file(out, *inputs.files())
-    if boxes is None:
-        with open_volume(inputs.image) as volume:
-            boxes = [volume.box]
-    if len(boxes) != len(outs):
-        raise ConfigError(f"--out: found {len(outs)} stores for {len(boxes)} boxes, expected one for each")
-    common, lanes = _prepared(inputs, config, boxes, len(boxes))
-    jobs = [SubvolumeFlood(common, box, out) for box, out in zip(boxes, outs, strict=True)]
-    with Termination().noticed(config.checkpoint_seconds > 0) as termination:
-        flood_all(jobs, lanes, termination, threads_here(), len(jobs))
+    require_replaceable(out, NAMES)  # not after the flood: its checkpoint is of this output
+    require_other_file(out, *inputs.files())
+    with open_volume(inputs.image) as volume:
+        box = box or volume.box
+        network = _network(volume, [box], inputs, config)
+    common, lanes = _prepared(inputs, network, config, [box], 1)
+    _flood_all([SubvolumeFlood(common, box, out)], lanes, config, 1)
 
 
 def segment_subvolumes(
@@ -137,45 +120,108 @@ def segment_subvolumes(
     job : Job
         Which of the subvolumes; see `ffn.io.blocks`.
     """
+    inputs = replace(inputs, machine=inputs.machine or f"{folder}{FOLDER}")
     with open_volume(inputs.image) as volume:
         boxes = tile(box or volume.box, tiles.size_zyx, tiles.overlap_zyx)
-        require_inside(volume, box or volume.box)
-        model = load_model(inputs.model).config
-        check(volume.box, _of_all_shapes(boxes), volume.voxel_size_zyx_nm, inputs, config, model)
-    inputs = replace(inputs, machine=inputs.machine or f"{folder}{FOLDER}")
-    _require_overlap(boxes, tiles.overlap_zyx, model.fov_size_zyx)
-    network = inputs.network(config)
-    points = identity(config.seed_points) if config.seed_points else None
-    key = {**inputs.key(network), "points": points, "size": boxes[0].shape}
-    with make_files(folder, ".zarr", boxes, fingerprint(config, network.model, key), job) as left:
+        _require_overlap(boxes, tiles.overlap_zyx, load_model(inputs.model).config.fov_size_zyx)
+        shapes = _of_all_shapes(boxes)
+        network = _network(volume, shapes, inputs, config)
+    key = {**_key(inputs, network, config), "size": boxes[0].shape}
+    with make_files(folder, ".zarr", boxes, fingerprint(config, key), job) as left:
         taken = iter(left)
         first = next(taken, None)
         if first is None:
             return
-        common, lanes = _prepared(inputs, config, _of_all_shapes(boxes), -(-len(boxes) // max(1, job.of)))
+        common, lanes = _prepared(inputs, network, config, shapes, -(-len(boxes) // max(1, job.of)))
         jobs = (SubvolumeFlood(common, box, f"{folder}{box.stem}.zarr") for box in itertools.chain([first], taken))
-        with Termination().noticed(config.checkpoint_seconds > 0) as termination:
-            flood_all(jobs, lanes, termination, threads_here(), left.num_left, lambda box: left.finish(box, {}))
+        _flood_all(jobs, lanes, config, left.num_left, lambda box: left.finish(box, {}))
+
+
+def _flood_all(
+    jobs: Iterable[SubvolumeFlood],
+    lanes: Lanes,
+    config: SegmentConfig,
+    num_jobs: int,
+    finished: Callable[[Box], None] = lambda box: None,
+) -> None:
+    """Flood all subvolumes, and write each as soon as it is done. After SIGTERM, all states are saved."""
+    progress = _Progress(num_jobs)
+
+    def save(num_fovs: int, active: Collection[SubvolumeFlood]) -> None:
+        stops = termination.arrived  # it may arrive while states are being saved, and then counts after the next step
+        for job in active:
+            job.checkpoint.save_when_due(job.flood.state, stops)
+        if stops and active:
+            path = next(iter(active)).checkpoint.path
+            raise SegmentError(f"{path}: stopped by SIGTERM, the state is saved. Run the same command to resume")
+        progress.show(num_fovs, active)
+
+    # the bar is closed first, so that the line of an error is the last one
+    with Termination().noticed(config.checkpoint_seconds > 0) as termination, contextlib.closing(progress):
+        for job in run_jobs(jobs, lanes, threads_here(), save):
+            job.write()
+            finished(job.box)
+            job.checkpoint.remove()
+            progress.finish(job)
+            job.leave()
+
+
+class _Progress:
+    """A bar of the seeds decided, with FOVs/s, over all subvolumes that have begun."""
+
+    def __init__(self, num_jobs: int) -> None:
+        self._num_jobs = num_jobs
+        self._num_finished = self._num_fovs = self._num_seeds = 0  # seeds of finished subvolumes
+        self._start, self._due = time.monotonic(), 0.0
+        self._bar = progress_bar(0, "segment", "seed")
+
+    def finish(self, job: SubvolumeFlood) -> None:
+        self._num_finished += 1
+        self._num_seeds += len(job.flood.seeds)
+
+    def show(self, num_fovs: int, active: Collection[SubvolumeFlood]) -> None:
+        self._num_fovs += num_fovs
+        now = time.monotonic()
+        if now < self._due:  # formatting the text at every FOV would cost more than the flood itself
+            return
+        self._due = now + SHOW_SECONDS
+        rate = self._num_fovs / max(now - self._start, 1e-9)
+        text = f"{self._num_fovs} FOVs, {rate:.1f} FOVs/s, {self._num_finished} of {self._num_jobs} subvolumes"
+        self._bar.set_postfix_str(text, refresh=False)
+        self._bar.total = self._num_seeds + sum(len(job.flood.seeds) for job in active)
+        self._bar.update(self._num_seeds + sum(job.flood.cursor for job in active) - self._bar.n)
+
+    def close(self) -> None:
+        self._bar.update(max(0, self._num_seeds - self._bar.n))
+        self._bar.close()
+
+
+def _network(volume: Volume, boxes: Sequence[Box], inputs: SegmentInputs, config: SegmentConfig) -> Network:
+    """Check all inputs, and return the network; choosing engine and precision may take minutes."""
+    require_image(volume)
+    for box in boxes:
+        require_inside(volume, box)
+    check(volume.box, boxes, volume.voxel_size_zyx_nm, inputs, config, load_model(inputs.model).config)
+    return inputs.network(config)
 
 
 def _prepared(
-    inputs: SegmentInputs, config: SegmentConfig, boxes: Sequence[Box], num_boxes: int
+    inputs: SegmentInputs, network: Network, config: SegmentConfig, boxes: Sequence[Box], num_boxes: int
 ) -> tuple[Common, Lanes]:
     """Return the common part of all floods of `boxes`, or of boxes of these shapes, and as many canvases."""
-    points = None if config.seed_points is None else read_points(config.seed_points)
-    model = load_model(inputs.model).config
     near = inputs.staged()
     with open_volume(near.image) as volume:
-        require_image(volume)
-        for box in boxes:
-            require_inside(volume, box)
-        check(volume.box, boxes, volume.voxel_size_zyx_nm, near, config, model)
-        dtype, radius_zyx = volume.dtype, mirrored_radius(model, config)
-        canvases = [Frame.of(box, volume.box, radius_zyx).canvas for box in boxes]
-    network = near.network(config)
-    largest = zyx(map(max, zip(*(canvas.shape for canvas in canvases), strict=True)))
-    lanes = open_lanes(network, config, num_boxes, largest, dtype)
-    return Common(near, network, config, points, inputs.about(network, lanes.name), lanes.size, inputs.known), lanes
+        dtype, radius_zyx = volume.dtype, mirrored_radius(network.model.config, config)
+        shapes = [Frame.of(box, volume.box, radius_zyx).canvas.shape for box in boxes]
+    lanes = open_lanes(network, config, num_boxes, zyx(map(max, zip(*shapes, strict=True))), dtype)
+    points = None if config.seed_points is None else read_points(config.seed_points)
+    key = {**_key(inputs, network, config), "engine": lanes.name, "canvases": lanes.size}  # both may round otherwise
+    return Common(inputs, near, network, config, points, lanes.name, key), lanes
+
+
+def _key(inputs: SegmentInputs, network: Network, config: SegmentConfig) -> dict[str, object]:
+    """Return all that a result depends on besides options and box."""
+    return {**inputs.key(network), "points": identity(config.seed_points) if config.seed_points else None}
 
 
 def _of_all_shapes(boxes: Grid) -> list[Box]:
@@ -219,9 +265,3 @@ def _require_overlap(boxes: Grid, overlap_zyx: ZYX, fov_size_zyx: ZYX) -> None:
                 f"overlap_zyx: {overlap} on axis {axis} is less than the FOV ({fov}), so neighbours would not share "
                 "voxels that both can reach"
             )
-
-
-def _require_different(paths: Sequence[str]) -> None:
-    path, count = Counter(paths).most_common(1)[0]
-    if count > 1:
-        raise VolumeError(f"--out: {path} is given {count} times, expected a file for each box")

@@ -12,11 +12,10 @@ import numpy as np
 
 from ffn.config import SegmentConfig
 from ffn.geometry import Box, VoxelSize, cell_shape
-from ffn.inference.canvas import MASKED
-from ffn.inference.checkpoint import CheckpointFile, checksum, path_for
+from ffn.inference.canvas import MASKED, Frame, mirrored_radius
+from ffn.inference.checkpoint import CheckpointFile, path_for
 from ffn.inference.claims import Cells, Filling, origins_table, overlaps_table
 from ffn.inference.flood import FloodFill
-from ffn.inference.frame import Frame, mirrored_radius
 from ffn.inference.grower import Arrays, ObjectGrower
 from ffn.inference.inputs import Network, SegmentInputs
 from ffn.inference.lanes import Lanes
@@ -28,7 +27,6 @@ from ffn.io.open import open_truth, open_volume
 from ffn.io.store import create_volumes
 from ffn.io.store_names import MAIN
 from ffn.io.volume import Placement, voxel_size_of
-from ffn.model.store import Model
 from ffn.provenance import provenance, revision
 
 log = logging.getLogger(__name__)
@@ -46,13 +44,13 @@ class ImagePart(NamedTuple):
 class Common:
     """Inputs and options that the subvolumes of a call share."""
 
-    near: SegmentInputs  # or their staged copies
+    inputs: SegmentInputs
+    near: SegmentInputs  # their staged copies, or themselves
     network: Network
     config: SegmentConfig
     points: np.ndarray | None  # seed points
-    made_of: Mapping[str, object]  # what provenance names as inputs, but for the box
-    canvases: int  # of subvolumes flooded at once; the engine may round otherwise with another number
-    known: Mapping[str, object]  # masks and given segments, as provenance names them
+    engine: str
+    key: Mapping[str, object]  # all that a result depends on besides options and box
 
 
 class SubvolumeFlood:
@@ -76,20 +74,13 @@ class SubvolumeFlood:
         with open_masks(common.near.masks, declared) as masks:
             self._masked = masks.read(self.box) if masks else None
         self._given = _given(common.near.init_segmentation, self.box, declared)
-        checksums = {name: checksum(array) for name, array in self._arrays().items()}
-        inputs = {**common.made_of, "box": self.box, "canvas": frame.canvas, **checksums}
-        inputs["voxel_size_zyx_nm"] = self._part.voxel_size_zyx_nm
-        found = fingerprint(common.config, common.network.model, {**inputs, "canvases": common.canvases})
+        found = fingerprint(common.config, {**common.key, "box": self.box})
         self.checkpoint = CheckpointFile(path_for(self.path), found, common.config.checkpoint_seconds)
         self._saved = self.checkpoint.load()
         if self._saved is None:
             image = common.network.normalisation.apply(self._part.raw)
             size, points = self._part.voxel_size_zyx_nm, common.points
             self._seeds = find_seeds(image, common.config, size, self.box, points, self._masked)
-
-    def _arrays(self) -> dict[str, np.ndarray | None]:
-        found = {"voxels": self._part.raw, "masked": self._masked, "points": self._common.points}
-        return {**found, "given": self._given}
 
     def enter(self, lanes: Lanes, lane: int) -> None:
         """Begin on a canvas, or resume."""
@@ -136,8 +127,9 @@ class SubvolumeFlood:
         sanity = measured(filling, self._part.voxel_size_zyx_nm)
         for finding in findings([Facts(self.box.stem, **sanity, counters=filling.counters)]):
             log.warning("%s", finding)
-        inputs = {**self._common.made_of, "box": self.box, **self._common.known}
-        record = provenance("segment", self._common.config, **inputs)
+        common = self._common
+        inputs = {**common.inputs.about(common.network, common.engine), "box": self.box, **common.inputs.known}
+        record = provenance("segment", common.config, **inputs)
         record |= {"counters": filling.counters, "sanity": sanity}
         placement = Placement(self.box, self._part.voxel_size_zyx_nm, record)
         dtypes: dict[str, np.dtype | type] = {MAIN: np.uint64, "probability": np.uint8}
@@ -161,13 +153,10 @@ class SubvolumeFlood:
         self._seeds = np.empty((0, 3), np.int64)
 
 
-def fingerprint(config: SegmentConfig, model: Model, inputs: Mapping[str, object]) -> dict[str, str]:
+def fingerprint(config: SegmentConfig, inputs: Mapping[str, object]) -> dict[str, str]:
     """Return all that the result depends on, by name."""
-    named = {
-        **config.result_options(),
-        **{f"model.{name}": value for name, value in model.config.model_dump(mode="json").items()},
-    }
-    return {name: str(value) for name, value in {**named, **inputs, "revision": revision("segment")}.items()}
+    named = {**config.result_options(), **inputs, "revision": revision("segment")}
+    return {name: str(value) for name, value in named.items()}
 
 
 def _given(spec: str | None, box: Box, voxel_size_zyx_nm: VoxelSize | None) -> np.ndarray | None:

@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterable
 
 from ffn.config import ModelConfig
-from ffn.inference.device.memory import HOST_BYTES, SEEDING_BYTES
-from ffn.inference.lanes import MOST_READERS
+from ffn.inference.lanes import HOST_BYTES, MOST_READERS, SEEDING_BYTES
 from ffn.model.network import num_weights
 from ffn.training.config import TrainConfig
 from ffn.training.data.examples import patch_size

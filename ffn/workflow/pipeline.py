@@ -17,7 +17,7 @@ from ffn.assembly.fill import with_halo
 from ffn.config import PART_VOXELS, SegmentConfig
 from ffn.errors import ConfigError
 from ffn.geometry import Box
-from ffn.inference.frame import Frame
+from ffn.inference.canvas import Frame
 from ffn.io.block_log import share_of
 from ffn.io.blocks import jobs_of
 from ffn.io.reference import has_copy

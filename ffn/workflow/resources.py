@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ffn.config import PART_VOXELS, Agglomeration, FloodConfig, ModelConfig
-from ffn.inference.device.memory import MOST_CANVASES
+from ffn.inference.lanes import MOST_CANVASES
 from ffn.model.choice import ON_GPUS
 from ffn.workflow.needs import agglomerating_mb, flooding_mb, flooding_minutes, memory_mb, minutes
 

@@ -8,7 +8,7 @@ import yaml
 
 from ffn.config import SegmentConfig
 from ffn.errors import ConfigError
-from ffn.inference.device.memory import MOST_CANVASES
+from ffn.inference.lanes import MOST_CANVASES
 from ffn.io import atomic
 from ffn.workflow.paths import RunPaths
 

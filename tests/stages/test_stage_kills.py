@@ -15,7 +15,6 @@ from ffn.geometry import CELL, Box
 from ffn.io.store_names import MAIN, tracked_file
 from ffn.io.volume import Placement
 
-from ..engines import HERE
 from ..jobs import files
 from ..pauses import Pause
 from ..volumes import create_volume, create_volumes
@@ -144,29 +143,6 @@ def test_windows_at_once_are_judged_again_after_a_kill(steps, tmp_path, caplog):
     with caplog.at_level("INFO"):
         assert main(command) == 0
     assert "resuming after 2 " in caplog.text and graph.read_bytes() == undisturbed
-
-
-@pytest.mark.parametrize("engine", [name for name in HERE if name in ("openvino", "jax")])
-def test_boxes_of_one_process_are_finished_after_kills(engine, steps, tmp_path, caplog):
-    """What is done is not flooded again, although Snakemake removes the files of a job that was killed."""
-    boxes = f"{LEFT} {RIGHT} 0:30,0:40,10:50"
-    options = f"--engine {engine} --canvases 2 --checkpoint-seconds 0.05 --box {boxes}"
-    stores = [tmp_path / f"{number}.zarr" for number in range(3)]
-    start = steps["segment"][: steps["segment"].index("--box")]
-    command = [*start, *options.split(), "--out", *map(str, stores)]
-    assert main(command) == 0
-    undisturbed = [content(store) for store in stores]
-    for pause in (Pause("segment", SAVED, calls=4), Pause("segment", "ffn.inference.subvolume:SubvolumeFlood.write")):
-        for store in stores:
-            remove(store)
-        kill_at(pause, command)
-    for store in stores:
-        remove(store)
-    with caplog.at_level("INFO"):
-        assert main(command) == 0
-    assert caplog.text.count("resuming") == 2
-    assert [content(store) for store in stores] == undisturbed
-    assert sorted(path.name for path in tmp_path.glob("*.checkpoint")) == []
 
 
 def test_a_list_on_canvases_is_finished_after_kills(steps, tmp_path, caplog):

@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from ffn.config import SegmentConfig
+from ffn.config import SegmentConfig, SubvolumesConfig
 from ffn.contingency import count_pairs
 from ffn.evaluation.scores import score
-from ffn.geometry import Box, tile, zyx
+from ffn.geometry import Box, zyx
 from ffn.inference.device.lanes import DeviceLanes
 from ffn.inference.flood import FloodFill
 from ffn.inference.grower import ObjectGrower
 from ffn.inference.inputs import SegmentInputs
-from ffn.inference.segment import segment
+from ffn.inference.segment import segment, segment_subvolumes
 from ffn.inference.subvolume import SubvolumeFlood
 from ffn.io.open import open_volume
 
@@ -58,22 +58,24 @@ def in_float32(report: Report) -> None:
 def flood(report: Report, canvases: int, precision: str) -> None:
     """Flood until the end or the time limit, and report FOVs/s and where the time went."""
     with open_volume(packed_image()) as volume:
-        whole = volume.box
-    half = zyx((side + OVERLAP + 1) // 2 for side in whole.shape)
-    boxes = [whole] if canvases == 1 else list(tile(whole, half, zyx([OVERLAP] * 3)))
-    config = SegmentConfig(engine="jax", precision=precision, canvases=len(boxes), checkpoint_seconds=0)
+        half = zyx((side + OVERLAP + 1) // 2 for side in volume.box.shape)
+    config = SegmentConfig(engine="jax", precision=precision, canvases=canvases, checkpoint_seconds=0)
+    inputs = SegmentInputs(packed_image(), str(PACK / "model"))
     clock = Clock(report)
     with tempfile.TemporaryDirectory() as folder:
-        outs = [f"{folder}/{number}.zarr" for number in range(len(boxes))]
-        finished, start = True, time.perf_counter()
+        out, finished, start = f"{folder}/whole.zarr", True, time.perf_counter()
         try:
-            segment(SegmentInputs(packed_image(), str(PACK / "model")), outs, config, boxes)
+            if canvases == 1:
+                segment(inputs, out, config)
+            else:
+                tiles = SubvolumesConfig(size_zyx=half, overlap_zyx=(OVERLAP, OVERLAP, OVERLAP))
+                segment_subvolumes(inputs, f"{folder}/parts/", config, tiles)
         except GivenUpError:
             finished = False
-        row = {"canvases": len(boxes), "precision": precision, "finished": finished}
+        row = {"canvases": canvases, "precision": precision, "finished": finished}
         report.add(**row, seconds=round(time.perf_counter() - start, 2), **clock.row())
         if finished and canvases == 1:
-            scores(report, outs[0])
+            scores(report, out)
 
 
 class Clock:

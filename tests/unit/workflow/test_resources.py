@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 from ffn.config import PART_VOXELS, Agglomeration, ModelConfig
-from ffn.inference.device.memory import MOST_CANVASES
+from ffn.inference.lanes import MOST_CANVASES
 from ffn.workflow.needs import agglomerating_mb, flooding_mb, minutes
 from ffn.workflow.resources import agglomeration_memory, by_attempt, duration, flooding_memory
 

@@ -12,12 +12,11 @@ from scipy import ndimage
 
 from ffn.config import ModelConfig, SegmentConfig
 from ffn.geometry import Box
-from ffn.inference.canvas import MASKED, Thresholds
+from ffn.inference.canvas import MASKED, Frame, Thresholds
 from ffn.inference.device import lanes as device
 from ffn.inference.device import step
 from ffn.inference.device.lanes import DeviceLanes
 from ffn.inference.flood import FloodFill
-from ffn.inference.frame import Frame
 from ffn.inference.inputs import Network
 from ffn.inference.lanes import HostLanes
 from ffn.model.choice import Choice

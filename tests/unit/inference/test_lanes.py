@@ -1,11 +1,14 @@
 """Jobs share a few canvases: each is read before it begins, and a canvas that becomes free is taken again."""
 
 from concurrent.futures import Future
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
-from ffn.inference import executor
-from ffn.inference.executor import run_jobs
+from ffn.config import ModelConfig
+from ffn.inference import lanes as inference_lanes
+from ffn.inference.lanes import MOST_CANVASES, fitting_canvases, run_jobs
 
 
 class Steps:
@@ -58,7 +61,7 @@ class AtOnce:
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_a_free_canvas_goes_to_the_next_job_and_the_last_steps_do_not_fill_the_batch(threads, monkeypatch):
-    monkeypatch.setattr(executor, "ThreadPoolExecutor", AtOnce)
+    monkeypatch.setattr(inference_lanes, "ThreadPoolExecutor", AtOnce)
     lanes, jobs = Steps(2), [Countdown(name, num_fovs) for name, num_fovs in zip("abcde", (2, 5, 0, 3, 1), strict=True)]
     counted, done = [], []
     for job in run_jobs(jobs, lanes, threads, lambda num_fovs, active: counted.append((num_fovs, len(active)))):
@@ -70,7 +73,7 @@ def test_a_free_canvas_goes_to_the_next_job_and_the_last_steps_do_not_fill_the_b
 
 
 def test_no_more_jobs_are_read_ahead_than_there_are_canvases(monkeypatch):
-    monkeypatch.setattr(executor, "ThreadPoolExecutor", AtOnce)
+    monkeypatch.setattr(inference_lanes, "ThreadPoolExecutor", AtOnce)
     jobs = [Countdown(name, 1) for name in "abcdefgh"]
     for number, _ in enumerate(run_jobs(jobs, Steps(2), threads=8)):
         assert sum(job.is_read for job in jobs) <= number + 4, "two on the canvases, and two that are read ahead"
@@ -83,3 +86,17 @@ def test_what_a_job_cannot_read_ends_the_call():
 
     with pytest.raises(OSError, match="damaged"):
         list(run_jobs([Countdown("a", 1), Damaged("b", 1)], Steps(1), 2))
+
+
+MODEL = ModelConfig(features=32, fov_size_zyx=(33, 33, 33), deltas_zyx=(8, 8, 8))
+
+
+@pytest.mark.parametrize(
+    ("on_gpu", "on_host", "expected"),
+    [(10**12, 1000, 1), (10**12, 3000, 4), (10**12, 64_000, MOST_CANVASES), (10**9, 64_000, 15), (10**6, 64_000, 1)],
+)
+def test_auto_takes_what_the_memories_of_gpu_and_machine_hold(monkeypatch, on_gpu, on_host, expected):
+    """128³ voxels: 8 that are searched for seeds take 0.4 GB, a canvas 31 MB on the host and 57 MB on the GPU."""
+    monkeypatch.setattr(inference_lanes, "memory_mb", lambda: on_host)
+    gpu = SimpleNamespace(memory_stats=lambda: {"bytes_limit": on_gpu + 500, "bytes_in_use": 500})
+    assert fitting_canvases(gpu, MODEL, (128, 128, 128), np.dtype(np.uint8)) == expected
