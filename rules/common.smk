@@ -147,7 +147,7 @@ onstart:
     jobs_of = functools.partial(snakemake_patches.jobs_to_run, workflow)
     trains = bool(jobs_of("train"))
     try:
-        check_commands(snakemake_patches.executor(workflow), submit, LAYOUT.words if trains else [])
+        check_commands(snakemake_patches.executor(workflow), submit)
         if jobs_of("checkpoint_model") and not trains:
             PIPELINE.check_checkpoints()
         if not lock_run(PATHS.root):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import json
 import logging
 import os
 import secrets
@@ -15,17 +14,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from ffn import kernels
 from ffn.cluster.batch import is_answering, run_command
-from ffn.cluster.findings import Finding, judge_build, judge_gpu, judge_job, judge_library, judge_nodes
 from ffn.cluster.job_script import PRIVATE, exports, warn_of_secrets, write_private
 from ffn.cluster.probe import MARKER, answers
-from ffn.cluster.site import LOG, Site, commands_of, read_site
+from ffn.cluster.site import Site, commands_of, read_site
 from ffn.config import ModelConfig
 from ffn.io import atomic
 from ffn.kernels import inference
@@ -36,13 +35,24 @@ from ffn.machine.limits import memory_mb as memory_here
 from ffn.machine.schedulers import Scheduler
 from ffn.options import positive_number
 from ffn.workflow.needs import memory_mb
+from ffn.workflow.rank_layout import Layout
 
-RESULT = "findings.json"
-PROBE = (sys.executable, "-m", "ffn.cluster.probe")
+ENDED = "ffn doctor: exit code"  # last line of the job's output, with the code
 LATENCY_SECONDS = 60.0  # until a file must be visible on the other nodes; the profiles' latency-wait
 UNITS = {"amx_bf16": "AMX", "avx512f": "AVX-512", "avx2": "AVX2"}  # by the flag of the CPU, fastest first
 
+Probe = dict[str, Any]
+Verdict = Literal["ok", "FAIL", "warn", "skip"]
+
 log = logging.getLogger(__name__)
+
+
+class Finding(NamedTuple):
+    """One line of the table: name of the check, verdict, details."""
+
+    name: str
+    verdict: Verdict
+    text: str
 
 
 @dataclass(frozen=True)
@@ -52,15 +62,14 @@ class Check:
     folder: Path  # where runs will be; all nodes must share it
     submit: bool = False  # a job, if this process is not inside one
     timeout: float = 600.0  # seconds, for each command and for the submitted job with its time in the queue
-    result: Path | None = None  # JSON file for the findings, in addition to the table
     collective: str = "horovod"  # or mpi
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Check before the first long job whether this site works: one line per check, exit code 1 if one fails.
 
-    On a login node it checks the scheduler's commands and Horovod or mpi4py; with --submit it also submits a job of a
-    few minutes, which describes its machine and checks all nodes. Inside a job it checks the nodes of that job.
+    On a login node it checks the commands of the scheduler and the launcher; with --submit it also submits a job of a
+    few minutes, which describes its machine, checks all nodes and joins the ranks. Inside a job it checks that job.
     """
     text = "a profile's folder, or its name in profiles/ (default: %(default)s)"
     parser.add_argument("--profile", default="local", help=text)
@@ -73,7 +82,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--timeout", type=positive_number(float), default=Check.timeout, metavar="SECONDS", help=text)
     text = "library that joins the processes, as train.collective (default: %(default)s)"
     parser.add_argument("--collective", choices=("horovod", "mpi"), default=Check.collective, help=text)
-    parser.add_argument("--result", type=Path, metavar="FILE", help="also write the findings as JSON")
     parser.set_defaults(function=_run)
 
 
@@ -89,30 +97,30 @@ def _run(arguments: argparse.Namespace) -> None:
 
 def examine(site: Site, check: Check) -> list[Finding]:
     """Check all that can be checked from here, in order of dependence; skip checks that depend on a failed one."""
-    findings = [*_commands(site), _collective(site, check), _writing(check.folder)]
-    if any(finding.verdict == "FAIL" for finding in findings):
+    findings = [*_commands(site), _writing(check.folder)]
+    if _failed(findings):
         findings.append(Finding("nodes", "skip", "fix the above first"))
     elif site.is_inside_job:
         findings += [_machine(), *_gpu(site, check), *_nodes(site, check)]
     elif check.submit:
-        findings += _submitted(site, check)
+        findings.append(_submitted(site, check))
     else:
         findings.append(Finding("nodes", "skip", "add --submit, or run this inside a job"))
-    if check.result:
-        atomic.write_json(check.result, [finding._asdict() for finding in findings])
     return findings
 
 
-def table(findings: list[Finding]) -> str:
+def table(findings: Sequence[Finding]) -> str:
     """Return the findings as lines with verdict, name and text."""
     width = max(len(finding.name) for finding in findings)
     return "\n".join(f"{finding.verdict:4}  {finding.name:{width}}  {finding.text}" for finding in findings)
 
 
+def _failed(findings: Sequence[Finding]) -> bool:
+    return any(finding.verdict == "FAIL" for finding in findings)
+
+
 def _commands(site: Site) -> list[Finding]:
-    findings = []
-    if site.scheduler is not None:
-        findings.append(_scheduler(site.scheduler))
+    findings = [] if site.scheduler is None else [_scheduler(site.scheduler)]
     launcher = (site.layout.words or ["ffn"])[0]
     if shutil.which(launcher) is None:
         text = f"{launcher} is not on PATH, but has to start the ranks. Load the site's module or take another profile"
@@ -131,11 +139,14 @@ def _scheduler(scheduler: Scheduler) -> Finding:
     return Finding("scheduler", "ok", " ".join(commands))
 
 
-def _collective(site: Site, check: Check) -> Finding:
-    """Check the library that joins the processes."""
-    probe, judge = {"horovod": ("build", judge_build), "mpi": ("library", judge_library)}[check.collective]
-    found = _answers([*PROBE, probe], check.timeout)
-    return judge(found[0] if found else {"error": "Python crashed"}, site.layout.words or ["ffn", "launch"])
+def _writing(folder: Path) -> Finding:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as reason:
+        return Finding("folder", "FAIL", f"{folder} is not writable here ({reason.strerror}). Choose another --folder")
+    return Finding("folder", "ok", f"{folder} is writable here")
 
 
 def _machine() -> Finding:
@@ -150,83 +161,130 @@ def _machine() -> Finding:
 
 
 def _gpu(site: Site, check: Check) -> list[Finding]:
-    """Check the GPUs of this machine, on which jobs run."""
+    """Check that JAX or TensorFlow sees GPUs on this machine if the profile asks for some."""
     wanted = int((site.resources or {}).get("gpu", 0))
-    return [judge_gpu(answer, wanted) for answer in _answers([*PROBE, "gpu"], check.timeout)]
+    return [judge_gpu(answer, wanted) for answer in _answers(["gpu"], check.timeout)]
 
 
-def _writing(folder: Path) -> Finding:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as reason:
-        return Finding("folder", "FAIL", f"{folder} is not writable here ({reason.strerror}). Choose another --folder")
-    return Finding("folder", "ok", f"{folder} is writable here")
+def judge_gpu(probe: Probe, num_wanted: int) -> Finding:
+    """Judge the GPUs that JAX and TensorFlow see."""
+    text = f"JAX sees {probe['jax']}, TensorFlow {probe['tensorflow']}"
+    found = probe["jax"] or probe["tensorflow"] or not num_wanted
+    return Finding("gpu", "ok" if found else "warn", f"{text}. {probe['why']}".rstrip(". "))
 
 
 def _nodes(site: Site, check: Check) -> list[Finding]:
     """Check from every node, then join the ranks; skip that if the nodes failed."""
-    layout = site.layout
-    probe = [*shlex.split(layout.command), *PROBE]
+    layout, launcher = site.layout, shlex.split(site.layout.command)
     with _marked(check.folder) as place:
-        look = [*probe, "node", str(place), str(layout.ranks), f"{LATENCY_SECONDS:g}"]
-        findings = judge_nodes(_answers(look, check.timeout), layout, layout.per_node * memory_mb("train"))
-    if any(finding.verdict == "FAIL" for finding in findings):
+        look = ["node", str(place), str(layout.ranks), f"{LATENCY_SECONDS:g}"]
+        found = _answers(look, check.timeout, launcher)
+    findings = judge_nodes(found, layout, layout.per_node * memory_mb("train"))
+    if _failed(findings):
         return [*findings, Finding("one job", "skip", "fix the above first")]
-    return [*findings, judge_job(_answers([*probe, check.collective], check.timeout), layout.ranks)]
+    return [*findings, judge_job(_answers([check.collective], check.timeout, launcher), layout.ranks)]
 
 
-def _submitted(site: Site, check: Check) -> list[Finding]:
-    """Submit a job that checks from inside, and wait for its findings."""
+def judge_nodes(probes: Sequence[Probe], layout: Layout, memory_mb: int) -> list[Finding]:
+    """Judge the nodes by the answers of all processes, and whether they share a file system."""
+    findings = [_judge_count(probes, layout)]
+    if not probes:
+        return findings
+    first = probes[0]
+
+    def judge(name: str, verdict: Verdict, fails: Callable[[Probe], bool], text: str) -> None:
+        hosts = sorted({probe["host"] for probe in probes if fails(probe)})
+        findings.append(Finding(name, verdict, f"{' '.join(hosts)}: {text}") if hosts else Finding(name, "ok", ""))
+
+    seen = min(layout.ranks, sum("seen" in probe for probe in probes))
+    judge("shared folder", "FAIL", lambda p: not p["sees_marker"], "not visible. Put the run on a shared file system")
+    judge("latency", "FAIL", lambda p: p.get("seen", seen) < seen, "files of other nodes are late. Raise latency-wait")
+    reasons = " ".join({probe["write_error"] for probe in probes if "write_error" in probe})
+    judge("writing", "FAIL", lambda p: "write_error" in p, reasons)
+    one = "not that of the first node. Use one environment on a shared file system"
+    judge("python", "FAIL", lambda p: p["python"] != first["python"], f"another Python, {one}")
+    judge("packages", "FAIL", lambda p: p["packages"] != first["packages"], f"other packages, {one}")
+    cores = f"fewer than {layout.depth} for each process. Correct the launcher or cores_per_node"
+    judge("cores", "warn", lambda p: p["cores"] < layout.depth, cores)
+    judge("memory", "warn", lambda p: p["memory_mb"] < memory_mb, f"less than training needs, {memory_mb} MB")
+    return [*findings, Finding("scratch", "ok", f"{first['scratch']} on {first['host']}")]
+
+
+def _judge_count(probes: Sequence[Probe], layout: Layout) -> Finding:
+    of_host = Counter(probe["host"] for probe in probes)
+    text = f"{len(probes)} on {len(of_host)} nodes ({' '.join(sorted(of_host)[:4])})"
+    most = max(of_host.values(), default=0)
+    if (len(probes), len(of_host)) == (layout.ranks, layout.nodes) and most <= layout.per_node:
+        return Finding("processes", "ok", text)
+    text += f", expected {layout.ranks} on {layout.nodes}, at most {layout.per_node} on each"
+    return Finding("processes", "FAIL", f"{text}. Correct launcher, ranks_per_node or the job's tasks in the profile")
+
+
+def judge_job(probes: Sequence[Probe], num_ranks: int) -> Finding:
+    """Judge whether all processes were joined into one job.
+
+    Examples
+    --------
+    >>> apart = {"rank": 0, "size": 1, "library": "Horovod with gloo"}
+    >>> judge_job([apart, apart], 2).verdict
+    'FAIL'
+    """
+    if not probes:
+        return Finding("one job", "FAIL", "no process started. Look at the launcher's output above")
+    if errors := [probe["error"] for probe in probes if "error" in probe]:
+        return Finding("one job", "FAIL", f"{errors[0]}. Load the site's MPI and run make setup")
+    library = probes[0]["library"]
+    if sorted((probe["rank"], probe["size"]) for probe in probes) == [(rank, num_ranks) for rank in range(num_ranks)]:
+        return Finding("one job", "ok", f"{num_ranks} processes join by {library}")
+    text = f"{sum(probe['rank'] == 0 for probe in probes)} jobs instead of one of {num_ranks} processes"
+    cause = f"the launcher does not start what this needs: {library}"
+    return Finding("one job", "FAIL", f"{text}: {cause}. See srun --mpi=list, or use 'ffn launch' as the launcher")
+
+
+def _submitted(site: Site, check: Check) -> Finding:
+    """Submit a job that runs this command inside, and wait for its output."""
     assert site.scheduler is not None
     warn_of_secrets()
     with _marked(check.folder) as place:
-        script, result = place / "job.sh", place / RESULT
-        _write_script(script, result, site, check)
-        command = site.submit_command(str(script))
+        output = place / "output"
+        write_private(place / "job.sh", _script(site, check))
+        command = site.submit_command(str(place / "job.sh"), str(output))
         done = run_command(command)
         job = site.scheduler.job_id(done.stdout) if done.returncode == 0 else None
         if job is None:
             said = " ".join((done.stderr or done.stdout).split())
-            return [Finding("job", "FAIL", f"the scheduler refused {shlex.join(command)}: {said}")]
+            return Finding("job", "FAIL", f"the scheduler refused {shlex.join(command)}: {said}")
         log.info("submitted %s, waiting for its findings", job)
+        said = ""
         try:
-            has_ended = _appears(result, check.timeout)
-        except KeyboardInterrupt:
-            run_command(site.scheduler.cancel_command([job]))
-            raise
-        if not has_ended:
-            run_command(site.scheduler.cancel_command([job]))
-            text = f"{job}: no findings in {check.timeout:.0f} s, so it was cancelled. Raise --timeout, look at {LOG}"
-            return [Finding("job", "FAIL", text)]
-        found = [Finding(**values) for values in json.loads(result.read_text())]
-    if all(finding.name != "job" for finding in found):
-        Path(LOG).unlink(missing_ok=True)
-    here = {"scheduler", "launcher", "horovod", "mpi4py", "folder"}  # checked before
-    return [finding for finding in found if finding.name not in here or finding.verdict == "FAIL"]
+            said = _wait_for(output, check.timeout)
+        finally:
+            if ENDED not in said:
+                run_command(site.scheduler.cancel_command([job]))
+    said, ended, code = said.rpartition(ENDED)
+    if ended:
+        return Finding("job", "ok" if code.strip() == "0" else "FAIL", f"{job}\n{said.rstrip()}")
+    late = f"{job}: has not ended in {check.timeout:.0f} s, so it was cancelled. Raise --timeout, or see its output"
+    return Finding("job", "FAIL", f"{late}\n{code.rstrip()}".rstrip())
 
 
-def _appears(path: Path, timeout: float) -> bool:
-    """Wait for a file; return whether it has appeared."""
+def _wait_for(output: Path, timeout: float) -> str:
+    """Return the output of a job once it is complete, or after some time what there is of it."""
     deadline = time.monotonic() + timeout
-    while not path.exists():
-        if time.monotonic() > deadline:
-            return False
+    while True:
+        text = output.read_text(errors="replace") if output.exists() else ""
+        if ENDED in text or time.monotonic() > deadline:
+            return text
         time.sleep(1)
-    return True
 
 
-def _write_script(script: Path, result: Path, site: Site, check: Check) -> None:
-    """Write the job that runs this command inside; if it ends early, it writes a finding that says so."""
+def _script(site: Site, check: Check) -> str:
+    """Return the job that runs this command inside."""
     inside = [sys.executable, "-m", "ffn", "doctor", "--profile", str(Path(site.name).resolve())]
-    inside += ["--result", str(result), "--folder", str(check.folder.absolute()), "--nodes", str(site.layout.nodes)]
+    inside += ["--folder", str(check.folder.absolute()), "--nodes", str(site.layout.nodes)]
     inside += ["--collective", check.collective, "--timeout", f"{check.timeout:g}"]
-    ended = json.dumps([Finding("job", "FAIL", f"ended without findings. Look at {LOG}")._asdict()])
-    place = shlex.quote(str(result))
-    lines = ["#!/bin/bash", *exports(), f"cd {shlex.quote(os.getcwd())}", shlex.join(inside)]
-    lines += [f"[[ -e {place} ]] || {{ echo {shlex.quote(ended)} > {place}.tmp && mv {place}.tmp {place}; }}"]
-    write_private(script, "\n".join(lines) + "\n")
+    lines = ["#!/bin/bash", *exports(), f"cd {shlex.quote(os.getcwd())}", f"{shlex.join(inside)} 2>&1"]
+    return "\n".join([*lines, f'echo "{ENDED} $?"\n'])
 
 
 @contextlib.contextmanager
@@ -241,8 +299,9 @@ def _marked(folder: Path) -> Iterator[Path]:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _answers(command: list[str], timeout: float) -> list[dict[str, Any]]:
-    """Run a command and return the answers of its probes; without any, log its output."""
+def _answers(probe: Sequence[str], timeout: float, launcher: Sequence[str] = ()) -> list[Probe]:
+    """Run a probe and return the answers of its processes; without any, log its output."""
+    command = [*launcher, sys.executable, "-m", "ffn.cluster.probe", *probe]
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout)
         output = done.stdout

@@ -1,8 +1,8 @@
 """A probe of one node; `ffn doctor` starts it on all nodes and compares the answers.
 
-``python -m ffn.cluster.probe node FOLDER PROCESSES SECONDS`` describes the node, ``… horovod`` joins the other
-processes, ``… build`` tells what Horovod was built with; ``… mpi`` and ``… library`` do the same for mpi4py; ``… gpu``
-counts the GPUs that TensorFlow and JAX see. Each prints its answer in one line, which `answers` finds.
+``python -m ffn.cluster.probe node FOLDER PROCESSES SECONDS`` describes the node, ``… horovod`` and ``… mpi`` join the
+other processes, ``… gpu`` counts the GPUs that TensorFlow and JAX see. Each prints its answer in one line, which
+`answers` finds.
 """
 
 from __future__ import annotations
@@ -47,8 +47,11 @@ def node(folder: str, num_processes: str, seconds: str) -> dict[str, Any]:
 
 
 def join() -> dict[str, Any]:
-    """Return this process's place in Horovod's job."""
-    import horovod.tensorflow as hvd
+    """Return this process's place in Horovod's job, or why Horovod cannot be imported."""
+    try:
+        import horovod.tensorflow as hvd
+    except ImportError as reason:
+        return {"error": f"horovod cannot be imported ({reason})"}
     import tensorflow as tf
 
     from ffn.machine.rendezvous.relay import relayed
@@ -57,16 +60,19 @@ def join() -> dict[str, Any]:
     with relayed():
         hvd.init()
     hvd.allgather(tf.constant([hvd.rank()]))  # shows that the processes reach each other
-    return {"rank": hvd.rank(), "size": hvd.size()}
+    built = [name for name, is_built in (("mpi", hvd.mpi_built()), ("gloo", hvd.gloo_built())) if is_built]
+    return {"rank": hvd.rank(), "size": hvd.size(), "library": f"Horovod with {' and '.join(built)}"}
 
 
-def build() -> dict[str, Any]:
-    """Return the libraries that Horovod was built with, or the reason why it cannot be imported."""
+def join_mpi() -> dict[str, Any]:
+    """Return this process's place in MPI's job, or why mpi4py cannot be imported."""
     try:
-        import horovod.tensorflow as hvd
-    except ImportError as reason:
-        return {"error": str(reason)}
-    return {"mpi": bool(hvd.mpi_built()), "gloo": bool(hvd.gloo_built())}
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as reason:
+        return {"error": f"mpi4py cannot be imported ({' '.join(str(reason).split())})"}
+    MPI.COMM_WORLD.allgather(0)  # shows that the processes reach each other
+    library = f"mpi4py with {MPI.Get_library_version().partition(',')[0].strip()}"
+    return {"rank": MPI.COMM_WORLD.rank, "size": MPI.COMM_WORLD.size, "library": library}
 
 
 def gpu() -> dict[str, Any]:
@@ -74,56 +80,27 @@ def gpu() -> dict[str, Any]:
     import tensorflow as tf
 
     seen = len(tf.config.list_physical_devices("GPU"))
-    return {"seen": seen, "jax": len(jax_gpus()), "why": "" if seen else why_no_gpu()}
-
-
-def join_mpi() -> dict[str, Any]:
-    """Return this process's place in MPI's job."""
-    from mpi4py import MPI
-
-    MPI.COMM_WORLD.allgather(0)  # shows that the processes reach each other
-    return {"rank": MPI.COMM_WORLD.rank, "size": MPI.COMM_WORLD.size}
-
-
-def library() -> dict[str, Any]:
-    """Return the versions of mpi4py and of its MPI, or why it cannot be imported; starts no MPI."""
-    try:
-        import mpi4py
-
-        mpi4py.rc.initialize = False
-        from mpi4py import MPI
-    except (ImportError, RuntimeError) as reason:
-        return {"error": " ".join(str(reason).split())}
-    return {"version": mpi4py.__version__, "mpi": MPI.Get_library_version().partition(",")[0].strip()}
+    return {"tensorflow": seen, "jax": len(jax_gpus()), "why": "" if seen else why_no_gpu()}
 
 
 def _shared(folder: Path, num_processes: int, seconds: float) -> dict[str, Any]:
-    """Look for the doctor's file, write and rename a file, and wait for those of the other processes."""
+    """Look for the doctor's file, write one, and wait until those of the other processes are whole."""
     if not (folder / MARKER).exists():
         return {"sees_marker": False}
     name = f"node-{socket.gethostname()}-{os.getpid()}"
     try:
-        (folder / f".{name}").write_text(name)
-        (folder / f".{name}").rename(folder / name)
+        (folder / name).write_text(name)
     except OSError as reason:
         return {"sees_marker": True, "write_error": reason.strerror}
-    start = time.monotonic()
+    deadline = time.monotonic() + seconds
     while True:
         seen = [path.name for path in folder.glob("node-*") if path.read_text() == path.name]
-        waited = time.monotonic() - start
-        if len(seen) >= num_processes or waited > seconds:
-            return {"sees_marker": True, "seen": len(seen), "waited": round(waited, 2)}
+        if len(seen) >= num_processes or time.monotonic() > deadline:
+            return {"sees_marker": True, "seen": len(seen)}
         time.sleep(POLL_SECONDS)
 
 
-PROBES: dict[str, Callable[..., dict[str, Any]]] = {
-    "node": node,
-    "horovod": join,
-    "build": build,
-    "mpi": join_mpi,
-    "library": library,
-    "gpu": gpu,
-}
+PROBES: dict[str, Callable[..., dict[str, Any]]] = {"node": node, "horovod": join, "mpi": join_mpi, "gpu": gpu}
 
 
 def answers(output: str) -> list[dict[str, Any]]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import shlex
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,12 +22,7 @@ from ffn.workflow.rank_layout import Layout, layout_of
 
 SLURM = "slurm"  # the executor; with cluster-generic, the submit command names the scheduler
 CHECK_MINUTES = 10
-LOG = "ffn-doctor.log"  # the check job writes it to the current folder
 ROOT = Path(__file__).resolve().parents[2]
-SHELL = frozenset("$&|;`")  # signs of a line that only a shell understands
-LOCAL = "local"  # Snakemake's executor for this machine
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -45,7 +39,7 @@ class Site:
         """Whether this process runs in a job of the scheduler, or there is no scheduler."""
         return self.scheduler is None or self.scheduler.JOB_ID in os.environ
 
-    def submit_command(self, script: str) -> list[str]:
+    def submit_command(self, script: str, log: str) -> list[str]:
         """Return the command that submits a script as the check job, with the resources of training."""
         assert self.scheduler is not None
         site = {**(self.resources or {}), "tasks": self.layout.ranks}
@@ -60,7 +54,7 @@ class Site:
             is_mpi=True,
             site=site,
         )
-        return self.scheduler.submit_command(in_queue(job), script, str(Path(LOG).absolute()))
+        return self.scheduler.submit_command(in_queue(job), script, log)
 
 
 def commands_of(scheduler: Scheduler) -> list[str]:
@@ -76,21 +70,10 @@ def commands_of(scheduler: Scheduler) -> list[str]:
     return [words[0] for words in asked]
 
 
-def check_commands(executor: str, submit: str | None, launcher: Sequence[str]) -> None:
-    """Raise ClusterError if this machine lacks a command that the profile submits jobs with or starts ranks with.
-
-    Compute nodes may have launchers that this machine lacks, or load them, so of submitted jobs this only warns.
-    """
+def check_commands(executor: str, submit: str | None) -> None:
+    """Raise ClusterError if this machine lacks a command that the profile submits jobs with."""
     scheduler = scheduler_of(submit) if submit else slurm if executor == SLURM else None
     needed = commands_of(scheduler) if scheduler else []
-    # Words that only a shell understands, such as $HOME/bin/mpirun, are left to it; options of `env` are not read.
-    starters = [
-        word for word in launcher[:1] if not word.startswith("-") and not SHELL.intersection(" ".join(launcher))
-    ]
-    if executor == LOCAL:
-        needed += starters
-    elif absent := [name for name in starters if shutil.which(name) is None]:
-        log.warning("launcher: no %s on this machine, so make sure that compute nodes have it", absent[0])
     if missing := [name for name in needed if shutil.which(name) is None]:
         raise ClusterError(
             f"profile: no {' and no '.join(missing)} on this machine, expected {' '.join(needed)}. "
@@ -114,8 +97,10 @@ def read_site(profile: str, num_nodes: int) -> Site:
     per_node = layout_of(1, train, 1).ranks_per_node
     layout = layout_of(num_nodes * per_node, {"ranks_per_node": 1} | train, 1)
     resources = {"gpu": (values.get("resources") or {}).get("gpu", 0)} | _defaults(values) | train
-    if values["executor"] == SLURM:
-        return Site(str(folder), layout, slurm, _unquoted(resources | _plugin_resources(values, resources)))
+    if values["executor"] == SLURM:  # its plugin has other names for what our batch profiles call so
+        resources |= {"account": resources.get("slurm_account"), "queue": resources.get("slurm_partition")}
+        resources |= {"qos": values.get("slurm-qos"), "reservation": values.get("slurm-reservation")}
+        return Site(str(folder), layout, slurm, _unquoted(resources))
     scheduler = scheduler_of(str(values.get("cluster-generic-submit-cmd", "")))
     return Site(str(folder), layout, scheduler, with_environment(_unquoted(resources)))
 
@@ -144,16 +129,6 @@ def _read(path: Path) -> dict[str, Any]:
 def _defaults(values: Mapping[str, Any]) -> dict[str, Any]:
     given = values.get("default-resources") or {}
     return given if isinstance(given, dict) else dict(item.split("=", maxsplit=1) for item in given)
-
-
-def _plugin_resources(values: Mapping[str, Any], resources: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the resources that Snakemake's Slurm plugin names differently from our batch profiles."""
-    return {
-        "account": resources.get("slurm_account"),
-        "queue": resources.get("slurm_partition"),
-        "qos": values.get("slurm-qos"),
-        "reservation": values.get("slurm-reservation"),
-    }
 
 
 def _unquoted(resources: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,15 +8,13 @@ import yaml
 
 from ..small_run import ROOT, SMALL_RUN, Workflow, fork_snakemake
 
-# What each profile submits, lists and cancels jobs with; without a scheduler, what starts its ranks.
+# What each profile submits, lists and cancels jobs with.
 NEEDED = {
     "theta": ["qsub", "qstat", "qdel"],
     "polaris": ["qsub", "qstat", "qdel"],
     "slurm": ["sbatch", "squeue", "scancel"],
     "slurm-generic": ["sbatch", "squeue", "scancel"],
-    "local": ["mpirun"],
 }
-LAUNCHER = ["--set-resources", "train:launcher=KMP_BLOCKTIME=0 mpirun -np {ranks}"]  # instead of our own
 
 
 @pytest.mark.parametrize("name", NEEDED)
@@ -28,8 +26,7 @@ def test_a_profile_of_another_machine_stops_before_the_first_job_with_one_line(n
     workflow = Workflow(tmp_path / "run", SMALL_RUN)
     places = ["--directory", str(workflow.folder), "--configfile", str(workflow.folder / "run.yaml")]
     arguments = ["train_all", "--snakefile", str(ROOT / "Snakefile"), "--profile", str(ROOT / "profiles" / name)]
-    arguments += [*places, *(LAUNCHER if name == "local" else [])]
-    done = fork_snakemake(arguments, workflow.folder, {"PATH": str(path)})
+    done = fork_snakemake([*arguments, *places], workflow.folder, {"PATH": str(path)})
     missing = " and no ".join(NEEDED[name])
     line = f"profile: no {missing} on this machine, expected {' '.join(NEEDED[name])}. Start Snakemake on a login node "
     assert (done.returncode, done.stdout.count(line)) == (1, 1), done.stdout

@@ -1,51 +1,81 @@
-"""The course of a check, with a scheduler that does what the test says."""
-
-import json
-import subprocess
+"""The course of a check, with a scheduler that does what the test says, and the verdicts on what the probes found."""
 
 import pytest
 
 from ffn.cluster import doctor
-from ffn.cluster.doctor import Check, examine
+from ffn.cluster.doctor import Check, examine, judge_gpu, judge_job, judge_nodes
 from ffn.cluster.site import read_site
+from ffn.workflow.rank_layout import Layout
 
 
 @pytest.fixture
-def silent_scheduler(tmp_path, monkeypatch):
-    """Put Slurm's commands on PATH, without a server, on a machine whose Horovod works."""
-    for name in ("sbatch", "squeue", "scancel", "srun"):
-        (tmp_path / name).write_text("#!/bin/sh\necho no controller >&2; exit 1\n")
-        (tmp_path / name).chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    monkeypatch.setattr(doctor, "_collective", lambda site, check: doctor.Finding("horovod", "ok", ""))
+def slurm(tmp_path, monkeypatch):
+    """Return a function that puts Slurm's commands on PATH: what sbatch, squeue and scancel do."""
+
+    def commands(submit, listed="true", cancel="true"):
+        for name, does in {"sbatch": submit, "squeue": listed, "scancel": cancel, "srun": "true"}.items():
+            (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
+            (tmp_path / name).chmod(0o755)
+        monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+        monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+
+    return commands
 
 
-def test_a_silent_scheduler_fails(silent_scheduler, tmp_path):
-    findings = examine(read_site("slurm", 2), Check(tmp_path / "runs", submit=True))
-    assert [finding.name for finding in findings if finding.verdict == "FAIL"] == ["scheduler"]
+def submitted(tmp_path, timeout=600.0):
+    """Check a site with Slurm by a job of its own; return the findings that are not ok."""
+    findings = examine(read_site("slurm", 2), Check(tmp_path / "runs", submit=True, timeout=timeout))
+    return {finding.name: finding for finding in findings if finding.name == "job" or finding.verdict != "ok"}
 
 
-def test_an_interrupted_check_cancels_its_job(silent_scheduler, tmp_path, monkeypatch):
-    (tmp_path / "squeue").write_text("#!/bin/sh\n")
-    (tmp_path / "sbatch").write_text("#!/bin/sh\necho 4711\n")
-    (tmp_path / "scancel").write_text(f"#!/bin/sh\necho $* > {tmp_path}/cancelled\n")
+def test_a_silent_scheduler_fails(slurm, tmp_path):
+    slurm("true", listed="echo no controller >&2; exit 1")
+    assert {name: found.verdict for name, found in submitted(tmp_path).items()} == {
+        "scheduler": "FAIL",
+        "nodes": "skip",
+    }
 
-    def interrupted(path, timeout):
-        raise KeyboardInterrupt
 
-    monkeypatch.setattr(doctor, "_appears", interrupted)
-    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    with pytest.raises(KeyboardInterrupt):
-        examine(read_site("slurm", 2), Check(tmp_path / "runs", submit=True))
+JOB = """
+for word; do case $word in --output=*) output=${word#--output=};; esac; script=$word; done
+bash $script > $output; echo 4711
+"""
+
+
+@pytest.mark.parametrize(("code", "verdict"), [(0, "ok"), (3, "FAIL")])
+def test_the_output_of_the_job_is_shown_with_its_verdict(code, verdict, slurm, tmp_path, monkeypatch):
+    inside = tmp_path / "python"
+    inside.write_text(f'#!/bin/sh\necho found "$@" >&2; exit {code}\n')
+    inside.chmod(0o755)
+    monkeypatch.setattr(doctor.sys, "executable", str(inside))
+    slurm(JOB)
+    job = submitted(tmp_path)["job"]
+    assert job.verdict == verdict and job.text.startswith("4711\nfound -m ffn doctor --profile ")
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_a_refused_job_is_a_failure_with_the_words_of_the_scheduler(slurm, tmp_path):
+    slurm("echo invalid account >&2; exit 1")
+    job = submitted(tmp_path)["job"]
+    assert job.verdict == "FAIL" and job.text.endswith(": invalid account")
+
+
+def test_a_job_that_does_not_end_is_cancelled(slurm, tmp_path):
+    slurm("echo 4711", cancel=f"echo $* > {tmp_path}/cancelled")
+    job = submitted(tmp_path, timeout=0.0)["job"]
+    assert job.verdict == "FAIL" and "4711" in job.text
     assert (tmp_path / "cancelled").read_text() == "4711\n"
 
 
-def test_a_check_job_that_ends_early_leaves_a_finding(tmp_path, monkeypatch):
-    monkeypatch.setattr(doctor.sys, "executable", "/bin/false")
-    doctor._write_script(tmp_path / "job.sh", tmp_path / "found it.json", read_site("slurm", 2), Check(tmp_path))
-    subprocess.run([tmp_path / "job.sh"], check=True)
-    assert json.loads((tmp_path / "found it.json").read_text())[0]["verdict"] == "FAIL"
-    assert {path.name for path in tmp_path.iterdir()} == {"job.sh", "found it.json"}
+def test_an_interrupted_check_cancels_its_job(slurm, tmp_path, monkeypatch):
+    def interrupted(path, timeout):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(doctor, "_wait_for", interrupted)
+    slurm("echo 4711", cancel=f"echo $* > {tmp_path}/cancelled")
+    with pytest.raises(KeyboardInterrupt):
+        submitted(tmp_path)
+    assert (tmp_path / "cancelled").read_text() == "4711\n"
 
 
 def test_kernels_that_were_not_built_are_named_where_they_are_used(tmp_path, monkeypatch):
@@ -55,3 +85,67 @@ def test_kernels_that_were_not_built_are_named_where_they_are_used(tmp_path, mon
         monkeypatch.setattr(doctor, "cards", lambda found=gpus: found)
         machine = doctor._machine()
         assert machine.verdict == verdict and ("gone.so" in machine.text) == (not gpus)
+
+
+def judged(hosts="aabb", **changes):
+    """Judge a good answer for each host; `changes` apply to the last one."""
+    good = {
+        "sees_marker": True,
+        "seen": 4,
+        "python": "3",
+        "packages": "f0",
+        "cores": 16,
+        "memory_mb": 9,
+        "scratch": "/t",
+    }
+    answers = [{"host": host, **good} for host in hosts]
+    answers[-1] |= changes
+    return {finding.name: finding for finding in judge_nodes(answers, Layout(4, 2, 32), 9)}
+
+
+@pytest.mark.parametrize(("hosts", "verdict"), [("aabb", "ok"), ("aaab", "FAIL"), ("aaaa", "FAIL"), ("aab", "FAIL")])
+def test_unevenly_spread_or_missing_ranks_fail(hosts, verdict):
+    found = judged(hosts)
+    assert found.pop("processes").verdict == verdict
+    assert {finding.verdict for finding in found.values()} == {"ok"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "name", "verdict"),
+    [
+        ({"sees_marker": False}, "shared folder", "FAIL"),
+        ({"seen": 2}, "latency", "FAIL"),
+        ({"write_error": "Read-only file system"}, "writing", "FAIL"),
+        ({"python": "2"}, "python", "FAIL"),
+        ({"packages": "f1"}, "packages", "FAIL"),
+        ({"cores": 8}, "cores", "warn"),
+        ({"memory_mb": 5}, "memory", "warn"),
+    ],
+)
+def test_a_node_with_a_fault_is_named(changes, name, verdict):
+    found = judged(**changes)
+    assert found[name].verdict == verdict and found[name].text.startswith("b: ")
+    assert changes.get("write_error", "") in found[name].text
+
+
+def test_no_answer_is_a_failure():
+    assert [finding.verdict for finding in judge_nodes([], Layout(4, 2, 32), 9)] == ["FAIL"]
+
+
+@pytest.mark.parametrize(("ranks", "verdict"), [([1, 0], "ok"), ([0, 0], "FAIL"), ([0], "FAIL"), ([], "FAIL")])
+def test_all_processes_are_one_job(ranks, verdict):
+    found = judge_job([{"rank": rank, "size": 2, "library": "Horovod with gloo"} for rank in ranks], 2)
+    assert found.verdict == verdict and ("gloo" in found.text) == bool(ranks)
+
+
+def test_a_library_that_cannot_be_imported_is_named():
+    found = judge_job([{"error": "no libmpi.so"}, {"error": "no libmpi.so"}], 2)
+    assert found.verdict == "FAIL" and found.text.startswith("no libmpi.so")
+
+
+@pytest.mark.parametrize(
+    ("seen", "jax", "num_wanted", "verdict"), [(4, 0, 4, "ok"), (0, 1, 1, "ok"), (0, 0, 0, "ok"), (0, 0, 4, "warn")]
+)
+def test_gpus_that_the_profile_asks_for_are_seen(seen, jax, num_wanted, verdict):
+    finding = judge_gpu({"tensorflow": seen, "jax": jax, "why": "no driver"}, num_wanted)
+    assert finding.verdict == verdict and "no driver" in finding.text

@@ -3,7 +3,7 @@
 import pytest
 
 from ffn.cli import main
-from ffn.cluster.findings import Finding
+from ffn.cluster.doctor import Finding
 
 
 @pytest.mark.parametrize(
