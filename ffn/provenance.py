@@ -24,7 +24,7 @@ REVISIONS: dict[str, int] = {
     "reconcile": 5,
     "report": 5,
     "segment": 4,
-    "study": 4,
+    "study": 5,
     "sweep": 5,
     "train": 3,
 }

@@ -58,9 +58,8 @@ class ScalingConfig(Section):
     """Study of the throughput."""
 
     max_nodes: Annotated[int, Field(ge=2)] = Field(2048, description="largest number of nodes in the scaling model")
-    network: Literal["measured", "aries", "slingshot", "ethernet"] = Field(
-        "slingshot",
-        description="between nodes in the scaling model; measured: as between the processes here",
+    network: Literal["aries", "slingshot", "ethernet"] = Field(
+        "slingshot", description="between nodes in the scaling model"
     )
 
 

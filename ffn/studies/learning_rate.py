@@ -177,15 +177,12 @@ def fit_power_law(workers: np.ndarray, optima: list[Optimum]) -> PowerLaw | None
     usable = [(n, optimum) for n, optimum in zip(workers, optima, strict=True) if not optimum.at_edge]
     if len(usable) < 3:
         return None
-    x = np.log([n for n, _ in usable])
-    y = np.log([optimum.rate for _, optimum in usable])
-    weight = np.array([optimum.log_stddev**-2 for _, optimum in usable])
-    centre = np.average(x, weights=weight)
-    spread = float(np.sum(weight * (x - centre) ** 2))
-    slope = float(np.sum(weight * (x - centre) * y)) / spread
-    start = float(np.average(y - slope * x, weights=weight))
-    reduced = float(np.sum(weight * (y - start - slope * x) ** 2)) / (len(usable) - 2)
-    return PowerLaw(slope, math.sqrt(max(1.0, reduced) / spread), math.exp(start), len(usable))
+    x, y = np.log([(n, optimum.rate) for n, optimum in usable]).T
+    weight = np.array([1 / optimum.log_stddev for _, optimum in usable])
+    (slope, start), covariance = np.polyfit(x, y, 1, w=weight, cov="unscaled")
+    reduced = np.sum((weight * (y - start - slope * x)) ** 2) / (len(usable) - 2)
+    stddev = math.sqrt(max(1.0, reduced) * covariance[0, 0])
+    return PowerLaw(float(slope), stddev, math.exp(start), len(usable))
 
 
 def _vertex(x: np.ndarray, y: np.ndarray) -> float:
@@ -193,8 +190,6 @@ def _vertex(x: np.ndarray, y: np.ndarray) -> float:
     best = int(np.argmax(y))
     if best in (0, len(x) - 1):
         return float(x[best])
-    left, right = x[best] - x[best - 1], x[best + 1] - x[best]
-    rise, fall = (y[best] - y[best - 1]) / left, (y[best] - y[best + 1]) / right
-    if rise + fall <= 0:  # all three are equal
-        return float(x[best])
-    return float(x[best] + (rise * right - fall * left) / (rise + fall) / 2)
+    near = slice(best - 1, best + 2)
+    square, linear, _ = np.polyfit(x[near] - x[best], y[near] - y[best], 2)
+    return float(x[best] - linear / square / 2) if square < 0 else float(x[best])  # not if all three are equal

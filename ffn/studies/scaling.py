@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,33 +18,22 @@ from ffn.studies.cluster import (
     PAPER_STEP_SECONDS,
     PAPER_WEIGHTS,
     Cluster,
-    Interconnect,
-    StepTimes,
     curve,
-    fit_network,
 )
 from ffn.studies.config import ScalingConfig
-from ffn.studies.pages import BLACK, GREY, Line, Panel, draw, write_study
-from ffn.training.config import TrainConfig
-from ffn.training.parallel.compression import OneBit, Qsgd
+from ffn.studies.pages import GREY, Line, Panel, draw, write_study
 
-QSGD_LEVELS = TrainConfig.model_fields["qsgd_levels"].default  # in the what-if
-BACKUP_WORKERS = 8  # in a what-if, at most; our choice
-STRAGGLER_RATE, SLOWDOWN = 0.001, 3.0  # in a what-if: share of a node's steps that are slowed down; our choice
 LOG = {"xscale": "log"}
-STYLES = ("-", "--", ":", "-.", "--", ":")
 
 
 class Measurement(NamedTuple):
-    """The output of `ffn.studies.trainings.measure`: times of (processes, steps) and of (sizes, repeats), s."""
+    """The output of `ffn.studies.trainings.measure`: times of (processes, steps), s."""
 
     processes: int
     fovs_per_step: int
     num_weights: int
     compute_seconds: np.ndarray
     allreduce_seconds: np.ndarray
-    message_bytes: np.ndarray
-    message_seconds: np.ndarray
 
     @property
     def fovs_per_second(self) -> float:
@@ -67,23 +55,19 @@ def study_scaling(measured: list[str], out_path: str, config: ScalingConfig) -> 
         Largest number of nodes, and the network between them.
     """
     measurements = sorted((read_measurement(path) for path in measured), key=lambda m: m.processes)
-    alone = measurements[0]
-    local = _local_network(measurements)
-    network = _network(config, local)
-    times = StepTimes.of(alone.compute_seconds)
-    here = Cluster(times, times.mean, network, FLOAT_BYTES * alone.num_weights, alone.fovs_per_step)
-    paper = _paper_cluster(times)
+    alone, network = measurements[0], NETWORKS[config.network]
+    here = Cluster(alone.compute_seconds, network, FLOAT_BYTES * alone.num_weights, alone.fovs_per_step)
+    paper = _paper_cluster(here)
     nodes = sorted({2**i for i in range(config.max_nodes.bit_length())} | {config.max_nodes})
     content: dict[str, Any] = {
         "provenance": provenance("study scaling", config, measured=" ".join(measured)),
         "measured": [_measured_row(m, alone) for m in measurements],
         "times": {
-            "mean_seconds": times.mean,
-            "variation": times.variation,
-            "num_steps": alone.compute_seconds.size,
+            "mean_seconds": here.alone_seconds,
+            "variation": here.variation,
+            "num_steps": here.times.size,
         },
         "network": {"name": config.network, **network._asdict()},
-        "measured_network": local._asdict() if local else None,
         "nodes": nodes,
         "here": curve(here, nodes),
         "exchange_seconds": [here.exchange_seconds(n) for n in nodes],
@@ -93,7 +77,6 @@ def study_scaling(measured: list[str], out_path: str, config: ScalingConfig) -> 
             "model": curve(paper, nodes),
             "variation_needed": _variation_for(paper, PAPER_EFFICIENCY, PAPER_NODES),
         },
-        "what_if": {name: curve(c, nodes)["efficiency"] for name, c in _what_ifs(here).items()},
     }
     statements = [_measured_statement(content), _here_statement(content, here), _paper_statement(content, paper)]
     write_study(out_path, "Scaling", content, draw(_panels(content)), statements)
@@ -103,7 +86,7 @@ def read_measurement(path: str) -> Measurement:
     """Read an output file of `measure`."""
     arrays, attributes = hdf5.read_arrays(path, EvaluationError)
     counts = ("processes", "fovs_per_step", "num_weights")
-    names = ("compute_seconds", "allreduce_seconds", "message_bytes", "message_seconds")
+    names = ("compute_seconds", "allreduce_seconds")
     missing = [name for name in counts if name not in attributes] + [name for name in names if name not in arrays]
     if missing:
         raise EvaluationError(f"{path}: has no {missing[0]}, expected output of 'ffn study measure'")
@@ -111,56 +94,18 @@ def read_measurement(path: str) -> Measurement:
     return Measurement(processes, fovs_per_step, num_weights, *(arrays[name] for name in names))
 
 
-def _local_network(measurements: list[Measurement]) -> Interconnect | None:
-    """Fit the network between the processes here, from all measurements with several processes."""
-    rings = [m for m in measurements if m.processes > 1]
-    if not rings:
-        return None
-    return fit_network(
-        np.concatenate([np.full(len(m.message_bytes), m.processes) for m in rings]),
-        np.concatenate([m.message_bytes for m in rings]),
-        np.concatenate([np.median(m.message_seconds, axis=1) for m in rings]),
-    )
-
-
-def _network(config: ScalingConfig, local: Interconnect | None) -> Interconnect:
-    if config.network != "measured":
-        return NETWORKS[config.network]
-    if local is None:
-        raise EvaluationError(
-            "study.network: measured, but only one process was measured, expected a number above 1 in study.processes. "
-            f"Add one, or choose one of {sorted(NETWORKS)}"
-        )
-    return local
-
-
-def _paper_cluster(times: StepTimes) -> Cluster:
+def _paper_cluster(here: Cluster) -> Cluster:
     """Return the paper's nodes, with step times that vary as those measured here."""
-    like_here = times.scaled(PAPER_STEP_SECONDS)
-    return Cluster(like_here, like_here.mean, NETWORKS["aries"], FLOAT_BYTES * PAPER_WEIGHTS)
+    like_here = here.times * (PAPER_STEP_SECONDS / here.alone_seconds)
+    return Cluster(like_here, NETWORKS["aries"], FLOAT_BYTES * PAPER_WEIGHTS)
 
 
 def _variation_for(cluster: Cluster, efficiency: float, num_nodes: int) -> float:
     """Return the variation of step times at which the model gives this efficiency, if they vary as here, but more."""
     alone = cluster.alone_seconds
     lost = alone / efficiency - alone - cluster.exchange_seconds(num_nodes)
-    slowest = cluster.step_seconds(num_nodes) - alone - cluster.exchange_seconds(num_nodes)
-    return cluster.times.variation * lost / slowest if slowest else 0.0
-
-
-def _what_ifs(here: Cluster) -> dict[str, Cluster]:
-    """Return variants of the cluster, by name."""
-    num_weights = round(here.num_bytes / FLOAT_BYTES)
-    one_bit, qsgd = OneBit([num_weights]), Qsgd(num_weights, QSGD_LEVELS, rng_seed=0)
-    slow = replace(here, times=here.times.with_stragglers(STRAGGLER_RATE, SLOWDOWN))
-    return {
-        f"up to {BACKUP_WORKERS} backup workers": replace(here, backup_workers=BACKUP_WORKERS),
-        f"stragglers ({STRAGGLER_RATE:.1%} × {SLOWDOWN:g})": slow,
-        f"stragglers, up to {BACKUP_WORKERS} backup workers": replace(slow, backup_workers=BACKUP_WORKERS),
-        "fp16": replace(here, num_bytes=here.num_bytes / 2),
-        "1-bit": replace(here, num_bytes=one_bit.payload_size, collective="allgather"),
-        f"QSGD, {QSGD_LEVELS} levels": replace(here, num_bytes=qsgd.payload_size, collective="allgather"),
-    }
+    slowest = cluster.slowest_seconds(num_nodes) - alone
+    return cluster.variation * lost / slowest if slowest else 0.0
 
 
 def _measured_row(measurement: Measurement, alone: Measurement) -> dict[str, float]:
@@ -190,16 +135,14 @@ def _measured_statement(content: dict[str, Any]) -> str:
 
 def _here_statement(content: dict[str, Any], here: Cluster) -> str:
     nodes, measured = content["nodes"][-1], content["times"]["num_steps"]
-    exchange = here.exchange_seconds(nodes)
-    slowest, throughput = here.step_seconds(nodes) - exchange, content["here"]["fovs_per_second"][-1]
-    horovod = "a constant overhead of Horovod" if here.network.constant else "no overhead of Horovod"
     return (
-        f"Model with the network '{content['network']['name']}': {throughput:,.0f} FOVs/s at "
-        f"{content['here']['efficiency'][-1]:.0%} efficiency on {nodes} such nodes. A step there takes "
-        f"{slowest * 1e3:.3g} ms until the slowest node is done (the mean is {here.alone_seconds * 1e3:.3g} ms) and "
-        f"{exchange * 1e3:.3g} ms for the allreduce. This is an upper bound: the model assumes equal and independent "
-        f"nodes, no contention in the network, and {horovod}. Beyond {measured} nodes, the {measured} measured steps "
-        "do not show the slowest one, which then takes as long as the longest of them."
+        f"Model with the network '{content['network']['name']}': {here.fovs_per_second(nodes):,.0f} FOVs/s at "
+        f"{here.efficiency(nodes):.0%} efficiency on {nodes} such nodes. A step there takes "
+        f"{here.slowest_seconds(nodes) * 1e3:.3g} ms until the slowest node is done (the mean is "
+        f"{here.alone_seconds * 1e3:.3g} ms) and {here.exchange_seconds(nodes) * 1e3:.3g} ms for the allreduce. This "
+        "is an upper bound: the model assumes equal and independent nodes, no contention in the network, and no "
+        f"overhead of Horovod. Beyond {measured} nodes, the {measured} measured steps do not show the slowest one, "
+        "which then takes as long as the longest of them."
     )
 
 
@@ -234,14 +177,9 @@ def _panels(content: dict[str, Any]) -> list[Panel]:
         Line(nodes, nodes * one[0], label, ":", GREY)
         for one, label in ((here["fovs_per_second"], "ideal"), (paper["model"]["fovs_per_second"], None))
     ]
-    what_ifs = [Line(nodes, here["efficiency"], "as modelled", colour=BLACK)] + [
-        Line(nodes, values, name, style, i)
-        for i, (style, (name, values)) in enumerate(zip(STYLES, content["what_if"].items(), strict=True))
-    ]
     share = {**LOG, "ylim": (0, 1.1)}
     ticks = content["nodes"][::2]
     return [
         Panel(ideal + compared("fovs_per_second"), "nodes", "FOVs/s", {**LOG, "yscale": "log"}, ticks, legend=""),
         Panel(compared("efficiency"), "nodes", "efficiency", share, ticks, legend=""),
-        Panel(what_ifs, "nodes", "efficiency, what if", share, ticks, legend=""),
     ]

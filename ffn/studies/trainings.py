@@ -15,7 +15,6 @@ from ffn.machine.launchers import launched_rank
 from ffn.model.choice import FOLDER
 from ffn.model.network import num_weights
 from ffn.progress import track
-from ffn.studies.cluster import FLOAT_BYTES
 from ffn.studies.config import WARM_UP_STEPS
 from ffn.studies.runs import PROCESSES, best_rates
 from ffn.training.choice import make_learner
@@ -25,9 +24,6 @@ from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.plan import Training, TrainingPlan
 from ffn.training.schedule import learning_rate
 from ffn.training.train import train, training_job, with_engine
-
-MESSAGE_SIZES = (2**8, 2**12, 2**15, 2**17, 2**19, 2**20, 2**21)  # values; this network's gradient lies in between
-MESSAGES_PER_SIZE = 30
 
 log = logging.getLogger(__name__)
 
@@ -74,10 +70,10 @@ def best_rate(study_path: str, workers: int) -> float:
 
 
 def measure(training: Training, out_path: str, num_steps: int) -> None:
-    """Train new weights for some steps; record how long each takes on each process, and how long sums over all take.
+    """Train new weights for some steps and record how long each takes on each process.
 
     Rank 0 writes an HDF5 file: ``compute_seconds`` (everything that a process does without the others) and
-    ``allreduce_seconds``, float64 (processes, steps); ``message_bytes`` (sizes,), ``message_seconds`` (sizes, repeats).
+    ``allreduce_seconds``, float64 (processes, steps).
     """
     config = training.config
     _keep_to_cores(config)
@@ -87,11 +83,9 @@ def measure(training: Training, out_path: str, num_steps: int) -> None:
         plan.load_records(group)
         plan = with_engine(plan, Path(out_path).with_name(FOLDER), group)
         seconds = _step_seconds(plan, group, num_steps)
-        messages = _message_seconds(group)
         compute, allreduce = (np.stack(rows) for rows in zip(*group.gather(seconds), strict=True))
         if group.rank == 0:
-            arrays = {"compute_seconds": compute, "allreduce_seconds": allreduce, "message_seconds": messages}
-            arrays["message_bytes"] = np.array(MESSAGE_SIZES, np.int64) * FLOAT_BYTES
+            arrays = {"compute_seconds": compute, "allreduce_seconds": allreduce}
             attributes: dict[str, str | int | float] = {
                 "processes": group.size,
                 "fovs_per_step": config.batch_size * config.virtual_workers,
@@ -125,20 +119,3 @@ def _step_seconds(plan: TrainingPlan, group: ProcessGroup, num_steps: int) -> tu
             times.append((time.perf_counter() - started - outcome.allreduce_seconds, outcome.allreduce_seconds))
     compute, allreduce = np.array(times[WARM_UP_STEPS:]).T
     return compute, allreduce
-
-
-def _message_seconds(group: ProcessGroup) -> np.ndarray:
-    """Return the seconds that sums of `MESSAGE_SIZES` values take, waited by the last process to join: the shortest."""
-    import tensorflow as tf
-
-    total = tf.function(group.total, reduce_retracing=True)
-    own = np.empty((len(MESSAGE_SIZES), MESSAGES_PER_SIZE))
-    for i, size in enumerate(MESSAGE_SIZES):
-        vector = tf.ones((1, size))
-        total(vector)
-        for j in range(MESSAGES_PER_SIZE):
-            group.beat()
-            started = time.perf_counter()
-            total(vector).numpy()
-            own[i, j] = time.perf_counter() - started
-    return np.min(group.gather(own), axis=0)

@@ -62,14 +62,11 @@ def grid(tmp_path):
 def measured(tmp_path):
     """Return output files of ``ffn study measure`` for one and two processes."""
     rng = np.random.default_rng(1)
-    sizes = np.array([1e3, 1e5, 1e6])
     paths = []
     for processes in (1, 2):
         arrays = {
             "compute_seconds": 0.04 + rng.lognormal(-5, 0.4, (processes, 200)),
             "allreduce_seconds": np.full((processes, 200), 1e-3),
-            "message_bytes": sizes.astype(np.int64),
-            "message_seconds": np.repeat((1e-4 + sizes / 1e9)[:, None], 5, axis=1),
         }
         paths.append(f"{tmp_path}/measure-{processes}.h5")
         hdf5.write_arrays(paths[-1], arrays, {"processes": processes, "fovs_per_step": 4, "num_weights": 50_000})
