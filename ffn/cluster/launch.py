@@ -13,17 +13,14 @@ import shlex
 import shutil
 import socket
 import sys
-import threading
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from ffn.cluster.rank import HOSTS, SECRET, SLOTS, address_of
+from ffn.cluster.rank import SECRET, address_of
 from ffn.errors import ClusterError
 from ffn.machine.launchers import LAUNCHERS, LOCAL, Launcher
 from ffn.machine.processes import GRACE_SECONDS, dying_with_parent, run_together
-from ffn.machine.rendezvous.server import POLL_SECONDS, RendezvousServer, rendezvous_server
+from ffn.machine.rendezvous import RendezvousServer, serving
 from ffn.options import positive_number
 
 log = logging.getLogger(__name__)
@@ -41,18 +38,6 @@ class Launch:
     timeout: float = 300.0  # seconds within which all ranks must have started
     # Between the failure of a rank and the end of the others; without the launcher local, the launcher decides this.
     grace_seconds: float = GRACE_SECONDS
-
-
-class Slot(NamedTuple):
-    """The place of a rank in Horovod's terms: among all, on its host, and among those of the same local rank."""
-
-    rank: int
-    size: int
-    local_rank: int
-    local_size: int
-    cross_rank: int  # index of its host among the hosts with that local rank
-    cross_size: int
-    host: str
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -104,11 +89,12 @@ def launch(job: Launch, command: Sequence[str]) -> int:
     address = "127.0.0.1" if name == "local" else own_address(job.interface)
     secret = secrets.token_urlsafe()
     environment = {**os.environ, SECRET: secret}
-    with rendezvous_server(address, secret) as meeting, _assigning(meeting, job.num_ranks):
-        variables = (LOCAL,) if name == "local" else LAUNCHERS[name].variables
-        server = [f"{address}:{meeting.port}", f"{job.timeout:g}", ",".join(known.rank for known in variables)]
+    with serving(RendezvousServer(address, secret)) as meeting:
+        known = (LOCAL,) if name == "local" else LAUNCHERS[name].variables
+        variables = ",".join(variable.rank for variable in known)
+        server = [address, str(meeting.port), str(job.num_ranks), f"{job.timeout:g}", variables]
         wrapped = [sys.executable, "-m", "ffn.cluster.rank", *server, *command]
-        log.info("starting %d ranks by %s, rendezvous at %s", job.num_ranks, name, server[0])
+        log.info("starting %d ranks by %s, rendezvous at %s:%d", job.num_ranks, name, address, meeting.port)
         if name == "local":
             environments = [{**environment, LOCAL.rank: str(rank)} for rank in range(job.num_ranks)]
             return run_together([*dying_with_parent(), *wrapped], environments, job.grace_seconds, own_groups=True)
@@ -150,28 +136,6 @@ def launcher_words(launcher: Launcher, name: str, job: Launch) -> list[str]:
     return [*words, *job.launcher_options]
 
 
-def slots(hosts: Sequence[str]) -> list[Slot]:
-    """Return the place of every rank, in order of rank, from the host of each.
-
-    Examples
-    --------
-    >>> [(s.local_rank, s.local_size, s.cross_rank, s.cross_size) for s in slots(["a", "b", "a"])]
-    [(0, 2, 0, 2), (0, 1, 1, 2), (1, 2, 0, 1)]
-    """
-    on_host: dict[str, int] = defaultdict(int)
-    with_local: dict[int, int] = defaultdict(int)
-    found = []
-    for rank, host in enumerate(hosts):
-        local = on_host[host]
-        found.append((rank, local, with_local[local], host))
-        on_host[host] += 1
-        with_local[local] += 1
-    return [
-        Slot(rank, len(hosts), local, on_host[host], cross, with_local[local], host)
-        for rank, local, cross, host in found
-    ]
-
-
 def own_address(interface: str | None) -> str:
     """Return the address at which other nodes reach this one.
 
@@ -193,27 +157,3 @@ def own_address(interface: str | None) -> str:
         if address and not address.startswith("127."):
             return address
     raise ClusterError(f"{socket.gethostname()}: found no network but the loopback among {' '.join(names)}")
-
-
-@contextlib.contextmanager
-def _assigning(server: RendezvousServer, num_ranks: int) -> Iterator[None]:
-    """Give every rank its place once all have registered, if they do so within the ``with`` block."""
-    ended = threading.Event()
-    thread = threading.Thread(target=_assign, args=(server, num_ranks, ended), daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-
-
-def _assign(server: RendezvousServer, num_ranks: int, ended: threading.Event) -> None:
-    """Give every rank its place as soon as all have registered."""
-    while not ended.wait(POLL_SECONDS):
-        hosts = {int(rank): host.decode() for rank, host in server.scope(HOSTS).items()}
-        if hosts.keys() >= set(range(num_ranks)):
-            places = slots([hosts[rank] for rank in range(num_ranks)])
-            server.values.update({(SLOTS, str(slot.rank)): ",".join(map(str, slot)).encode() for slot in places})
-            log.info("ranks by node: %s", ", ".join(f"{s.host} {s.local_size}" for s in places if s.local_rank == 0))
-            return

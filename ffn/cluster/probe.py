@@ -54,7 +54,7 @@ def join() -> dict[str, Any]:
         return {"error": f"horovod cannot be imported ({reason})"}
     import tensorflow as tf
 
-    from ffn.machine.rendezvous.relay import relayed
+    from ffn.machine.rendezvous import relayed
 
     os.environ.setdefault("HOROVOD_GLOO_TIMEOUT_SECONDS", str(MEETING_SECONDS))
     with relayed():

@@ -1,7 +1,7 @@
-"""One rank of `ffn launch`: get its place from the server, then become the command.
+"""One rank of `ffn launch`: learn its place from the server, then become the command.
 
-A scheduler's launcher runs this as ``python -m ffn.cluster.rank SERVER TIMEOUT VARIABLES COMMAND…``, with the job's
-secret in the environment. Thousands of these start at once from one file system, so it imports little.
+A scheduler's launcher runs this as ``python -m ffn.cluster.rank ADDRESS PORT RANKS TIMEOUT VARIABLES COMMAND…``, with
+the job's secret in the environment. Thousands of these start at once from one file system, so it imports little.
 """
 
 from __future__ import annotations
@@ -14,26 +14,28 @@ import socket
 import struct
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 
-from ffn.machine.rendezvous.client import Server
+from ffn.machine.rendezvous import OF, Server
 
 HOSTS = "ffn-hosts"  # scope of the server in which ranks register their hosts
-SLOTS = "ffn-slots"  # scope in which ranks find their places
 SECRET = "FFN_LAUNCH_SECRET"  # variable with the first part of every path that the server answers
-FIRST_POLL_SECONDS = 0.1
-LAST_POLL_SECONDS = 5.0  # a server on one core answers a few hundred requests per second
+PAUSE_SECONDS = 2.0  # at most, between attempts to reach the server
 LOG_LEVEL = "HOROVOD_LOG_LEVEL"
 SIOCGIFADDR = 0x8915  # Linux: IPv4 address of an interface
 
 
 def main(arguments: Sequence[str]) -> None:
     """Find the place of this rank and replace this process with the command."""
-    address, timeout, variables, *command = arguments
+    address, port, size, timeout, variables, *command = arguments
     rank = _rank(variables.split(","))
-    server = Server.parse(address, _secret())
-    own_address, slot = rendezvous(server, rank, float(timeout))
-    environment = rank_environment(server, interface_of(own_address), slot)
+    server = Server(address, int(port), _secret())
+    hosts, own_address = meet(server, rank, int(size), float(timeout))
+    environment = rank_environment(server, interface_of(own_address), places(hosts, rank))
+    if rank == 0:
+        nodes = ", ".join(f"{host} {number}" for host, number in Counter(hosts).items())
+        sys.stderr.write(f"ffn launch: ranks by node: {nodes}\n")
     if rank == 0 and LOG_LEVEL in environment:
         sys.stderr.write(f"ffn launch: {LOG_LEVEL} is info, because with more Horovod logs the job's secret\n")
     try:
@@ -42,41 +44,63 @@ def main(arguments: Sequence[str]) -> None:
         sys.exit(f"ffn launch: {command[0]} cannot be started on {socket.gethostname()}: {reason.strerror}")
 
 
-def rendezvous(server: Server, rank: int, timeout: float) -> tuple[str, str]:
+def meet(server: Server, rank: int, size: int, timeout: float) -> tuple[list[str], str]:
     """Tell the server where this rank runs, and wait until all ranks have done so.
 
-    Returns this machine's address on the server's network, and the rank's place: ``rank,size,local rank,local size,
-    cross rank,cross size,host``.
+    Returns the host of every rank, and this machine's address on the server's network.
     """
     deadline = time.monotonic() + timeout
-    registered, own_address, pause = None, "", FIRST_POLL_SECONDS
+    own_host, is_registered = socket.gethostname(), False
     while time.monotonic() < deadline:
         try:
-            if registered is None:
-                registered = server.ask("PUT", HOSTS, str(rank), socket.gethostname().encode())
-            slot, own_address = server.ask("GET", SLOTS, str(rank))
-            if slot is not None:
-                return own_address, slot.decode()
+            if not is_registered:
+                server.ask("PUT", HOSTS, str(rank), own_host.encode())
+                is_registered = True
+            hosts, own_address = server.ask("GET", HOSTS, f"{OF}{size}")
+            if hosts is not None:
+                return hosts.decode().split(), own_address
         except (OSError, http.client.HTTPException):
-            pass  # the server is not reachable yet, or busy with thousands of other ranks
-        time.sleep(pause * random.uniform(0.5, 1))
-        pause = min(1.5 * pause, LAST_POLL_SECONDS)
-    sys.exit(f"ffn launch: rank {rank} on {socket.gethostname()}: {_missing(server, registered is not None, timeout)}")
+            # The server is not reachable yet, or busy with thousands of other ranks.
+            time.sleep(PAUSE_SECONDS * random.uniform(0.1, 1))
+    where = f"{server.address}:{server.port}"
+    found = f"could not reach the first node, {where}, in {timeout:.0f} s. Name another network with --interface"
+    if is_registered:
+        found = f"not all ranks reached {where} in {timeout:.0f} s. See the errors of other ranks, or raise --timeout"
+    sys.exit(f"ffn launch: rank {rank} on {own_host}: {found}")
 
 
-def rank_environment(server: Server, interface: str, slot: str) -> dict[str, str]:
+def places(hosts: Sequence[str], rank: int) -> dict[str, str]:
+    """Return the place of a rank in Horovod's terms: among all, on its host, and among those of the same local rank.
+
+    Examples
+    --------
+    >>> places(["a", "b", "a"], 2)["LOCAL_RANK"], places(["a", "b", "a"], 1)["CROSS_RANK"]
+    ('1', '1')
+    """
+    local = [hosts[:other].count(host) for other, host in enumerate(hosts)]
+    numbers = {
+        "RANK": rank,
+        "SIZE": len(hosts),
+        "LOCAL_RANK": local[rank],
+        "LOCAL_SIZE": hosts.count(hosts[rank]),
+        "CROSS_RANK": local[:rank].count(local[rank]),
+        "CROSS_SIZE": local.count(local[rank]),
+    }
+    return {"HOSTNAME": hosts[rank], **{name: str(number) for name, number in numbers.items()}}
+
+
+def rank_environment(server: Server, interface: str, place: dict[str, str]) -> dict[str, str]:
     """Return the variables from which Horovod learns its place and, with Gloo, its peers.
 
     Examples
     --------
-    >>> variables = rank_environment(Server("10.0.0.1", 4000, "x7"), "ib0", "3,4,1,2,1,2,n2")
+    >>> variables = rank_environment(Server("10.0.0.1", 4000, "x7"), "ib0", places(["n1", "n2"], 1))
     >>> variables["HOROVOD_CROSS_RANK"], variables["HOROVOD_GLOO_RENDEZVOUS_ADDR"]
     ('1', '10.0.0.1:4000/x7')
     """
     reveals = os.environ.get(LOG_LEVEL, "").lower() in ("trace", "debug")  # it logs its server's address
-    places = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "HOSTNAME")
     return {
-        **{f"HOROVOD_{name}": value for name, value in zip(places, slot.split(","), strict=True)},
+        **{f"HOROVOD_{name}": value for name, value in place.items()},
         "HOROVOD_GLOO_RENDEZVOUS_ADDR": server.gloo_address,
         "HOROVOD_GLOO_RENDEZVOUS_PORT": str(server.port),
         "HOROVOD_GLOO_IFACE": interface,
@@ -134,15 +158,6 @@ def _secret() -> str:
         f"ffn launch: {SECRET} is not set on {socket.gethostname()}, but the launcher has to pass on the environment. "
         f"Tell it to by --launcher-options, for Slurm '--export=ALL', for Open MPI '-x {SECRET}'"
     )
-
-
-def _missing(server: Server, is_registered: bool, timeout: float) -> str:
-    where = f"{server.address}:{server.port}"
-    if is_registered:
-        return (
-            f"not all ranks reached {where} within {timeout:.0f} s. See the errors of other ranks, or raise --timeout"
-        )
-    return f"could not reach the first node, {where}, in {timeout:.0f} s. Name another network with --interface"
 
 
 if __name__ == "__main__":

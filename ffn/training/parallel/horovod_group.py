@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from ffn.errors import FfnError, TrainError
-from ffn.machine.rendezvous.relay import relayed
+from ffn.machine.rendezvous import relayed
 from ffn.training.parallel.process_group import JoinedGroup
 from ffn.training.parallel.watchdog import START_SECONDS
 

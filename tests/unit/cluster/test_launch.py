@@ -14,7 +14,6 @@ from ffn.cluster.launch import (
     launch,
     launcher_words,
     own_address,
-    slots,
 )
 from ffn.errors import ClusterError
 
@@ -47,7 +46,7 @@ import http.client, os
 server = "127.0.0.1", int(os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"])
 for method in ("GET", "PUT", "DELETE"):
     connection = http.client.HTTPConnection(*server)
-    connection.request(method, "/ffn-slots/0", b"planted" if method == "PUT" else None)
+    connection.request(method, "/ffn-hosts/0", b"planted" if method == "PUT" else None)
     print(connection.getresponse().status, file=open("answers", "a"))
 """
 
@@ -70,14 +69,6 @@ def test_the_secret_is_on_no_command_line(tmp_path, monkeypatch):
     seen, secret = (tmp_path / "seen").read_text(), (tmp_path / "secret").read_text().strip()
     assert len(secret) > 30 and secret not in seen
     assert "-x FFN_LAUNCH_SECRET" in seen  # Open MPI passes on only what it is told to
-
-
-def test_ranks_that_alternate_between_nodes_of_different_size_have_their_places():
-    found = slots(["a", "b", "a", "b", "a"])
-    assert [s.rank for s in found] == [0, 1, 2, 3, 4]
-    assert [(s.local_rank, s.local_size) for s in found] == [(0, 3), (0, 2), (1, 3), (1, 2), (2, 3)]
-    assert [(s.cross_rank, s.cross_size) for s in found] == [(0, 2), (1, 2), (0, 2), (1, 2), (0, 1)]
-    assert {s.size for s in found} == {5}
 
 
 @pytest.mark.parametrize(

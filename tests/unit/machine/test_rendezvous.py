@@ -1,15 +1,80 @@
-"""The relay of each rank: Horovod finds the same addresses as at the server, which gets few requests."""
+"""The meeting point of ranks, as Horovod's client asks it, with and without the relay of each rank."""
 
 import http.client
 import os
+import socket
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from ffn.machine.rendezvous.client import Server
-from ffn.machine.rendezvous.relay import relayed
-from ffn.machine.rendezvous.server import RendezvousServer, rendezvous_server, serving
+from ffn.machine import rendezvous
+from ffn.machine.rendezvous import RendezvousServer, Server, relayed, serving
+
+SECRET = "a-Secret_1"
+
+
+@pytest.fixture
+def ask():
+    """Send a request to a meeting point where key 0 of the scope global is known; returns status and body."""
+    with serving(RendezvousServer("127.0.0.1", SECRET)) as server:
+        server.values["global", "0"] = b"known"
+
+        def send(method, path, body=None):
+            connection = http.client.HTTPConnection("127.0.0.1", server.port)
+            connection.request(method, path, body)
+            answer = connection.getresponse()
+            content = answer.read()
+            connection.close()
+            return answer.status, content
+
+        send.server = server
+        yield send
+
+
+@pytest.mark.parametrize("prefix", ["", "/", "/another", f"/{SECRET}x", f"/{SECRET[:-1]}"])
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "HEAD", "POST"])
+def test_a_stranger_reads_and_changes_nothing(ask, method, prefix):
+    status, body = ask(method, f"{prefix}/global/0", b"planted" if method in ("PUT", "POST") else None)
+    assert status in (403, 501) and b"known" not in body
+    assert ask.server.values == {("global", "0"): b"known"}
+
+
+@pytest.mark.parametrize("path", ["", "/", f"/{SECRET}", f"/{SECRET}/global", f"/{SECRET}/global/0/more"])
+def test_other_paths_are_refused(ask, path):
+    assert ask("GET", path)[0] == 403
+
+
+def test_values_are_stored_found_and_forgotten(ask):
+    assert ask("GET", f"/{SECRET}/local_n1/3") == (404, b"")
+    assert ask("PUT", f"/{SECRET}/local_n1/3", b"\0address") == (200, b"")
+    assert ask("GET", f"/{SECRET}/local_n1/3") == (200, b"\0address")
+    assert ask("DELETE", f"/{SECRET}/local_n1/3") == (200, b"")
+    assert ask("GET", f"/{SECRET}/local_n1/3") == (404, b"")
+
+
+def test_the_address_brings_the_secret_into_the_paths_of_horovods_client(ask):
+    server = Server("127.0.0.1", ask.server.port, SECRET)
+    url = f"http://{server.gloo_address}:{server.port}/global/0"  # as the client puts it together
+    assert ask("GET", url.removeprefix(f"http://127.0.0.1:{server.port}")) == (200, b"known")
+
+
+def test_it_listens_at_one_address_only(ask):
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.2", ask.server.port))
+
+
+def test_nonsense_leaves_it_running_and_nothing_behind(ask, capfd):
+    for request in (
+        b"nonsense\r\n\r\n",
+        f"PUT /{SECRET}/a/b HTTP/1.0\r\n\r\n".encode(),
+        b"GET /\xff/global/0 HTTP/1.0\r\n\r\n",
+    ):
+        with socket.create_connection(("127.0.0.1", ask.server.port)) as client:
+            client.sendall(request)
+    assert ask("GET", f"/{SECRET}/global/0") == (200, b"known")
+    assert capfd.readouterr() == ("", "")
+
 
 SIZE = 9
 NAMES = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "HOSTNAME")
@@ -115,7 +180,7 @@ def test_a_scope_of_unknown_size_is_passed_on(relays):
 
 
 def test_a_rank_gets_nothing_before_the_last_one_has_come(relays, monkeypatch):
-    monkeypatch.setattr("ffn.machine.rendezvous.server.COLUMN_SECONDS", 0.01)
+    monkeypatch.setattr(rendezvous, "WAIT_SECONDS", 0.01)
     for rank in range(SIZE - 1):
         relays[rank].ask("PUT", f"global/{rank}", bytes(8 * (SIZE - 1)))
     assert relays[0].ask("GET", "global/1") is None
@@ -138,10 +203,3 @@ def test_other_launchers_keep_their_server(monkeypatch):
         monkeypatch.setattr(os, "environ", dict(given))
         with relayed():
             assert os.environ == given
-
-
-def test_a_column_is_refused_without_the_secret():
-    with rendezvous_server("127.0.0.1", "x7") as meeting:
-        meeting.store(("global", "0"), b"known")
-        answer = Server("127.0.0.1", meeting.port, "x8").ask("GET", "global", "0?of=1")
-        assert answer.content is None
