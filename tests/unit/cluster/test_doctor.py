@@ -50,7 +50,7 @@ def test_the_output_of_the_job_is_shown_with_its_verdict(code, verdict, slurm, t
     monkeypatch.setattr(doctor.sys, "executable", str(inside))
     slurm(JOB)
     job = submitted(tmp_path)["job"]
-    assert job.verdict == verdict and job.text.startswith("4711\nfound -m ffn")
+    assert job.verdict == verdict and job.text.split()[:2] == ["4711", "found"]
     assert list((tmp_path / "runs").iterdir()) == []
 
 
