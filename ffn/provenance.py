@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # `ffn --help` reads the revisions, and pydantic takes long t
 REVISIONS: dict[str, int] = {
     "agglomerate": 5,
     "consensus": 3,
-    "evaluate": 4,
+    "evaluate": 5,
     "export": 6,
     "fill": 3,
     "ingest": 3,

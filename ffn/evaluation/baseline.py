@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import json
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,9 +16,8 @@ from ffn.errors import EvaluationError
 from ffn.evaluation.scores import score
 from ffn.evaluation.scoring import Scorer
 from ffn.geometry import Box, VoxelSize, zyx
-from ffn.io.atomic import write_json
 from ffn.io.store import create_volume
-from ffn.io.volume import Placement, Read, Volume
+from ffn.io.volume import Placement, Volume, require_inside
 from ffn.progress import track
 from ffn.provenance import provenance
 
@@ -44,30 +41,8 @@ class Settings(NamedTuple):
 SWEEP = tuple(Settings(*values) for values in itertools.product(SIGMAS, LEVELS, DISTANCES))
 
 
-class KeptSweep(NamedTuple):
-    """Scores of finished settings, so that a killed process does not make their watersheds again."""
-
-    path: Path
-    key: dict[str, Any]
-
-    def read(self) -> list[dict[str, Any]]:
-        """Return the scores kept last, or an empty list."""
-        try:
-            content = json.loads(self.path.read_text())
-            return content["sweep"] if content["key"] == self.key else []
-        except (OSError, ValueError, LookupError, TypeError):
-            return []
-
-    def write(self, sweep: list[dict[str, Any]]) -> None:
-        """Keep the finished part of a sweep."""
-        write_json(self.path, {"key": self.key, "sweep": sweep})
-
-
 def best_watershed(
-    image: np.ndarray,
-    truth: np.ndarray,
-    voxel_size_zyx_nm: VoxelSize,
-    kept: KeptSweep | None = None,
+    image: np.ndarray, truth: np.ndarray, voxel_size_zyx_nm: VoxelSize
 ) -> tuple[np.ndarray, list[dict[str, Any]]]:
     """Segment with every setting of the sweep and keep the best. Choosing by the truth favours the baseline.
 
@@ -75,31 +50,22 @@ def best_watershed(
     """
     gibibytes = image.size * BYTES_PER_VOXEL / 2**30
     log.info("baseline: %d watersheds of %s voxels, %.1f GiB of memory", len(SWEEP), image.shape, gibibytes)
-    best: np.ndarray | None = None
-    sweep = kept.read() if kept else []
-    left = SWEEP[len(sweep) :]
-    for settings, labels in track(watersheds(image, voxel_size_zyx_nm, left), len(left), "baseline", "setting"):
+    best, sweep = np.zeros(0), list[dict[str, Any]]()
+    for settings, labels in track(watersheds(image, voxel_size_zyx_nm), len(SWEEP), "baseline", "setting"):
         scores = score(count_pairs(truth, labels), "all")
-        sweep.append({"settings": settings._asdict(), "are": scores["are"], "voi": scores["voi"]})
-        if kept:
-            kept.write(sweep)
-        if all(sweep[-1]["voi"] < earlier["voi"] for earlier in sweep[:-1]):
+        if all(scores["voi"] < earlier["voi"] for earlier in sweep):
             best = labels
-    sweep.sort(key=lambda entry: entry["voi"])
-    if best is None:
-        ((_, best),) = watersheds(image, voxel_size_zyx_nm, [Settings(**sweep[0]["settings"])])
-    return best, sweep
+        sweep.append({"settings": settings._asdict(), "are": scores["are"], "voi": scores["voi"]})
+    return best, sorted(sweep, key=lambda entry: entry["voi"])
 
 
-def watersheds(
-    image: np.ndarray, voxel_size_zyx_nm: VoxelSize, wanted: Sequence[Settings] = SWEEP
-) -> Iterator[tuple[Settings, np.ndarray]]:
+def watersheds(image: np.ndarray, voxel_size_zyx_nm: VoxelSize) -> Iterator[tuple[Settings, np.ndarray]]:
     """Yield the segmentation of every setting. Neighbours in the order of `SWEEP` share intermediate results."""
     from skimage.filters import threshold_otsu  # the command line imports this module
     from skimage.segmentation import watershed
 
     sampling = np.asarray(voxel_size_zyx_nm) / min(voxel_size_zyx_nm)
-    for sigma, of_sigma in itertools.groupby(wanted, lambda settings: settings.sigma):
+    for sigma, of_sigma in itertools.groupby(SWEEP, lambda settings: settings.sigma):
         smooth = ndimage.gaussian_filter(image.astype(np.float32), sigma / sampling)
         for level, of_level in itertools.groupby(of_sigma, lambda settings: settings.level):
             cytoplasm = smooth > threshold_otsu(smooth) + level * smooth.std()
@@ -121,11 +87,16 @@ def score_watershed(
     image: Volume,
     segmentations: Mapping[str, Volume],
     box: Box,
-    kept: KeptSweep,
+    max_voxels: int,
     out: str | None = None,
 ) -> dict[str, Any]:
-    """Segment the middle of `box` by the best watershed of a sweep, and score it."""
-    middle = middle_of(box, scorer.config.watershed_max_voxels)
+    """Segment `box`, or the middle of a large one, by the best watershed of a sweep, and score it.
+
+    ``same_voxels`` has its scores on the voxels that each segmentation covers. In a middle, ``beside`` has the scores
+    of the last segmentation.
+    """
+    require_inside(image, box)
+    middle = middle_of(box, max_voxels)
     truth = scorer.truth.read(middle)
     if not truth.any():
         raise EvaluationError(
@@ -133,24 +104,24 @@ def score_watershed(
             "needed to choose a watershed. Raise evaluate.watershed_max_voxels, choose another box, or set "
             "evaluate.watershed: false"
         )
-    labels, sweep = best_watershed(image.read(middle), truth, scorer.voxel_size_zyx_nm, kept)
+    labels, sweep = best_watershed(image.read(middle), truth, scorer.voxel_size_zyx_nm)
     if out:
-        _keep(labels, middle, scorer, image.name, out)
+        made_by = provenance("evaluate", None, image=image.name)
+        with create_volume(out, np.uint64, Placement(middle, scorer.voxel_size_zyx_nm, made_by)) as writer:
+            writer.write(middle, labels.astype(np.uint64))
+    reads = {name: volume.read for name, volume in segmentations.items()}
     result = {"method": "watershed", "settings": sweep[0]["settings"], "sweep": sweep, "box": str(middle)}
     if middle != box:
-        scorer = scorer.within(middle)
-    reads = {name: volume.read for name, volume in segmentations.items()}
-    if middle != box:
         log.info("baseline: covers only %s, so the segmentation is scored there too", middle)
-        name, last = reads.popitem()
-        reads = {name: last}
-        result["beside"] = scorer.scores(scorer.compare(last, middle))
-    return result | score_baseline(scorer, lambda block: labels[block.slices(middle.start)], reads, middle)
+        *_, own = reads.items()
+        reads = dict([own])
+        result["beside"] = scorer.scores(*scorer.compare(list(reads.values()), middle))
 
+    def read(block: Box) -> np.ndarray:
+        return labels[block.slices(middle.start)]
 
-def score_baseline(scorer: Scorer, read: Read, others: Mapping[str, Read], box: Box) -> dict[str, Any]:
-    """Score a baseline in a box, and on the voxels there that others cover."""
-    return {**scorer.scores(scorer.compare(read, box)), "same_voxels": scorer.scores_where(read, others, box)}
+    scores = scorer.scores(*scorer.compare([read], middle))
+    return {**result, **scores, "same_voxels": scorer.scores_where(read, reads, middle)}
 
 
 def middle_of(box: Box, max_voxels: int) -> Box:
@@ -167,9 +138,3 @@ def middle_of(box: Box, max_voxels: int) -> Box:
     while math.prod(shape := zyx(max(1, int(n * factor + 1e-9)) for n in box.shape)) > max_voxels:
         factor *= 0.99
     return box.middle(shape)
-
-
-def _keep(labels: np.ndarray, box: Box, scorer: Scorer, image_name: str, out: str) -> None:
-    made_by = provenance("evaluate", None, image=image_name)
-    with create_volume(out, np.uint64, Placement(box, scorer.voxel_size_zyx_nm, made_by)) as writer:
-        writer.write(box, labels.astype(np.uint64))

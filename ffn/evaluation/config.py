@@ -22,11 +22,6 @@ class SkeletonizeConfig(Section):
 class EvaluateConfig(Section):
     """Scores against the ground truth, and those of a watershed baseline."""
 
-    border_nm: Annotated[float, Field(ge=0)] = Field(
-        25.0,
-        description="convention cremi ignores voxels this close to another body in their section, as the challenge "
-        "does, nm",
-    )
     watershed: bool = Field(True, description="also score a baseline: the best of several watersheds of the image")
     watershed_max_voxels: PositiveInt = Field(
         20_000_000, description="in a larger box, the watersheds cover only the middle; 90 bytes per voxel"

@@ -5,29 +5,31 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
-import os
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ffn.config import Mask
+from ffn.contingency import ContingencyTable
 from ffn.errors import ConfigError, EvaluationError, under
-from ffn.evaluation.baseline import KeptSweep, score_baseline, score_watershed
+from ffn.evaluation.baseline import score_watershed
 from ffn.evaluation.bodies import bodies_csv, worst_bodies
 from ffn.evaluation.config import EvaluateConfig
-from ffn.evaluation.errors import error_entries, errors_csv, worst_errors
-from ffn.evaluation.intervals import change_intervals
-from ffn.evaluation.scores import CONVENTIONS
-from ffn.evaluation.scoring import Comparison, Scorer, ScoreTables
-from ffn.evaluation.skeletons import check_skeletons, read_skeletons
+from ffn.evaluation.errors import errors_csv, locate, worst_errors
+from ffn.evaluation.intervals import Intervals, change_intervals
+from ffn.evaluation.scores import BORDER_NM, CONVENTIONS
+from ffn.evaluation.scoring import Compared, Comparison, Scorer
+from ffn.evaluation.skeletons import Skeletons, check_skeletons, read_skeletons
 from ffn.geometry import Box, VoxelSize
 from ffn.io.atomic import write_json, write_text
 from ffn.io.block_log import Result
 from ffn.io.blocks import WHOLE, Job, add_job_options, forget_blocks, job_of, reduce_blocks
-from ffn.io.masks import identities, mask_inputs, open_masked_truth
-from ffn.io.open import identity, open_segmentation, open_volume
-from ffn.io.store_names import jobs_folder
+from ffn.io.masks import MaskedTruth, identities, mask_inputs, open_masked_truth
+from ffn.io.open import open_segmentation, open_volume
 from ffn.io.volume import (
     NO_SIZE,
     Volume,
@@ -46,6 +48,8 @@ from ffn.options import (
     whole_number,
 )
 from ffn.provenance import fingerprint, provenance
+
+log = logging.getLogger(__name__)
 
 NUM_ERRORS = 20  # splits, and mergers, that are listed with their places; our choice
 
@@ -68,11 +72,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", required=True, metavar="FILE.json", help="scores; two CSV files are added")
     text = "seed of the intervals (default: 1)"
     parser.add_argument("--rng-seed", type=whole_number, default=1, metavar="INT", help=text)
-    group = parser.add_argument_group("baseline")
-    one = group.add_mutually_exclusive_group()
-    one.add_argument("--image", metavar="VOLUME", help="image to segment by watershed; the best of a sweep is scored")
-    one.add_argument("--baseline", metavar="VOLUME", help="segmentation to score instead of a watershed")
-    group.add_argument("--baseline-out", metavar="NAME.zarr", help="save the best watershed of --image")
+    text = "image to segment by watershed, as a baseline; the best of a sweep is scored"
+    parser.add_argument("--image", metavar="VOLUME", help=text)
+    parser.add_argument("--baseline-out", metavar="NAME.zarr", help="save the best watershed of --image")
     add_job_options(parser)
     add_masks_option(parser)
     add_options(parser, EvaluateConfig)
@@ -88,7 +90,6 @@ def _run(arguments: argparse.Namespace) -> None:
         truth=arguments.truth,
         name=arguments.name,
         image=arguments.image if config.watershed else None,
-        baseline=arguments.baseline,
         baseline_out=arguments.baseline_out,
         skeletons=arguments.skeletons,
         earlier=_parse_earlier(arguments.earlier),
@@ -108,41 +109,20 @@ def _parse_earlier(words: list[str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Inputs:
-    """A segmentation, its ground truth, and other volumes to compare it with.
+    """A segmentation, its ground truth, and other volumes to compare it with."""
 
-    Parameters
-    ----------
-    segmentation, truth : str
-        Volumes of integer labels.
-    name : str
-        Name of the segmentation in its run, such as ``filled``; recorded under the key ``segmentation``.
-    image : str, optional
-        Image to segment by watershed, as the baseline.
-    baseline : str, optional
-        Segmentation to use as the baseline instead.
-    baseline_out : str, optional
-        ``NAME.zarr`` to save the best watershed in.
-    skeletons : str, optional
-        Skeletons of the ground truth, for the expected run length; see `ffn.evaluation.skeletons.read_skeletons`.
-    earlier : mapping of str to str
-        Segmentations of earlier stages of the run, by their names.
-    masks : tuple of Mask
-        Voxels that are not scored.
-    """
-
-    segmentation: str
-    truth: str
-    name: str = ""
-    image: str | None = None
-    baseline: str | None = None
-    baseline_out: str | None = None
-    skeletons: str | None = None
-    earlier: Mapping[str, str] = field(default_factory=dict)
-    masks: tuple[Mask, ...] = ()
+    segmentation: str  # labels
+    truth: str  # labels
+    name: str = ""  # of the segmentation in its run, such as ``filled``
+    image: str | None = None  # to segment by watershed, as the baseline
+    baseline_out: str | None = None  # ``NAME.zarr`` for the best watershed
+    skeletons: str | None = None  # of the truth, for the run length, see `ffn.evaluation.skeletons.read_skeletons`
+    earlier: Mapping[str, str] = field(default_factory=dict)  # segmentations of earlier stages of the run by name
+    masks: tuple[Mask, ...] = ()  # voxels that are not scored
 
     def given(self) -> dict[str, str]:
         """Return the volumes and files that are read, by name, without the masks."""
-        named = ("segmentation", "truth", "image", "baseline", "skeletons")
+        named = ("segmentation", "truth", "image", "skeletons")
         return {name: spec for name in named if (spec := getattr(self, name))} | dict(self.earlier)
 
     def identities(self) -> dict[str, str]:
@@ -152,9 +132,8 @@ class Inputs:
 
     def require_no_output(self, *written: str | None) -> None:
         """Raise if an output is also an input."""
-        read = [*self.given().values(), *self.earlier.values(), *(mask.path for mask in self.masks if mask.path)]
         for path in filter(None, written):
-            require_other_file(path, *read)
+            require_other_file(path, *self.given().values(), *(mask.path for mask in self.masks if mask.path))
 
 
 def check(skeletons: str, voxel_size_zyx_nm: VoxelSize) -> None:
@@ -174,7 +153,7 @@ def evaluate(
     """Score a segmentation where it overlaps the ground truth, and write the scores as JSON.
 
     Blocks give the pairs of body and segment and the segments along skeletons, from which the scores follow. The last
-    job makes the baseline, and reads those blocks again that can hold the worst errors.
+    job makes the baseline, and reads those blocks again that hold the worst errors.
 
     Parameters
     ----------
@@ -185,7 +164,7 @@ def evaluate(
         JSON file to write. Its keys are in docs/outputs.md. Two CSV files are written to the same folder:
         ``<name>-bodies.csv``, the cost of every body and segment, and ``<name>-errors.csv``.
     config : EvaluateConfig
-        Border band, limits of the baseline.
+        Limits of the baseline.
     box : Box, optional
         Part of the volumes to score.
     rng_seed : int
@@ -201,84 +180,75 @@ def evaluate(
     Raises
     ------
     EvaluationError
-        If the volumes and `box` share no voxel, the ground truth is empty there, or `out` cannot be written.
+        If the volumes and `box` share no voxel, or the ground truth is empty there.
     VolumeError
         If a volume is missing, has no integer type or another voxel size, or an output would overwrite an input.
     """
     inputs.require_no_output(str(out), inputs.baseline_out)
     if inputs.name in inputs.earlier:
         raise ConfigError(f"--earlier: {inputs.name!r} is also the --name of the segmentation, expected another name")
-    _require_writable(out)
-    with (
-        open_masked_truth(inputs.truth, inputs.masks) as truth,
-        open_segmentation(inputs.segmentation) as segmentation,
-        contextlib.ExitStack() as volumes,
-    ):
-        require_labels(segmentation)
-        place = common_box(segmentation, truth, box)
-        size = _voxel_size(truth, segmentation, config, inputs.skeletons)
-        skeletons = read_skeletons(inputs.skeletons, size) if inputs.skeletons else None
-        scorer = Scorer(truth, size, config, skeletons, rng_seed)
-        earlier = {key: volumes.enter_context(open_segmentation(spec)) for key, spec in inputs.earlier.items()}
-        for volume in earlier.values():
+    specs = {**inputs.earlier, inputs.name or "segmentation": inputs.segmentation}
+    with open_masked_truth(inputs.truth, inputs.masks) as truth, contextlib.ExitStack() as stack:
+        segmentations = {name: stack.enter_context(open_segmentation(spec)) for name, spec in specs.items()}
+        place = common_box(list(segmentations.values())[-1], truth, box)
+        for volume in segmentations.values():
             require_labels(volume)
             require_inside(volume, place)
-        reads = [volume.read for volume in (segmentation, *earlier.values())]
-        comparison = Comparison(scorer, reads, place)
-        about = {**inputs.identities(), "box": place, "size": size, "border_nm": config.border_nm}
-        key = fingerprint("evaluate", None, **about)
+        scorer = _scorer(truth, segmentations, inputs.skeletons, place, rng_seed)
+        comparison = Comparison(scorer, [volume.read for volume in segmentations.values()], place)
+        key = fingerprint("evaluate", None, **inputs.identities(), box=place, conventions=scorer.conventions)
         results = reduce_blocks(str(out), comparison.blocks, comparison.look, key, job)
         if results is None:
             return {}
-        result, bodies = _scores(scorer, comparison, results, [inputs.name, *earlier])
-        result = {"box": str(place), "segmentation": inputs.name, **result}
-        segmentations = {**earlier, inputs.name or "segmentation": segmentation}
-        kept = KeptSweep(jobs_folder(str(out), "baseline") / "sweep.json", key)
-        baseline = _score_baseline(inputs, scorer, segmentations, place, kept)
-        if baseline:
-            result["baseline"] = baseline
-        given = {**inputs.given(), **mask_inputs(inputs.masks), "rng_seed": rng_seed}
-        result["provenance"] = provenance("evaluate", config, **given)
-        _write(Path(out), result, bodies)
+        compared = dict(zip(segmentations, comparison.add_up(results), strict=True))
+        result = {"box": str(place), "segmentation": inputs.name, **_scores(scorer, compared)}
+        result["errors"] = _errors(compared, comparison, results)
+        if inputs.image:
+            with open_volume(inputs.image) as image:
+                result["baseline"] = score_watershed(
+                    scorer, image, segmentations, place, config.watershed_max_voxels, inputs.baseline_out
+                )
+    given = {**inputs.given(), **mask_inputs(inputs.masks), "rng_seed": rng_seed}
+    result["provenance"] = provenance("evaluate", config, **given)
+    _write(Path(out), result, bodies_csv(_own_table(compared)))
     forget_blocks(str(out))
     return result
 
 
-def _scores(
-    scorer: Scorer, comparison: Comparison, results: Sequence[Result], names: Sequence[str]
-) -> tuple[dict[str, Any], str]:
-    """Return the scores that follow from the blocks, and the table of bodies. The first name is scored."""
-    compared = dict(zip(names, comparison.add_up(results), strict=True))
-    scores = {key: scorer.scores(one) for key, one in compared.items()}
-    table = compared[names[0]].tables.all
-    errors = worst_errors(table, NUM_ERRORS)
+def _scores(scorer: Scorer, compared: Mapping[str, Compared]) -> dict[str, Any]:
+    """Return the scores that follow from the blocks. The last segmentation is scored, the others are earlier ones."""
+    *earlier, own = (scorer.scores(one) for one in compared.values())
     result: dict[str, Any] = {
-        "border_nm": scorer.config.border_nm,
-        "conventions": {name: rule.text for name, rule in CONVENTIONS.items()},
-        **scores.pop(names[0]),
-        "earlier": scores,
-        **worst_bodies(table),
-        "errors": error_entries(errors, comparison.places([error.parts for error in errors], results)),
+        "border_nm": BORDER_NM,
+        "conventions": {name: CONVENTIONS[name].text for name in scorer.conventions},
+        **own,
+        "earlier": dict(zip(compared, earlier, strict=False)),
+        **worst_bodies(_own_table(compared)),
     }
-    if scores:
-        tables = {key: compared[key].tables for key in (*scores, names[0])}
-        result["changes"] = _changes(tables, scorer.rng_seed)
-    return result, bodies_csv(table)
+    if earlier:
+        result["changes"] = [
+            {"from": first, "to": second, "intervals": _changes(compared[first], compared[second], scorer.rng_seed)}
+            for first, second in itertools.pairwise(compared)
+        ]
+    return result
 
 
-def _changes(tables: Mapping[str, ScoreTables], rng_seed: int) -> list[dict[str, Any]]:
-    """Return the change of each score from one stage to the next, as 95 % intervals by convention."""
-    return [
-        {
-            "from": first,
-            "to": second,
-            "intervals": {
-                name: change_intervals(tables[first].of(name), tables[second].of(name), name, rng_seed)
-                for name in CONVENTIONS
-            },
-        }
-        for first, second in itertools.pairwise(tables)
-    ]
+def _changes(before: Compared, after: Compared, rng_seed: int) -> dict[str, Intervals]:
+    """Return the change of each score as 95 % intervals by convention."""
+    return {name: change_intervals(table, after.tables[name], name, rng_seed) for name, table in before.tables.items()}
+
+
+def _errors(
+    compared: Mapping[str, Compared], comparison: Comparison, results: Sequence[Result]
+) -> list[dict[str, Any]]:
+    """Return the worst errors of the last segmentation, with their places."""
+    errors = worst_errors(_own_table(compared), NUM_ERRORS)
+    places = locate(errors, comparison.tables_of_last(results), comparison.scene())
+    return [error.entry(place) for error, place in zip(errors, places, strict=True)]
+
+
+def _own_table(compared: Mapping[str, Compared]) -> ContingencyTable:
+    return list(compared.values())[-1].tables["foreground"]
 
 
 def common_box(segmentation: Volume, truth: Volume, box: Box | None) -> Box:
@@ -297,24 +267,36 @@ def common_box(segmentation: Volume, truth: Volume, box: Box | None) -> Box:
     return common if box is None else common.intersect(box)
 
 
-def _score_baseline(
-    inputs: Inputs, scorer: Scorer, segmentations: Mapping[str, Volume], box: Box, kept: KeptSweep
-) -> dict[str, Any] | None:
-    """Score the given baseline, or the best watershed of the image; return None if neither is given."""
-    if inputs.baseline:
-        with open_segmentation(inputs.baseline) as volume:
-            require_labels(volume)
-            require_same_voxel_size(volume, scorer.truth)
-            require_inside(volume, box)
-            reads = {name: segmentation.read for name, segmentation in segmentations.items()}
-            return {"method": volume.name, "box": str(box), **score_baseline(scorer, volume.read, reads, box)}
-    if not inputs.image:
+def _scorer(
+    truth: MaskedTruth, segmentations: Mapping[str, Volume], skeletons_path: str | None, box: Box, rng_seed: int
+) -> Scorer:
+    """Return what scores; without a voxel size, the convention ``cremi`` is left out, and there are no skeletons."""
+    size = truth.voxel_size_zyx_nm or list(segmentations.values())[-1].voxel_size_zyx_nm
+    skeletons = None
+    if skeletons_path:
+        if size is None:
+            raise EvaluationError(
+                f"--skeletons: {skeletons_path} is in nm, and {truth.name} has no voxel size, one is needed. Ingest it "
+                "with 'ffn ingest --voxel-size'"
+            )
+        skeletons = _skeletons_near(skeletons_path, box, size)
+    if size is None:
+        log.warning("%s: has no voxel size, so there are no scores under the convention cremi", truth.name)
+    conventions = [name for name in CONVENTIONS if size or name != "cremi"]
+    return Scorer(truth, size or NO_SIZE, skeletons, rng_seed, conventions)
+
+
+def _skeletons_near(path: str, box: Box, voxel_size_zyx_nm: VoxelSize) -> Skeletons | None:
+    """Read skeletons, some of which must lie in the box; None if `ffn skeletonize` found none."""
+    skeletons = read_skeletons(path, voxel_size_zyx_nm)
+    if not len(skeletons.edges):
         return None
-    with open_volume(inputs.image) as image:
-        require_inside(image, box)
-        depends_on = {"image": identity(inputs.image), "max_voxels": scorer.config.watershed_max_voxels}
-        kept = kept._replace(key={**kept.key, **depends_on})
-        return score_watershed(scorer, image, segmentations, box, kept, inputs.baseline_out)
+    if not skeletons.crop(box, voxel_size_zyx_nm).edge_lengths_nm().any():
+        raise EvaluationError(
+            f"--skeletons: none of {len(np.unique(skeletons.owners))} lies in {box}, at least one is needed. "
+            "Are they in nanometres from the volume's origin?"
+        )
+    return skeletons
 
 
 def _write(out: Path, result: dict[str, Any], bodies: str) -> None:
@@ -322,24 +304,3 @@ def _write(out: Path, result: dict[str, Any], bodies: str) -> None:
     write_text(out.with_name(f"{out.stem}-bodies.csv"), bodies)
     write_text(out.with_name(f"{out.stem}-errors.csv"), errors_csv(result["errors"]))
     write_json(out, result)
-
-
-def _voxel_size(truth: Volume, segmentation: Volume, config: EvaluateConfig, skeletons: str | None) -> VoxelSize:
-    """Return the voxel size of either volume, or (1, 1, 1) if neither has one and no length is measured."""
-    size = truth.voxel_size_zyx_nm or segmentation.voxel_size_zyx_nm
-    if size is None and (config.border_nm or skeletons):
-        where = f"--border: {config.border_nm} nm" if config.border_nm else f"--skeletons: {skeletons}"
-        raise EvaluationError(
-            f"{where} cannot be measured: neither {truth.name} nor {segmentation.name} has a voxel size, "
-            "one is needed. Ingest one of them with 'ffn ingest --voxel-size', or give --border 0 and no --skeletons"
-        )
-    return size or NO_SIZE
-
-
-def _require_writable(out: str | Path) -> None:
-    """Report an output that cannot be written before the work starts."""
-    path = Path(out).absolute()
-    folder = next(parent for parent in path.parents if parent.exists())
-    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
-        found = "is a folder" if path.is_dir() else f"{folder} is not a writable folder"
-        raise EvaluationError(f"{out}: {found}, expected the name of a new file. Choose another --out")

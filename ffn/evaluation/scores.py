@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ffn.contingency import ContingencyTable
 from ffn.evaluation.metrics import METRICS
+
+BORDER_NM = 25.0  # the band that the CREMI challenge ignores
 
 
 class Convention(NamedTuple):
@@ -46,8 +49,8 @@ CONVENTIONS = {
         squares=False,
     ),
     "cremi": Convention(
-        "All voxels with a body outside the band along the borders of bodies (evaluate.border_nm). Unsegmented voxels "
-        "are one segment for VOI and none for ARE, as in the CREMI challenge.",
+        "All voxels with a body that are farther than 25 nm from another body in their section. Unsegmented voxels are "
+        "one segment for VOI and none for ARE, as in the CREMI challenge.",
         keeps_unsegmented=True,
         unsegmented_in_rand=False,
         squares=True,
@@ -143,26 +146,26 @@ def cremi_score(scores: Scores) -> float | None:
     return None if voi is None or are is None else math.sqrt(voi * max(are, 0.0))
 
 
-def summarize(table: ContingencyTable, cremi_table: ContingencyTable) -> dict[str, Any]:
+def summarize(tables: Mapping[str, ContingencyTable]) -> dict[str, Any]:
     """Return the part of a score file that describes one segmentation.
 
     Parameters
     ----------
-    table : ContingencyTable
-        Pairs of body and segment in the box.
-    cremi_table : ContingencyTable
-        The same without the border band of the convention ``cremi``.
+    tables : dict of str to ContingencyTable
+        Pairs of body and segment by convention: ``foreground``, which also gives coverage and numbers, and others. That
+        of ``cremi`` is without the border band.
 
     Returns
     -------
     dict
         ``scores`` by convention, ``cremi_score``, ``covered_fraction``, ``num_segments``, ``num_truth``.
     """
+    scores = {name: score(table, name) for name, table in tables.items()}
+    table = tables["foreground"]
     labelled = table.keep(table.a != 0)
-    scores = {name: score(cremi_table if name == "cremi" else table, name) for name in CONVENTIONS}
     return {
         "scores": scores,
-        "cremi_score": cremi_score(scores["cremi"]),
+        "cremi_score": cremi_score(scores["cremi"]) if "cremi" in scores else None,
         "covered_fraction": labelled.foreground().num_voxels / labelled.num_voxels,
         "num_segments": int(np.count_nonzero(np.unique(table.b))),
         "num_truth": int(np.count_nonzero(np.unique(table.a))),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -15,11 +15,10 @@ from scipy.ndimage import distance_transform_edt
 from ffn.config import PART_ZYX
 from ffn.contingency import ContingencyTable, TableSum, count_pairs, merge_tables
 from ffn.errors import EvaluationError
-from ffn.evaluation.config import EvaluateConfig
-from ffn.evaluation.errors import ErrorPlace, Parts, Search, find_places
+from ffn.evaluation.errors import Scene
 from ffn.evaluation.intervals import intervals
 from ffn.evaluation.run_length import expected_run_length
-from ffn.evaluation.scores import CONVENTIONS, summarize
+from ffn.evaluation.scores import BORDER_NM, CONVENTIONS, summarize
 from ffn.evaluation.skeletons import Skeletons
 from ffn.geometry import ZYX, Box, VoxelSize
 from ffn.io.block_log import Result
@@ -45,24 +44,14 @@ def tabulate(truth: Read, segmentation: Read, box: Box, block_size_zyx: ZYX) -> 
     )
 
 
-class ScoreTables(NamedTuple):
-    """Pairs of body and segment in the whole box, and without the border band of the convention ``cremi``."""
-
-    all: ContingencyTable
-    inner: ContingencyTable
-
-    def of(self, convention: str) -> ContingencyTable:
-        """Return the table that a convention is computed from."""
-        return self.inner if convention == "cremi" else self.all
-
-
 class Compared(NamedTuple):
-    """Everything the scores of a segmentation are computed from; without skeletons if all lie elsewhere or are masked.
+    """What the scores of a segmentation are computed from.
 
-    `segments` has the segment at each node of the skeletons.
+    `tables` has the pairs of body and segment by convention, `skeletons` those that are neither outside nor masked, and
+    `segments` the segment at each of their nodes.
     """
 
-    tables: ScoreTables
+    tables: dict[str, ContingencyTable]
     skeletons: Skeletons | None
     segments: np.ndarray
 
@@ -73,25 +62,19 @@ class Scorer:
 
     truth: MaskedTruth
     voxel_size_zyx_nm: VoxelSize
-    config: EvaluateConfig
     skeletons: Skeletons | None = None
     rng_seed: int = 1
+    conventions: Sequence[str] = tuple(CONVENTIONS)
 
-    def compare(self, read: Read, box: Box) -> Compared:
-        """Compare the segments that `read` returns in one pass over the blocks."""
-        comparison = Comparison(self, [read], box)
-        return comparison.add_up(map(comparison.look, track(comparison.blocks, len(comparison.blocks), "compare")))[0]
-
-    def within(self, box: Box) -> Scorer:
-        """Return the scorer of a part of a box: without skeletons if they all lie elsewhere."""
-        inside = self.skeletons and self.skeletons.crop(box, self.voxel_size_zyx_nm)
-        return replace(self, skeletons=inside if inside and inside.edge_lengths_nm().any() else None)
+    def compare(self, reads: Sequence[Read], box: Box) -> list[Compared]:
+        """Compare the segments that each of `reads` returns in one pass over the blocks."""
+        comparison = Comparison(self, reads, box)
+        return comparison.add_up(map(comparison.look, track(comparison.blocks, len(comparison.blocks), "compare")))
 
     def scores(self, compared: Compared) -> dict[str, Any]:
         """Score a segmentation: its summary and intervals, with skeletons also ``erl`` and ``erl_tolerant``."""
-        tables = compared.tables
-        limits = {name: intervals(tables.of(name), name, self.rng_seed) for name in CONVENTIONS}
-        result = {**summarize(*tables), "intervals": limits}
+        limits = {name: intervals(table, name, self.rng_seed) for name, table in compared.tables.items()}
+        result = {**summarize(compared.tables), "intervals": limits}
         if compared.skeletons is not None:
             tolerant = expected_run_length(compared.skeletons, compared.segments, ERL_TOLERANCE_NM)
             result["erl"] = expected_run_length(compared.skeletons, compared.segments)
@@ -105,18 +88,8 @@ class Scorer:
         voxels can be compared.
         """
         reads = [lambda part, other=other: np.where(other(part) != 0, read(part), 0) for other in others.values()]
-        comparison = Comparison(replace(self, skeletons=None), reads, box)
-        compared = comparison.add_up(map(comparison.look, comparison.blocks))
-        return {name: self._foreground(one.tables.all) for name, one in zip(others, compared, strict=True)}
-
-    def _foreground(self, table: ContingencyTable) -> dict[str, Any]:
-        limits = intervals(table, "foreground", self.rng_seed)
-        summary = summarize(table, table)
-        return {
-            "scores": {"foreground": summary["scores"]["foreground"]},
-            "covered_fraction": summary["covered_fraction"],
-            "intervals": {"foreground": limits},
-        }
+        scorer = replace(self, skeletons=None, conventions=("foreground",))
+        return {name: scorer.scores(one) for name, one in zip(others, scorer.compare(reads, box), strict=True)}
 
 
 class Comparison:
@@ -125,7 +98,7 @@ class Comparison:
     def __init__(self, scorer: Scorer, reads: Sequence[Read], box: Box) -> None:
         self._scorer, self._reads, self._box = scorer, reads, box
         self.blocks = blocks_in(box)
-        self._skeletons = _skeletons_inside(scorer, box)
+        self._skeletons = scorer.skeletons and scorer.skeletons.crop(box, scorer.voxel_size_zyx_nm)
         self._nodes = np.zeros((0, 3), np.int64)
         if self._skeletons is not None:
             self._nodes = self._skeletons.voxels_zyx(scorer.voxel_size_zyx_nm)
@@ -135,7 +108,7 @@ class Comparison:
     def look(self, block: Box) -> Result:
         """Compare one block: pairs of ids of each segmentation, and its segments at the skeletons' nodes there.
 
-        The pairs of segmentation i are ``all{i}`` and, without the border band, ``inner{i}``. ``nodes`` are rows of
+        The pairs of segmentation i are ``all{i}`` and, without the border band, ``cremi{i}``. ``nodes`` are rows of
         nodes that are not masked; ``segments`` has a row for each segmentation.
         """
         scorer, truth = self._scorer, self._scorer.truth
@@ -144,8 +117,8 @@ class Comparison:
         nodes, segments = [np.zeros(0, np.int64)], [np.zeros((len(self._reads), 0), np.uint64)]
         for part in block.blocks(PART_ZYX):
             bodies = {"all": truth.read(part)}
-            if scorer.config.border_nm:
-                bodies["inner"] = read_without_border(truth, part, scorer.config.border_nm, scorer.voxel_size_zyx_nm)
+            if "cremi" in scorer.conventions:
+                bodies["cremi"] = read_without_border(truth, part, BORDER_NM, scorer.voxel_size_zyx_nm)
             labels = [read(part) for read in self._reads]
             for (kind, of_kind), (number, one) in itertools.product(bodies.items(), enumerate(labels)):
                 sums[f"{kind}{number}"].add(count_pairs(of_kind, one))
@@ -183,19 +156,26 @@ class Comparison:
                 f"{self._scorer.truth.name}: has no labelled voxel in {self._box}, at least one is needed. "
                 "Choose another --box"
             )
-        both = [(tables[f"all{i}"], tables.get(f"inner{i}", tables[f"all{i}"])) for i in range(len(self._reads))]
         skeletons = self._skeletons and self._skeletons.keep(is_scored)
         if skeletons and not skeletons.edge_lengths_nm().any():
-            skeletons = None  # all are masked
-        rows = segments[:, is_scored]
-        return [Compared(ScoreTables(*pair), skeletons, row) for pair, row in zip(both, rows, strict=True)]
+            skeletons = None  # all are outside or masked
+        return [
+            Compared(
+                {name: tables[f"cremi{i}" if name == "cremi" else f"all{i}"] for name in self._scorer.conventions},
+                skeletons,
+                segments[i, is_scored],
+            )
+            for i in range(len(self._reads))
+        ]
 
-    def places(self, parts: Sequence[Parts], results: Iterable[Result]) -> list[ErrorPlace]:
-        """Return where to look at errors of the first segmentation; see `find_places`."""
-        scorer, read = self._scorer, self._reads[0]
-        tables = zip(self.blocks, (_unpacked(each["all0"]) for each in results), strict=True)
-        search = Search(scorer.truth.read, read, self._box, PART_ZYX, scorer.voxel_size_zyx_nm)
-        return find_places(parts, tables, search)
+    def tables_of_last(self, results: Iterable[Result]) -> Iterator[tuple[Box, ContingencyTable]]:
+        """Yield every block and its pairs of body and segment of the last segmentation."""
+        for block, each in zip(self.blocks, results, strict=True):
+            yield block, _unpacked(each[f"all{len(self._reads) - 1}"])
+
+    def scene(self) -> Scene:
+        """Return the volumes in which errors of the last segmentation lie."""
+        return Scene(self._scorer.truth.read, self._reads[-1], self._box, self._scorer.voxel_size_zyx_nm)
 
 
 def _packed(table: ContingencyTable) -> np.ndarray:
@@ -204,19 +184,6 @@ def _packed(table: ContingencyTable) -> np.ndarray:
 
 def _unpacked(rows: np.ndarray) -> ContingencyTable:
     return ContingencyTable(rows[0], rows[1], rows[2].astype(np.int64))
-
-
-def _skeletons_inside(scorer: Scorer, box: Box) -> Skeletons | None:
-    """Return the skeletons in `box`, None if there are none anywhere."""
-    if scorer.skeletons is None or not len(scorer.skeletons.edges):
-        return None
-    inside = scorer.skeletons.crop(box, scorer.voxel_size_zyx_nm)
-    if not inside.edge_lengths_nm().any():
-        raise EvaluationError(
-            f"--skeletons: none of {len(np.unique(scorer.skeletons.owners))} lies in {box}, at least one is needed. "
-            "Are they in nanometres from the volume's origin?"
-        )
-    return inside
 
 
 def near_border(labels: np.ndarray, border_nm: float, voxel_size_zyx_nm: VoxelSize) -> np.ndarray:
@@ -246,8 +213,8 @@ def _interior(section: np.ndarray) -> np.ndarray:
     """Whether a voxel has the same label as all its neighbours (4 at most) in the section."""
     inner = np.ones(section.shape, dtype=bool)
     for axis in (0, 1):
-        same = np.diff(section.astype(np.int64), axis=axis) == 0
-        before, after = [(0, 0), (0, 0)], [(0, 0), (0, 0)]
-        before[axis], after[axis] = (1, 0), (0, 1)
-        inner &= np.pad(same, before, constant_values=True) & np.pad(same, after, constant_values=True)
+        same = np.moveaxis(section, axis, 0)[1:] == np.moveaxis(section, axis, 0)[:-1]
+        along = np.moveaxis(inner, axis, 0)
+        along[1:] &= same
+        along[:-1] &= same
     return inner

@@ -156,29 +156,22 @@ def read_thinned(volume: Volume, box: Box, step_zyx: ZYX) -> np.ndarray:
 
 def thin(volume: Volume, block: Box, box: Box, step_zyx: ZYX) -> np.ndarray:
     """Read the part of the result of `read_thinned` that lies in a block of `box`."""
-    inside = _thinned(block, box, step_zyx)
-    first = [start + s // 2 + i * s for start, s, i in zip(box.start, step_zyx, inside.start, strict=True)]
-    return volume.read(block)[
-        tuple(slice(a - b, None, s) for a, b, s in zip(first, block.start, step_zyx, strict=True))
-    ]
+    axes = zip(_kept(box, step_zyx), block.start, block.stop, strict=True)
+    return volume.read(block)[np.ix_(*(kept[(kept >= start) & (kept < stop)] - start for kept, start, stop in axes))]
 
 
 def assemble(parts: Iterable[np.ndarray], blocks: Sequence[Box], box: Box, step_zyx: ZYX) -> np.ndarray:
     """Return the result of `read_thinned` from that of `thin` for blocks that tile `box`."""
-    thinned: np.ndarray | None = None
+    axes = _kept(box, step_zyx)
+    thinned = np.zeros(0)
     for block, part in zip(blocks, parts, strict=True):
-        if thinned is None:
-            thinned = np.zeros(_thinned(box, box, step_zyx).shape, part.dtype)
-        thinned[_thinned(block, box, step_zyx).slices()] = part
-    assert thinned is not None, box
+        if not thinned.size:
+            thinned = np.zeros([len(kept) for kept in axes], part.dtype)
+        first = [int(np.searchsorted(kept, start)) for kept, start in zip(axes, block.start, strict=True)]
+        thinned[tuple(slice(a, a + n) for a, n in zip(first, part.shape, strict=True))] = part
     return thinned
 
 
-def _thinned(block: Box, box: Box, step_zyx: ZYX) -> Box:
-    """Return where the voxels of a block are in the result."""
-
-    def number(voxels: ZYX) -> ZYX:
-        places = zip(voxels, box.start, step_zyx, strict=True)
-        return zyx(-((start + s // 2 - voxel) // s) for voxel, start, s in places)
-
-    return Box(number(block.start), number(block.stop))
+def _kept(box: Box, step_zyx: ZYX) -> list[np.ndarray]:
+    """Return the coordinates along each axis of the voxels that `read_thinned` reads."""
+    return [np.arange(a + s // 2, b, s) for a, b, s in zip(box.start, box.stop, step_zyx, strict=True)]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import reprlib
 import warnings
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -99,8 +97,8 @@ def read_skeletons(path: str | Path, voxel_size_zyx_nm: VoxelSize | None = None)
     Parameters
     ----------
     path : path
-        A file of ``ffn skeletonize``, an SWC file or a folder of them (x, y, z in nm; the file name is the id of the
-        body), or a Neuroglancer precomputed folder of skeletons, sharded or not.
+        A file of ``ffn skeletonize``, an SWC file or a folder of them (x, y, z in nm), or a Neuroglancer precomputed
+        folder of skeletons, sharded or not.
     voxel_size_zyx_nm : tuple of float, optional
         Of the segmentation. It reveals skeletons in µm.
 
@@ -115,14 +113,13 @@ def read_skeletons(path: str | Path, voxel_size_zyx_nm: VoxelSize | None = None)
         If a folder has no skeletons, a file is damaged, or most edges are far shorter than a voxel.
     """
     path = Path(path)
-    kinds: dict[str, Callable[[Path], Skeletons]] = {
-        "file": _read_hdf5,
-        "precomputed": lambda folder: join(read_precomputed(folder)),
-        "swc": lambda place: join(_read_swc(_swc_files(place))),
-    }
-    skeletons = kinds[_kind(path)](path)
-    if _kind(path) != "file":
-        _require_usable(skeletons, path, voxel_size_zyx_nm)
+    if not _is_precomputed(path) and not _is_swc(path):
+        arrays, _ = hdf5.read_arrays(path, EvaluationError)
+        if not arrays.keys() >= set(DATASETS):
+            raise EvaluationError(f"{path}: has {sorted(arrays)}, expected {DATASETS}, as 'ffn skeletonize' writes")
+        return Skeletons(*(arrays[name] for name in DATASETS))
+    skeletons = join(read_precomputed(path) if _is_precomputed(path) else _read_swc(_swc_files(path)))
+    _require_usable(skeletons, path, voxel_size_zyx_nm)
     return skeletons
 
 
@@ -131,29 +128,27 @@ def check_skeletons(path: str | Path, voxel_size_zyx_nm: VoxelSize) -> None:
     path = Path(path)
     if not path.exists():
         raise EvaluationError(f"{path}: does not exist, expected an SWC file, a folder of them or a precomputed folder")
-    if _kind(path) == "precomputed":
+    if _is_precomputed(path):
         _read_info(path)
-    elif _kind(path) == "file":
-        with hdf5.open_file(path, EvaluationError) as file:
-            _require_datasets(path, hdf5.list_datasets(file, EvaluationError))
-    else:
+    elif _is_swc(path):
         paths = _swc_files(path)
         first = join(_read_swc(paths[:1]))
         if len(first.edges) or len(paths) < 2:
             _require_usable(first, path, voxel_size_zyx_nm)
 
 
-def _kind(path: Path) -> str:
-    return "precomputed" if (path / "info").is_file() else "swc" if path.is_dir() or path.suffix == ".swc" else "file"
+def _is_precomputed(path: Path) -> bool:
+    return (path / "info").is_file()
+
+
+def _is_swc(path: Path) -> bool:
+    return path.is_dir() or path.suffix == ".swc"
 
 
 def _require_usable(skeletons: Skeletons, path: Path, voxel_size_zyx_nm: VoxelSize | None) -> None:
     """Refuse no edges, and coordinates in another unit."""
     if not len(skeletons.edges):
-        raise EvaluationError(
-            f"{path}: has no skeletons, expected a file of 'ffn skeletonize', a folder of SWC files or a "
-            "precomputed folder of skeletons"
-        )
+        raise EvaluationError(f"{path}: has no skeletons, expected SWC files or a precomputed folder of skeletons")
     usual = float(np.median(skeletons.edge_lengths_nm()))
     if voxel_size_zyx_nm and usual < min(voxel_size_zyx_nm) / SHORTEST:
         raise EvaluationError(
@@ -162,57 +157,34 @@ def _require_usable(skeletons: Skeletons, path: Path, voxel_size_zyx_nm: VoxelSi
         )
 
 
-def _read_hdf5(path: Path) -> Skeletons:
-    arrays, _ = hdf5.read_arrays(path, EvaluationError)
-    _require_datasets(path, arrays)
-    return Skeletons(*(arrays[name] for name in DATASETS))
-
-
-def _require_datasets(path: Path, found: Container[str]) -> None:
-    for name in DATASETS:
-        if name not in found:
-            raise EvaluationError(f"{path}: has no dataset {name!r}, expected a file of 'ffn skeletonize'")
-
-
 def _swc_files(place: Path) -> list[Path]:
     return sorted(place.glob("*.swc")) if place.is_dir() else [place]
 
 
 def _read_swc(paths: Sequence[Path]) -> Iterator[Skeleton]:
-    """Yield the skeletons of SWC files."""
-    taken = {int(path.stem) for path in paths if path.stem.isdecimal()}
-    free = (number for number in itertools.count(1) if number not in taken)
-    for path in paths:
-        yield _read_swc_file(path, int(path.stem) if path.stem.isdecimal() else next(free))
-
-
-def _read_swc_file(path: Path, owner: int) -> Skeleton:
-    expected = f"expected lines of {', '.join(SWC_COLUMNS)}. Export the file again, or take it away"
-    try:
-        with warnings.catch_warnings(action="ignore"):  # of a file without lines
-            rows = np.loadtxt(path, usecols=range(len(SWC_COLUMNS)), ndmin=2, encoding="latin1")
-    except (OSError, ValueError) as reason:
-        raise EvaluationError(f"{path}: cannot be read ({reason}), {expected}") from None
-    if not len(rows) or not np.isfinite(rows).all():
-        raise EvaluationError(f"{path}: has {'values that are not finite' if len(rows) else 'no nodes'}, {expected}")
-    numbers, parents = rows[:, 0].astype(np.int64), rows[:, 6].astype(np.int64)
-    children = np.flatnonzero(parents >= 0)
-    order = np.argsort(numbers, kind="stable")
-    ends = order[np.searchsorted(numbers, parents[children], sorter=order).clip(max=len(rows) - 1)]
-    lost = parents[children][numbers[ends] != parents[children]]
-    if len(lost):
-        raise EvaluationError(f"{path}: parent {lost[0]} is not a node of this file, {expected}")
-    return Skeleton(owner, rows[:, 4:1:-1], np.stack([children, ends], axis=1))
+    """Yield the skeletons of SWC files, whose owners are numbered from 1."""
+    for owner, path in enumerate(paths, start=1):
+        expected = f"expected lines of {', '.join(SWC_COLUMNS)}. Export the file again, or take it away"
+        try:
+            with warnings.catch_warnings(action="ignore"):  # of a file without lines
+                rows = np.loadtxt(path, usecols=range(len(SWC_COLUMNS)), ndmin=2, encoding="latin1")
+        except (OSError, ValueError) as reason:
+            raise EvaluationError(f"{path}: cannot be read ({reason}), {expected}") from None
+        if not len(rows) or not np.isfinite(rows).all():
+            found = "values that are not finite" if len(rows) else "no nodes"
+            raise EvaluationError(f"{path}: has {found}, {expected}")
+        numbers, parents = rows[:, 0].astype(np.int64), rows[:, 6].astype(np.int64)
+        children = np.flatnonzero(parents >= 0)
+        order = np.argsort(numbers, kind="stable")
+        ends = order[np.searchsorted(numbers, parents[children], sorter=order).clip(max=len(rows) - 1)]
+        lost = parents[children][numbers[ends] != parents[children]]
+        if len(lost):
+            raise EvaluationError(f"{path}: parent {lost[0]} is not a node of this file, {expected}")
+        yield Skeleton(owner, rows[:, 4:1:-1], np.stack([children, ends], axis=1))
 
 
 def read_precomputed(folder: Path) -> Iterator[Skeleton]:
-    """Yield the skeletons of a precomputed folder one at a time, by ascending id, also those without nodes.
-
-    Raises
-    ------
-    EvaluationError
-        If the folder has none, or a file is damaged.
-    """
+    """Yield the skeletons of a precomputed folder one at a time, by ascending id, also those without nodes."""
     info = _read_info(folder)
     try:
         transform = info.get("transform", IDENTITY_XYZ)
@@ -226,11 +198,9 @@ def read_precomputed(folder: Path) -> Iterator[Skeleton]:
 def _read_info(folder: Path) -> dict[str, Any]:
     try:
         info = json.loads((folder / "info").read_text())
-    except (OSError, ValueError) as reason:
+        kind = info.get("@type", SKELETONS)
+    except (OSError, ValueError, AttributeError) as reason:
         raise _no_precomputed(folder, reason) from None
-    if not isinstance(info, dict):
-        raise _no_precomputed(folder, f"its file info holds {reprlib.repr(info)}, expected a JSON object")
-    kind = info.get("@type", SKELETONS)
     if kind != SKELETONS:
         raise _no_precomputed(folder, f"its file info says {kind!r}, expected {SKELETONS!r}")
     return info

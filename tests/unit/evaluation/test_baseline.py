@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 from scipy import ndimage
-from skimage import segmentation as skimage_segmentation
 
 from ffn.cli import main
 from ffn.contingency import count_pairs
@@ -71,51 +70,8 @@ def test_the_watershed_is_scored_and_saved(tmp_path, specs, image):
     with open_volume(kept) as volume:
         assert volume.box == Box.parse("1:9,0:18,2:28")
         assert volume.voxel_size_zyx_nm == SIZE_ZYX_NM
-    again = evaluate(Inputs(*specs, baseline=kept), tmp_path / "t.json", EvaluateConfig(), volume.box)
-    assert again["baseline"]["scores"] == baseline["scores"]
-
-
-@pytest.fixture
-def made(monkeypatch):
-    """Watersheds that were made, as often as they are; at the call `made.last`, the process is interrupted."""
-
-    class Made(list):
-        last = None
-
-    def watershed(*given):
-        if len(made) == made.last:
-            raise KeyboardInterrupt
-        made.append(given)
-        return original(*given)
-
-    made, original = Made(), skimage_segmentation.watershed
-    monkeypatch.setattr("skimage.segmentation.watershed", watershed)
-    return made
-
-
-@pytest.mark.parametrize("finished", [3, 11])
-def test_a_killed_sweep_goes_on_after_the_finished_settings(tmp_path, specs, image, made, finished):
-    command = ["evaluate", "--segmentation", specs[0], "--truth", specs[1], "--image", image]
-    outs = [tmp_path / f"{name}/s.json" for name in ("whole", "killed")]
-    assert main([*command, "--out", str(outs[0])]) == 0
-    made.clear()
-    made.last = finished
-    assert main([*command, "--out", str(outs[1])]) == 130
-    made.last = None
-    assert main([*command, "--out", str(outs[1])]) == 0
-    assert len(SWEEP) <= len(made) <= len(SWEEP) + 1, "of finished settings, only the best is made again"
-    assert len({out.read_bytes() for out in outs}) == 1
-    assert sorted(path.suffix for path in outs[1].parent.iterdir()) == [".csv", ".csv", ".json"]
-
-
-def test_a_sweep_of_another_box_does_not_count(tmp_path, specs, image, made):
-    command = ["evaluate", "--segmentation", specs[0], "--truth", specs[1], "--image", image]
-    command += ["--out", str(tmp_path / "s.json")]
-    made.last = 5
-    assert main([*command, "--box", "0:9,0:18,2:28"]) == 130
-    made.last = None
-    assert main([*command, "--box", "1:9,0:18,2:28"]) == 0
-    assert len(made) == 5 + len(SWEEP)
+    again = evaluate(Inputs(kept, specs[1]), tmp_path / "t.json", EvaluateConfig(), volume.box)
+    assert again["scores"] == baseline["scores"]
 
 
 def test_the_watershed_is_also_scored_on_the_voxels_that_each_segmentation_covers(tmp_path, specs, image, segmentation):

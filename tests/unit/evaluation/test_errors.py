@@ -7,16 +7,7 @@ import numpy as np
 import pytest
 
 from ffn.contingency import count_pairs
-from ffn.evaluation import errors
-from ffn.evaluation.errors import (
-    Parts,
-    Search,
-    error_entries,
-    errors_csv,
-    find_places,
-    worst_errors,
-    worst_of_each_kind,
-)
+from ffn.evaluation.errors import Error, Scene, errors_csv, locate, worst_errors, worst_of_each_kind
 from ffn.evaluation.scores import score
 from ffn.geometry import Box
 
@@ -25,22 +16,18 @@ from .conftest import SIZE_ZYX_NM
 BOX = Box((5, -3, 100), (13, 9, 120))
 
 
-def tables_of(truth, segmentation, block_zyx):
-    """Iterate over blocks and their pairs of body and segment."""
-    for block in BOX.blocks(block_zyx):
-        part = block.slices(BOX.start)
-        yield block, count_pairs(truth[part], segmentation[part])
+def places_of(errors, truth, segments, block=(4, 5, 6), read=None):
+    """Return the voxels of errors within the box."""
+    tables = ((one, count_pairs(*(v[one.slices(BOX.start)] for v in (truth, segments)))) for one in BOX.blocks(block))
+    reads = (lambda box, labels=labels: labels[box.slices(BOX.start)] for labels in (truth, segments))
+    scene = Scene(*reads, BOX, SIZE_ZYX_NM)
+    places = locate(errors, tables, scene._replace(truth=read) if read else scene)
+    return [tuple(np.subtract(place, BOX.start).tolist()) for place in places]
 
 
-def search(*volumes):
-    truth, segmentation = (lambda box, labels=labels: labels[box.slices(BOX.start)] for labels in volumes)
-    return Search(truth, segmentation, BOX, (3, 5, 6), SIZE_ZYX_NM)
-
-
-def places_of(volumes, block=(4, 5, 6)):
-    """Return the worst errors of truth and segments, and their places."""
+def entries_of(*volumes):
     worst = worst_errors(count_pairs(*volumes), 10)
-    return worst, find_places([e.parts for e in worst], tables_of(*volumes, block), search(*volumes))
+    return [error.entry(place) for error, place in zip(worst, places_of(worst, *volumes), strict=True)]
 
 
 @pytest.fixture
@@ -55,14 +42,13 @@ def volumes():
 
 
 def test_errors_have_their_objects_and_places(volumes):
-    touching, far, merger = error_entries(*places_of(volumes))
+    touching, far, merger = entries_of(*volumes)
     assert (touching["kind"], touching["truth_ids"], touching["segment_ids"]) == ("split", [1], [10, 11])
-    assert touching["voxels"] == 8 * 4 * 4 and touching["touching"]
-    assert touching["position_zyx"][2] == 110 and -3 <= touching["position_zyx"][1] < 1
-    assert (far["segment_ids"], far["touching"]) == ([10, 12], False)
-    assert far["position_zyx"][2] == 118  # the side of the piece that faces the main part
+    assert touching["voxels"] == 8 * 4 * 4
+    assert touching["position_zyx"][1:] in ([1, 10], [2, 10])
+    assert (far["segment_ids"], far["position_zyx"][2]) == ([10, 12], 18)  # the side that faces the main part
     assert (merger["kind"], merger["truth_ids"], merger["segment_ids"]) == ("merge", [2, 3], [50])
-    assert merger["position_zyx"][1] in (5, 6)
+    assert merger["position_zyx"][1] == 9
 
 
 def test_savings_are_what_the_corrected_segmentation_gains():
@@ -70,8 +56,7 @@ def test_savings_are_what_the_corrected_segmentation_gains():
     truth, segments = rng.integers(0, 4, 2000), rng.integers(0, 5, 2000)
     before = score(count_pairs(truth, segments), "foreground")["voi_split"]
     error = worst_errors(count_pairs(truth, segments), 1)[0]
-    piece = (truth == error.parts.owner) & (segments == error.parts.piece)
-    mended = np.where(piece, error.parts.main, segments)
+    mended = np.where((truth == error.owner) & (segments == error.piece), error.main, segments)
     assert before - score(count_pairs(truth, mended), "foreground")["voi_split"] == pytest.approx(error.voi)
 
 
@@ -79,71 +64,44 @@ def test_a_perfect_segmentation_has_no_errors(volumes):
     assert worst_errors(count_pairs(volumes[0], volumes[0]), 10) == []
 
 
-def test_the_csv_has_a_row_for_each_error(volumes):
-    entries = error_entries(*places_of(volumes))
+def test_the_csv_has_a_row_for_each_error_and_the_worst_of_each_kind_come_first(volumes):
+    entries = entries_of(*volumes)
     rows = list(csv.DictReader(io.StringIO(errors_csv(entries))))
-    assert [row["kind"] for row in rows] == ["split", "split", "merge"]
-    assert [row["name"] for row in rows] == ["split-01", "split-02", "merge-01"]
-    assert rows[0]["segment_ids"] == "10 11" and int(rows[0]["x"]) == 110
-
-
-def test_the_worst_of_each_kind_come_first(volumes):
-    entries = error_entries(*places_of(volumes))
+    assert [(row["kind"], row["name"]) for row in rows] == [
+        ("split", "split-01"),
+        ("split", "split-02"),
+        ("merge", "merge-01"),
+    ]
+    assert rows[0]["segment_ids"] == "10 11" and int(rows[0]["x"]) == entries[0]["position_zyx"][2]
     assert [entry["name"] for entry in worst_of_each_kind(entries, 1)] == ["split-01", "merge-01"]
     assert worst_of_each_kind(entries, 9) == entries and worst_of_each_kind(entries, 0) == []
 
 
-def test_every_position_lies_in_the_piece():
+def test_every_place_lies_in_the_piece(monkeypatch):
+    monkeypatch.setattr("ffn.evaluation.errors.PART_ZYX", (3, 4, 5))
+    monkeypatch.setattr("ffn.evaluation.errors.REACH_ZYX", (1, 2, 1))
     rng = np.random.default_rng(2)
-    volumes = [rng.integers(0, 6, (4, 6, 10)).repeat(2, 0).repeat(2, 1).repeat(2, 2).astype(np.uint64) for _ in "ts"]
-    worst, places = places_of(volumes)
-    for error, place in zip(worst, places, strict=True):
-        z, y, x = np.array(place.position_zyx) - BOX.start
-        found = [volume[z, y, x] for volume in volumes]
-        assert found == ([error.parts.owner, error.parts.piece][:: 1 if error.parts.kind == "split" else -1])
+    truth, segments = (rng.integers(0, 6, (4, 6, 10)).repeat(2, 0).repeat(2, 1).repeat(2, 2) for _ in "ts")
+    worst = worst_errors(count_pairs(truth, segments), 10)
+    for error, place in zip(worst, places_of(worst, truth, segments), strict=True):
+        assert (truth[place], segments[place]) == error.ids(error.piece)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_blocks_do_not_change_the_places(seed, monkeypatch):
-    monkeypatch.setattr(errors, "SAMPLE_SIZE", 7)
-    rng = np.random.default_rng(seed)
-    volumes = [rng.integers(0, 5, (4, 12, 10)).repeat(2, 0).repeat(2, 2).astype(np.uint64) for _ in "ts"]
-    whole = places_of(volumes, BOX.shape)
-    assert all(places_of(volumes, tuple(rng.integers(1, 9, 3).tolist())) == whole for _ in range(5))
-
-
-def test_a_contact_is_located_in_its_middle_and_a_distant_piece_at_its_near_side():
-    truth, segments = np.ones((2, *BOX.shape), np.uint64)
-    segments[:, :, 10:15], segments[:, :, 15:] = 2, 0
-    segments[2:4, 2:4, 18:] = 3
-    parts = [Parts("split", 1, 1, 2), Parts("split", 1, 1, 3)]
-    touching, far = find_places(parts, tables_of(truth, segments, (4, 5, 6)), search(truth, segments))
-    assert touching.touching and touching.position_zyx[2] == BOX.start[2] + 10
-    assert not far.touching and far.position_zyx[2] == BOX.start[2] + 18
-    middle = np.add(BOX.start, BOX.stop) / 2
-    assert np.abs(np.subtract(touching.position_zyx, middle)[:2]).max() <= 1
-
-
-def test_the_near_side_is_nearest_in_nm():
+def test_the_near_side_is_nearest_in_nm_and_in_the_middle_of_it():
     truth, segments = np.ones(BOX.shape, np.uint64), np.zeros(BOX.shape, np.uint64)
     segments[0, :, :4] = 1
-    segments[2, 3, 3] = segments[0, 3, 7] = 2  # 2 sections of 40 nm away, and 4 voxels of 10 nm
-    look = search(truth, segments)._replace(voxel_size_zyx_nm=(40.0, 10.0, 10.0))
-    (place,) = find_places([Parts("split", 1, 1, 2)], tables_of(truth, segments, (4, 5, 6)), look)
-    assert np.subtract(place.position_zyx, BOX.start).tolist() == [0, 3, 7]
+    segments[2, 3, 3] = segments[0, 3:8, 5:] = 2  # 2 sections of 30 nm away, and 2 voxels of 20 nm
+    assert places_of([Error("split-01", "split", 1, 1, 2, 1, 0.1)], truth, segments, BOX.shape) == [(0, 5, 5)]
 
 
-def test_only_blocks_that_can_hold_an_error_are_read():
-    """The contact lies between blocks: the one with the piece is read, with a layer around it."""
+def test_only_blocks_with_a_piece_are_read_with_what_is_around():
     truth, segments = np.ones((2, *BOX.shape), np.uint64)
     segments[:, :, 12:] = 2
     seen = []
 
     def read(box):
-        seen.append(box)
+        seen.append(str(box))
         return truth[box.slices(BOX.start)]
 
-    look = search(truth, segments)._replace(truth=read, block_size_zyx=(8, 12, 6))
-    (place,) = find_places([Parts("split", 1, 1, 2)], tables_of(truth, segments, (8, 12, 6)), look)
-    assert place.touching and place.position_zyx[2] == BOX.start[2] + 12
-    assert [str(box) for box in seen] == ["5:13,-3:9,111:119"]
+    ((_, _, x),) = places_of([Error("split-01", "split", 1, 1, 2, 1, 0.1)], truth, segments, (8, 12, 6), read)
+    assert x == 12 and seen == ["5:13,-3:9,104:120", "5:13,-3:9,110:120"]

@@ -12,6 +12,7 @@ from ffn.errors import VolumeError
 from ffn.evaluation.config import EvaluateConfig
 from ffn.evaluation.evaluate import Inputs, evaluate
 from ffn.geometry import Box
+from ffn.io import hdf5
 from ffn.io.volume import IGNORED
 
 from ...jobs import require_same_files
@@ -70,7 +71,7 @@ def test_negative_ids_of_a_segmentation_are_no_segments(tmp_path, truth, segment
     for nothing in (0, -1):
         signed = np.where(segmentation == 0, nothing, segmentation.astype(np.int64))
         spec = write(tmp_path / "seg.h5", signed)
-        results.append(scored(tmp_path, spec, truth_spec, earlier={"base": spec}, baseline=spec))
+        results.append(scored(tmp_path, spec, truth_spec, earlier={"base": spec}))
     assert 0 < results[0]["covered_fraction"] < 1
     assert results[1] == results[0]
 
@@ -80,8 +81,6 @@ def test_another_mip_is_not_scored(tmp_path, specs, segmentation):
     coarse = write(tmp_path / "mip1.h5", segmentation[:, ::2, ::2], size=(30.0, 20.0, 40.0))
     with pytest.raises(VolumeError, match="mip1.h5"):
         scored(tmp_path, coarse, specs[1])
-    with pytest.raises(VolumeError, match="mip1.h5"):
-        scored(tmp_path, *specs, box=Box((0, 0, 0), (2, 3, 4)), baseline=coarse)
 
 
 def test_a_segmentation_of_an_image_without_a_voxel_size_is_scored(tmp_path, specs, segmentation):
@@ -91,14 +90,15 @@ def test_a_segmentation_of_an_image_without_a_voxel_size_is_scored(tmp_path, spe
     assert scores[0] == scores[1]
 
 
-def test_a_mask_covers_what_is_scored_and_need_not_cover_what_is_around(tmp_path, specs):
+def test_a_mask_covers_what_is_scored_and_need_not_cover_what_is_around(tmp_path, specs, monkeypatch):
+    monkeypatch.setattr("ffn.evaluation.scoring.BORDER_NM", 10.0)
     scored_box = Box((0, 0, 3), (10, 9, 20))
     mask = write(tmp_path / "mask.h5", np.zeros(scored_box.shape, np.uint8), scored_box.start, SIZE_ZYX_NM)
-    config, masks = EvaluateConfig(border_nm=10.0), (Mask(path=mask),)
-    found = scored(tmp_path, *specs, config, scored_box, masks=masks)
+    masks = (Mask(path=mask),)
+    found = scored(tmp_path, *specs, box=scored_box, masks=masks)
     assert found["box"] == str(scored_box) and found["scores"]["cremi"]["voi"] is not None
     with pytest.raises(VolumeError, match="mask.h5:mask"):
-        scored(tmp_path, *specs, config, scored_box.grow((0, 1, 0)), masks=masks)
+        scored(tmp_path, *specs, box=scored_box.grow((0, 1, 0)), masks=masks)
 
 
 def test_masked_voxels_count_like_those_without_a_label(tmp_path, truth, segmentation):
@@ -110,21 +110,19 @@ def test_masked_voxels_count_like_those_without_a_label(tmp_path, truth, segment
     assert found == scored(tmp_path, specs[0], write(tmp_path / "unlabelled.h5", unlabelled))
 
 
-@pytest.mark.parametrize("border_nm", [0.0, 25.0])
-def test_the_parts_do_not_matter(tmp_path, specs, border_nm, monkeypatch):
-    whole = scored(tmp_path, *specs, EvaluateConfig(border_nm=border_nm))
+def test_the_parts_do_not_matter(tmp_path, specs, monkeypatch):
+    whole = scored(tmp_path, *specs)
     monkeypatch.setattr("ffn.evaluation.scoring.PART_ZYX", (3, 5, 4))
-    assert scored(tmp_path, *specs, EvaluateConfig(border_nm=border_nm)) == whole
+    assert scored(tmp_path, *specs) == whole
 
 
-def test_the_border_band_changes_only_cremi_and_is_that_of_the_challenge(tmp_path, specs):
-    default, challenge, none = (
-        scored(tmp_path, *specs, config)
-        for config in (EvaluateConfig(), EvaluateConfig(border_nm=25), EvaluateConfig(border_nm=0))
-    )
-    assert default == challenge and default["border_nm"] == 25
-    assert default["scores"]["all"] == none["scores"]["all"]
-    assert default["scores"]["cremi"] != none["scores"]["cremi"]
+def test_without_a_voxel_size_the_convention_cremi_is_left_out(tmp_path, truth, segmentation, specs, caplog):
+    sizeless = [f"{tmp_path / name}.h5:labels" for name in ("sizeless-truth", "sizeless-segmentation")]
+    for spec, voxels in zip(sizeless, (truth, segmentation), strict=True):
+        hdf5.write_arrays(spec.removesuffix(":labels"), {"labels": voxels}, {})
+    found, expected = scored(tmp_path, sizeless[1], sizeless[0]), scored(tmp_path, *specs)["scores"]
+    assert found["scores"] == {name: expected[name] for name in ("foreground", "all")}
+    assert found["cremi_score"] is None and "cremi" in caplog.text
 
 
 def test_earlier_segmentations_are_scored_side_by_side(tmp_path, specs, truth, segmentation):
@@ -158,13 +156,6 @@ def test_earlier_segmentations_are_scored_side_by_side(tmp_path, specs, truth, s
     assert low < base["scores"]["all"]["voi"] < high
 
 
-def test_a_given_baseline_is_scored_on_the_same_voxels(tmp_path, specs, truth):
-    perfect = write(tmp_path / "other.h5", truth, size=SIZE_ZYX_NM)
-    baseline = scored(tmp_path, *specs, baseline=perfect)["baseline"]
-    assert baseline["scores"]["all"]["voi"] == 0 and baseline["covered_fraction"] == 1
-    assert baseline["method"] == perfect
-
-
 def test_errors_and_bodies_are_written_next_to_the_scores(tmp_path, specs, truth, segmentation):
     result = scored(tmp_path, *specs, EvaluateConfig())
     (split,) = result["errors"]
@@ -174,13 +165,6 @@ def test_errors_and_bodies_are_written_next_to_the_scores(tmp_path, specs, truth
     assert (tmp_path / "s-errors.csv").read_text().count("\n") == 1 + 1
     bodies = (tmp_path / "s-bodies.csv").read_text().splitlines()
     assert bodies[0] == "kind,id,voxels,parts,voi,share" and bodies[1].split(",")[1] == "5"
-
-
-def make_unsized(path):
-    from ffn.io import hdf5
-
-    hdf5.write_arrays(path, {"labels": np.ones((4, 5, 6), np.uint64)}, {})
-    return f"{path}:labels"
 
 
 @pytest.mark.parametrize(
@@ -194,12 +178,6 @@ def make_unsized(path):
         (lambda t, s, p: {"--earlier": f"base={write(p / 'f.h5', s[:5])}"}, "0:5,0:18,0:28"),
         (lambda t, s, p: {"--earlier": f"base={p / 'seg.h5'}:segmentation", "--name": "base"}, "--earlier: 'base'"),
         (lambda t, s, p: {"--baseline-out": "b.h5:segmentation"}, "--baseline-out"),
-        (lambda t, s, p: {"--baseline": write(p / "f.h5", t[:5], size=SIZE_ZYX_NM)}, "0:5,0:18,0:28"),
-        (lambda t, s, p: {"--out": str(p / "labels.h5" / "s.json")}, "labels.h5 is not a writable folder"),
-        (
-            lambda t, s, p: dict.fromkeys(("--truth", "--segmentation"), make_unsized(p / "u.h5")) | {"--border": "20"},
-            "--border: 20.0",
-        ),
     ],
 )
 def test_bad_input_is_one_line(tmp_path, specs, truth, segmentation, change, named, capsys):
@@ -251,13 +229,12 @@ def test_jobs_and_killed_ones_give_the_bytes_of_one_process(tmp_path, command):
     ("change", "is_anew"),
     [
         (["--no-watershed"], False),
-        (["--border", "10"], True),
         (["--box", "0:9,0:18,0:28"], True),
         (["--masks", "#box=0:1,0:18,0:28"], True),
         (["--earlier", "first=x.h5"], True),
     ],
 )
-def test_another_segmentation_or_border_is_compared_anew(tmp_path, command, specs, change, is_anew, caplog):
+def test_another_segmentation_is_compared_anew(tmp_path, command, specs, change, is_anew, caplog):
     change = [word.replace("x.h5", specs[1]) for word in change]
     with caplog.at_level("INFO"):
         for options in ([], change):

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from ffn.cli import main
-from ffn.evaluation.config import EvaluateConfig
 from ffn.evaluation.scoring import Scorer, near_border, read_without_border
 from ffn.evaluation.skeletons import Skeletons, join
 from ffn.io.masks import open_masked_truth
@@ -58,10 +57,9 @@ def test_the_segments_at_nodes_do_not_depend_on_the_blocks(tubes, block, monkeyp
     with open_masked_truth(tubes[0], ()) as truth, open_volume(tubes[1]) as segmentation:
         voxels = np.random.default_rng(0).integers(truth.box.start, truth.box.stop, (60, 3))
         nodes = Skeletons((voxels + 0.5) * TUBE_SIZE_NM, np.array([[0, 1]]), np.ones(60, np.uint64))
-        scorer = Scorer(truth, TUBE_SIZE_NM, EvaluateConfig(), nodes)
-        found = scorer.compare(segmentation.read, truth.box).segments
+        (found,) = Scorer(truth, TUBE_SIZE_NM, nodes).compare([segmentation.read], truth.box)
         z, y, x = (voxels - truth.box.start).T
-        assert found.tolist() == segmentation.read()[z, y, x].tolist()
+        assert found.segments.tolist() == segmentation.read()[z, y, x].tolist()
 
 
 def test_the_border_band_is_measured_in_nanometres_within_a_section():

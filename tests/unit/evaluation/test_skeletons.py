@@ -50,8 +50,7 @@ def write_precomputed(folder, found, sharded):
 
 def test_a_single_swc_file_is_read(tmp_path, two):
     write_swc(tmp_path / "swc", two)
-    found = read_skeletons(tmp_path / "swc/2.swc")
-    assert set(found.owners.tolist()) == {2} and found.edge_lengths_nm().sum() == pytest.approx(500)
+    assert read_skeletons(tmp_path / "swc/2.swc").edge_lengths_nm().sum() == pytest.approx(500)
 
 
 def test_skeletons_in_micrometres_are_refused(tmp_path, two):
@@ -60,12 +59,6 @@ def test_skeletons_in_micrometres_are_refused(tmp_path, two):
     assert len(read_skeletons(tmp_path / "nm", (10, 10, 10)).edges)
     with pytest.raises(EvaluationError, match="um: .* nm"):
         read_skeletons(tmp_path / "um", (10, 10, 10))
-
-
-def test_a_named_swc_file_does_not_get_the_number_of_another(tmp_path, two):
-    write_swc(tmp_path / "swc", two)
-    (tmp_path / "swc/1.swc").rename(tmp_path / "swc/axon.swc")  # now the second file, and another one is named 2
-    assert set(read_skeletons(tmp_path / "swc").owners.tolist()) == {1, 2}
 
 
 @pytest.mark.parametrize("kind", ["swc", "precomputed", "sharded", "file"])
@@ -97,14 +90,13 @@ def swc(text):
         (swc("1 0 1 2 3 1 9\n"), "a.swc: parent 9"),
         (swc("# nothing\n"), "a.swc"),
         (lambda p: p.mkdir() or (p / "info").write_text("{"), "s: "),
-        (lambda p: p.mkdir() or (p / "info").write_text("[]"), r"s: .*\[\]"),
+        (lambda p: p.mkdir() or (p / "info").write_text("[]"), "s: .*list"),
         (
             lambda p: p.mkdir() or (p / "info").write_text('{"@type": "neuroglancer_multiscale_volume"}'),
             "multiscale",
         ),
         (lambda p: p.mkdir() or (p / "a.swc").symlink_to(p / "gone.swc"), "a.swc: "),
         (lambda p: None, "s: "),
-        (lambda p: hdf5.write_arrays(p, {"edges": np.zeros((1, 2))}, {}), "'nodes_zyx_nm'"),
     ],
 )
 def test_bad_skeletons_are_an_error_of_one_line(tmp_path, prepare, message):
@@ -114,6 +106,12 @@ def test_bad_skeletons_are_an_error_of_one_line(tmp_path, prepare, message):
     assert "\n" not in str(error.value)
     with pytest.raises(EvaluationError, match=message):
         check_skeletons(tmp_path / "s", (10, 10, 10))
+
+
+def test_another_hdf5_file_is_refused(tmp_path):
+    hdf5.write_arrays(tmp_path / "s.h5", {"edges": np.zeros((1, 2))}, {})
+    with pytest.raises(EvaluationError, match="s.h5: .*nodes_zyx_nm"):
+        read_skeletons(tmp_path / "s.h5")
 
 
 def test_a_look_at_many_files_reads_the_first_of_them(tmp_path, two):
