@@ -86,9 +86,11 @@ def _checked_box(text: object) -> object:
 
 
 def _checked_path(text: str) -> str:
-    """Refuse text of several lines; prefix a path that begins with - or @, so that it is not read as an option."""
+    """Refuse what Snakemake or a command would misread; a path that begins with - or @ is one in this folder."""
     if len(text.splitlines()) != 1 or "\0" in text:
         raise ValueError(f"{text!r} is not one line of text, expected a path. Rename the file")
+    if marks := "".join(sorted(set("{}<>") & set(text))):
+        raise ValueError(f"{text!r} has {marks}, which Snakemake takes for names of its own. Rename the file")
     return f"./{text}" if LOOKS_LIKE_OPTION.match(text) else text
 
 

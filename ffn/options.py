@@ -168,17 +168,6 @@ def flags(
     return " ".join(_flag_words(section, names, defaults or {}))
 
 
-def quote(text: str) -> str:
-    """Quote text for a shell line of the workflow, where Snakemake would take ``{name}`` for a wildcard.
-
-    Examples
-    --------
-    >>> quote("raw.h5"), quote("{raw}.h5")
-    ('raw.h5', "'{''raw}.h5'")
-    """
-    return shlex.quote(text).replace("{", "{''")  # the shell joins the two quoted parts
-
-
 def _flag_words(section: Section, names: list[str], defaults: Mapping[str, object]) -> Iterator[str]:
     defaults = {**section.defaults(), **defaults}
     for name in names:
@@ -197,7 +186,7 @@ def _flag_words(section: Section, names: list[str], defaults: Mapping[str, objec
 
 def _word(value: object) -> str:
     """Text of one value that the shell leaves alone."""
-    return repr(value) if isinstance(value, float) else quote(str(value))
+    return repr(value) if isinstance(value, float) else shlex.quote(str(value))
 
 
 def _add_option(group: argparse._ArgumentGroup, name: str, info: FieldInfo) -> None:

@@ -7,7 +7,7 @@ rule agglomerate:
         image=IMAGE,
         normalization=NORMALIZATION,
         masks=MASKS,
-        model=arguments.inputs(MODEL),
+        model=MODEL,
     output:
         graph=ensure(PATHS.of("agglomerate"), non_empty=True),
     log:
@@ -21,12 +21,10 @@ rule agglomerate:
         gpu=FLOOD_GPU,
     params:
         masks=MASKED,
-        mask_stamps=MASK_STAMPS,
         launcher=arguments.launcher,
         box=of("agglomerate", "box"),
         out=lambda wildcards, output: f"--out {output.graph}",
-        model=lambda wildcards: quote(PIPELINE.used_model),
-        stamps=arguments.stamps(MODEL),
+        model=shlex.quote(PIPELINE.used_model),
         flags=flags(RUN.agglomeration),
         machine=PATHS.machine,
     shell:
@@ -50,5 +48,5 @@ use rule agglomerate as agglomerate_list with:
     params:
         box=of("agglomerate_list", "box"),
         out=lambda wildcards, output: arguments.list_of_boxes(
-            wildcards, output.record, arguments.option("--job-size", map(str, RUN.agglomerate.job_size_zyx))
+            wildcards, output.record, arguments.option("--job-size", RUN.agglomerate.job_size_zyx)
         ),

@@ -5,6 +5,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import yaml
 from snakemake.exceptions import WorkflowError
@@ -18,14 +19,12 @@ from ffn.io import atomic
 from ffn.io.store_names import LAST, tracked_file
 from ffn.machine.processes import dying_with_parent
 from ffn.machine.runlock import lock_run
-from ffn.options import flags, quote
+from ffn.options import flags
 from ffn.workflow import arguments, snakemake_patches, subvolume_lists
-from ffn.workflow.file_lists import write_file_lists
-from ffn.workflow.live import LiveJobs
 from ffn.workflow.needs import training_mb
 from ffn.workflow.paths import any_of
 from ffn.workflow.pipeline import Pipeline, take_software
-from ffn.workflow.places import calibration_files, check_sources, files_among, reference_files, segment_files
+from ffn.workflow.places import check_sources, files_among, skeleton_files
 from ffn.workflow.rank_layout import layout_of
 from ffn.workflow.repeated_keys import check_keys
 from ffn.workflow.resources import (
@@ -91,10 +90,10 @@ FILES = functools.cache(functools.partial(arguments.files, PIPELINE, not snakema
 IMAGE = PATHS.file("ingest", "image")
 LABELS = PATHS.file("ingest", "labels")
 NORMALIZATION = PATHS.of("normalize")
-MODEL = f"{PIPELINE.used_model}/model.yaml"
-MASKED, MASKS, MASK_STAMPS = arguments.known(PIPELINE, "masks")
-CORRECTIONS, CORRECTION_FILES, CORRECTION_STAMPS = arguments.known(PIPELINE, "corrections")
-NUCLEI, NUCLEI_FILES, NUCLEI_STAMPS = arguments.known(PIPELINE, "nuclei")
+TRAINED, MODEL = (str(Path(folder, "model.yaml")) for folder in (PIPELINE.model, PIPELINE.used_model))
+MASKED, MASKS = arguments.known(PIPELINE, "masks")
+CORRECTIONS, CORRECTION_FILES = arguments.known(PIPELINE, "corrections")
+NUCLEI, NUCLEI_FILES = arguments.known(PIPELINE, "nuclei")
 SEED = RUN.rng_seed
 
 
@@ -158,14 +157,14 @@ onstart:
             warn_of_secrets()
     except FfnError as error:
         raise WorkflowError(str(error)) from None
-    write_file_lists(PIPELINE)
+    arguments.write_file_lists(PIPELINE)
     if jobs_of("segment") or jobs_of("segment_list"):
         for warning in PIPELINE.unfit_lists:
             logger.warning(warning)
         subvolume_lists.keep(PATHS, PIPELINE.subvolumes_of_a_job)
     atomic.write_text(PATHS.config, yaml.safe_dump(RUN.as_written(), sort_keys=False))
     if not snakemake_patches.is_quiet(workflow):
-        LiveJobs().start(logger)
+        logger.info(f"'ffn watch {PATHS.root}' shows the progress of the jobs")
 
 
 onsuccess:

@@ -19,7 +19,6 @@ rule coordinates:
         runtime=duration("coordinates", of("coordinates", "voxels")),
     params:
         masks=MASKED,
-        mask_stamps=MASK_STAMPS,
         flags=flags(RUN.coordinates),
         job="",
         out=lambda wildcards, output: output.coordinates,

@@ -2,7 +2,6 @@
 # watershed baseline on the same voxels.
 SCORED = PATHS.segmentations(RUN)
 EARLIER = list(SCORED)[:-1]
-_, SKELETONS, SKELETON_STAMPS = arguments.known(PIPELINE, "skeletons")
 
 
 rule evaluate:
@@ -13,7 +12,7 @@ rule evaluate:
         masks=MASKS,
         image=IMAGE,
         skeletons=lambda wildcards: PIPELINE.files("skeletonize", volume=wildcards.volume),
-        given=SKELETONS,
+        given=lambda wildcards: skeleton_files(RUN.volumes[wildcards.volume].skeletons),
         blocks=of("evaluate", "files"),
     output:
         scores=ensure(PATHS.of("evaluate"), non_empty=True),
@@ -30,10 +29,8 @@ rule evaluate:
         runtime=duration("evaluate", of("evaluate", "voxels")),
     params:
         masks=MASKED,
-        mask_stamps=MASK_STAMPS,
         box=of("evaluate", "box"),
         skeletons=lambda wildcards: arguments.skeletons(PIPELINE, wildcards.volume),
-        skeleton_stamps=SKELETON_STAMPS,
         baseline=lambda wildcards, input, output: " ".join(
             [
                 arguments.option("--image", [input.image] if output.baseline else []),
@@ -41,7 +38,9 @@ rule evaluate:
             ]
         ),
         name=list(SCORED)[-1],
-        earlier=lambda wildcards, input: arguments.named("--earlier", EARLIER, input.earlier),
+        earlier=lambda wildcards, input: " ".join(
+            f"--earlier {name}={file}" for name, file in zip(EARLIER, input.earlier)
+        ),
         seed=f"--rng-seed {SEED}",
         flags=flags(RUN.evaluate),
         untracked=arguments.untracked(RUN.evaluate),
@@ -61,7 +60,7 @@ use rule evaluate as evaluate_blocks with:
         truth=LABELS,
         masks=MASKS,
         skeletons=lambda wildcards: PIPELINE.files("skeletonize", volume=wildcards.volume),
-        given=SKELETONS,
+        given=lambda wildcards: skeleton_files(RUN.volumes[wildcards.volume].skeletons),
     output:
         record=ensure(PATHS.job("evaluate"), non_empty=True),
     log:

@@ -19,7 +19,6 @@ rule fill:
         runtime=duration("fill", of("fill", "voxels")),
     params:
         masks=MASKED,
-        mask_stamps=MASK_STAMPS,
         flags=flags(RUN.fill),
         job="",
         out=lambda wildcards, output: output.segmentation,

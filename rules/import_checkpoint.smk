@@ -3,8 +3,8 @@
 
 rule import_checkpoint:
     input:
-        checkpoint=arguments.inputs(*PIPELINE.imported_files),
-        reference=arguments.inputs(*files_among([PIPELINE.reference_of_initial])),
+        checkpoint=PIPELINE.imported_files,
+        reference=files_among(PIPELINE.reference_of_initial),
     output:
         model=ensure(PATHS.of("import-checkpoint"), non_empty=True),
         weights=ensure(PATHS.of("import-checkpoint", "weights"), non_empty=True),
@@ -17,8 +17,7 @@ rule import_checkpoint:
         mem_mb=memory("import-checkpoint"),
         runtime=by_attempt(10),
     params:
-        checkpoint=quote(RUN.init or ""),
-        stamps=arguments.stamps(*PIPELINE.imported_files, *files_among([PIPELINE.reference_of_initial])),
+        checkpoint=shlex.quote(RUN.init or ""),
         folder=subpath(output.model, parent=True),
         flags=arguments.import_flags(PIPELINE),
     shell:

@@ -5,7 +5,7 @@ rule merge:
     input:
         segmentation=tracked_file(PATHS.base(RUN)),
         graphs=lambda wildcards: PIPELINE.watched("agglomerate", volume=wildcards.volume),
-        calibration=arguments.inputs(*calibration_files(RUN.merge.calibration)),
+        calibration=files_among(RUN.merge.calibration),
         corrections=CORRECTION_FILES,
         nuclei=NUCLEI_FILES,
         blocks=of("merge", "files"),
@@ -23,11 +23,8 @@ rule merge:
         runtime=duration("merge", of("merge", "voxels")),
     params:
         graphs=lambda wildcards: FILES("agglomerate", volume=wildcards.volume),
-        stamps=arguments.stamps(*calibration_files(RUN.merge.calibration)),
         corrections=CORRECTIONS,
-        correction_stamps=CORRECTION_STAMPS,
         nuclei=NUCLEI,
-        nuclei_stamps=NUCLEI_STAMPS,
         flags=flags(RUN.merge),
         untracked=arguments.untracked(RUN.merge),
         job=of("merge", "option"),
@@ -43,7 +40,7 @@ rule merge:
 use rule merge as merge_blocks with:
     input:
         segmentation=tracked_file(PATHS.base(RUN)),
-        calibration=arguments.inputs(*calibration_files(RUN.merge.calibration)),
+        calibration=files_among(RUN.merge.calibration),
         corrections=CORRECTION_FILES,
         nuclei=NUCLEI_FILES,
         earlier=of("merge_blocks", "files"),
@@ -77,7 +74,7 @@ use rule merge_blocks as merge_mapping with:
     input:
         segmentation=tracked_file(PATHS.base(RUN)),
         graphs=lambda wildcards: PIPELINE.watched("agglomerate", volume=wildcards.volume),
-        calibration=arguments.inputs(*calibration_files(RUN.merge.calibration)),
+        calibration=files_among(RUN.merge.calibration),
         corrections=CORRECTION_FILES,
         nuclei=NUCLEI_FILES,
         earlier=of("merge_mapping", "files"),

@@ -5,7 +5,7 @@ rule normalize:
     input:
         image=IMAGE,
         masks=MASKS,
-        model=arguments.inputs(f"{PIPELINE.model}/model.yaml", *reference_files(RUN.normalize)),
+        model=[TRAINED, *files_among(RUN.normalize.reference_image)],
     output:
         normalization=ensure(PATHS.of("normalize"), non_empty=True),
     log:
@@ -18,9 +18,7 @@ rule normalize:
         runtime=by_attempt(10),
     params:
         masks=MASKED,
-        mask_stamps=MASK_STAMPS,
-        model=lambda wildcards: quote(PIPELINE.model),
-        stamps=arguments.stamps(f"{PIPELINE.model}/model.yaml", *reference_files(RUN.normalize)),
+        model=shlex.quote(PIPELINE.model),
         method=lambda wildcards: arguments.image_option(PIPELINE, wildcards.volume, "normalize"),
         flags=flags(RUN.normalize),
     shell:

@@ -3,7 +3,7 @@
 
 rule report:
     input:
-        model=arguments.inputs(f"{PIPELINE.model}/model.yaml"),
+        model=TRAINED,
         scores=PIPELINE.targets("evaluate"),
         sweeps=PIPELINE.targets("sweep"),
         exports=PIPELINE.targets("export"),

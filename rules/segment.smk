@@ -1,5 +1,5 @@
 # Flood filling, one job per overlapping subvolume. For the consensus, once more with reversed seeds.
-GIVEN, GIVEN_FILES, GIVEN_STAMPS = arguments.known(PIPELINE, "init_segmentation")
+GIVEN, GIVEN_FILES = arguments.known(PIPELINE, "init_segmentation")
 
 
 rule segment:
@@ -8,7 +8,7 @@ rule segment:
         normalization=NORMALIZATION,
         masks=MASKS,
         given=GIVEN_FILES,
-        files=arguments.inputs(MODEL, *segment_files(RUN.segment)),
+        files=[MODEL, *files_among(RUN.segment.seed_points)],
     output:
         segmentation=ensure(
             PATHS.file("segment"),
@@ -26,13 +26,10 @@ rule segment:
     params:
         masks=MASKED,
         given=GIVEN,
-        given_stamps=GIVEN_STAMPS,
-        mask_stamps=MASK_STAMPS,
         launcher=arguments.launcher,
         box=of("segment", "box"),
         out=lambda wildcards, output: f"--out {output.segmentation}",
-        model=lambda wildcards: quote(PIPELINE.used_model),
-        stamps=arguments.stamps(MODEL, *segment_files(RUN.segment)),
+        model=shlex.quote(PIPELINE.used_model),
         flags=lambda wildcards: flags(PIPELINE.orders[wildcards.order]),
         untracked=arguments.untracked(RUN.segment),
         stage=arguments.staging,

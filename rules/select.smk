@@ -1,9 +1,7 @@
 # The best of the last checkpoints and the weights that training started from. Each segments the validation box and is
 # scored there; `segment` uses the best.
-SELECT_MASKED, SELECT_MASKS, SELECT_MASK_STAMPS = arguments.known(PIPELINE, "masks", RUN.select_volume)
-SELECT_GIVEN, SELECT_GIVEN_FILES, SELECT_GIVEN_STAMPS = arguments.known(
-    PIPELINE, "init_segmentation", RUN.select_volume
-)
+SELECT_MASKED, SELECT_MASKS = arguments.known(PIPELINE, "masks", RUN.select_volume)
+SELECT_GIVEN, SELECT_GIVEN_FILES = arguments.known(PIPELINE, "init_segmentation", RUN.select_volume)
 CHECKPOINT_FILES, CHECKPOINT = arguments.checkpoint(PIPELINE)
 VALIDATION_VOXELS = Box.parse(RUN.select.box).num_voxels if PIPELINE.steps else 0
 
@@ -37,7 +35,7 @@ rule checkpoint_segment:
         masks=SELECT_MASKS,
         given=SELECT_GIVEN_FILES,
         model=PATHS.of("select", "candidate"),
-        files=arguments.inputs(*segment_files(RUN.segment)),
+        files=files_among(RUN.segment.seed_points),
     output:
         segmentation=ensure(PATHS.file("select", "candidate_segmentation"), non_empty=True),
     log:
@@ -51,12 +49,9 @@ rule checkpoint_segment:
         gpu=FLOOD_GPU,
     params:
         masks=SELECT_MASKED,
-        mask_stamps=SELECT_MASK_STAMPS,
         given=SELECT_GIVEN,
-        given_stamps=SELECT_GIVEN_STAMPS,
         box=str(PIPELINE.selection_box),
         model=subpath(input.model, parent=True),
-        stamps=arguments.stamps(*segment_files(RUN.segment)),
         flags=flags(RUN.segment),
         untracked=arguments.untracked(RUN.segment),
         machine=PATHS.machine,
@@ -83,7 +78,6 @@ rule checkpoint_evaluate:
         runtime=duration("evaluate", VALIDATION_VOXELS),
     params:
         masks=SELECT_MASKED,
-        mask_stamps=SELECT_MASK_STAMPS,
         box=RUN.select.box,
         seed=SEED,
         flags=flags(RUN.evaluate),

@@ -18,7 +18,6 @@ rule skeletonize:
         runtime=duration("skeletonize", of("skeletonize", "voxels")),
     params:
         masks=MASKED,
-        mask_stamps=MASK_STAMPS,
         box=of("skeletonize", "box"),
         flags=flags(RUN.skeletonize),
         job="",

@@ -7,7 +7,7 @@ rule sweep:
         graphs=lambda wildcards: PIPELINE.watched("agglomerate", volume=wildcards.volume),
         truth=LABELS,
         masks=MASKS,
-        calibration=arguments.inputs(*calibration_files(RUN.sweep.calibration)),
+        calibration=files_among(RUN.sweep.calibration),
         corrections=CORRECTION_FILES,
         nuclei=NUCLEI_FILES,
         blocks=of("sweep", "files"),
@@ -23,14 +23,10 @@ rule sweep:
         runtime=duration("sweep", of("sweep", "voxels")),
     params:
         masks=MASKED,
-        mask_stamps=MASK_STAMPS,
         box=of("sweep", "box"),
         graphs=lambda wildcards: FILES("agglomerate", volume=wildcards.volume),
-        stamps=arguments.stamps(*calibration_files(RUN.sweep.calibration)),
         corrections=CORRECTIONS,
-        correction_stamps=CORRECTION_STAMPS,
         nuclei=NUCLEI,
-        nuclei_stamps=NUCLEI_STAMPS,
         flags=flags(RUN.sweep),
         untracked=arguments.untracked(RUN.sweep),
         job=of("sweep", "option"),
@@ -57,9 +53,7 @@ use rule sweep as sweep_blocks with:
         PATHS.benchmark("sweep_blocks", "{volume}", "{step_name}-{job}")
     params:
         graphs="",
-        stamps="",
         corrections="",
-        correction_stamps="",
         flags="",
         job=arguments.job,
         out=PATHS.of("sweep"),

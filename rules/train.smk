@@ -9,8 +9,8 @@ rule train:
         records=PATHS.of("records"),
         images=expand(IMAGE, volume=PIPELINE.learnt_from),
         labels=expand(LABELS, volume=PIPELINE.learnt_from),
-        masks=arguments.inputs(*PIPELINE.training_mask_files),
-        init=arguments.inputs(*PIPELINE.initial_files),
+        masks=PIPELINE.training_mask_files,
+        init=PIPELINE.initial_files,
     output:
         model=ensure(PATHS.of("train"), non_empty=True),
         weights=ensure(PATHS.of("train", "weights"), non_empty=True),
@@ -32,7 +32,6 @@ rule train:
         volumes=arguments.training_volumes(PIPELINE),
         validation=arguments.validation_volumes(PIPELINE),
         init=arguments.option("--init", [PIPELINE.initial] if PIPELINE.initial else []),
-        stamps=arguments.stamps(*PIPELINE.initial_files, *PIPELINE.training_mask_files),
         folder=subpath(output.model, parent=True),
         model=PIPELINE.model_flags,
         workers=RUN.train.num_workers * RUN.train.virtual_workers,

@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-import re
+import shlex
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ffn.config import IngestConfig, Section
-from ffn.io.store_names import JOBS, LAST
-from ffn.options import flags, quote
+from ffn.io import atomic
+from ffn.io.store_names import JOBS, LAST, without_metadata
+from ffn.options import flags
 from ffn.training.config import TrainConfig
-from ffn.workflow.file_lists import FileList, list_path
 from ffn.workflow.pipeline import Pipeline
-from ffn.workflow.places import files_among, skeleton_files
+from ffn.workflow.places import files_among
 from ffn.workflow.run import NEEDED
 from ffn.workflow.study_jobs import StudyJob
 
-NOT_FOR_SNAKEMAKE = re.compile("[{}<>]")  # in the path of an input they mark wildcards and path variables
-LEADING = re.compile(r"^(\./+)+(?=.)")  # Snakemake warns of it; `..` stays, because the folder before it may be a link
 
-
-def option(name: str, files: Iterable[str], suffix: str = "") -> str:
-    """Return an option with these files, or nothing if there are no files.
+def option(name: str, values: Iterable[object]) -> str:
+    """Return an option with these values, or nothing if there are none.
 
     Examples
     --------
-    >>> option("--truth", ["labels.h5"], ":labels")
-    '--truth labels.h5:labels'
+    >>> option("--truth", ["my labels.h5"]), option("--truth", [])
+    ("--truth 'my labels.h5'", '')
     """
-    words = [quote(f"{file}{suffix}") for file in files]
+    words = [shlex.quote(str(value)) for value in values]
     return " ".join([name, *words]) if words else ""
 
 
@@ -40,22 +38,32 @@ def import_flags(pipeline: Pipeline) -> str:
     return f"{network} {option('--reference-image', [reference] if reference else [])}".strip()
 
 
-def named(name: str, names: Iterable[str], files: Iterable[str], suffix: str = "") -> str:
-    """Return an option for each of these files, with its name.
-
-    Examples
-    --------
-    >>> named("--earlier", ["base"], ["seg.h5"], ":segmentation")
-    '--earlier base=seg.h5:segmentation'
-    """
-    return " ".join(f"{name} {key}={quote(f'{file}{suffix}')}" for key, file in zip(names, files, strict=True))
-
-
 def files(pipeline: Pipeline, as_list: bool, stage: str, dataset: str = "", **wildcards: str) -> str:
     """Return the files of a stage as arguments: their list, or their names where no list was written."""
-    if as_list:
-        return f"@{list_path(pipeline, stage, dataset, **wildcards)}"
-    return " ".join(map(quote, FileList.of(pipeline, stage, dataset, **wildcards).lines))
+    path, lines = file_list(pipeline, stage, dataset, **wildcards)
+    return f"@{path}" if as_list else shlex.join(lines)
+
+
+def file_list(pipeline: Pipeline, stage: str, dataset: str = "", **wildcards: str) -> tuple[str, list[str]]:
+    """Return where the files of a stage are listed, and these lines; a command line has room for some ten thousand.
+
+    The name of the list has a digest of its lines, so that a shell line never changes its meaning.
+    """
+    ending = f"/{dataset}" if dataset else ""
+    lines = [f"{without_metadata(file)}{ending}" for file in pipeline.files(stage, **wildcards)]
+    digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
+    words = [stage, dataset, *(value.strip("-") for value in wildcards.values()), digest]
+    return pipeline.paths.file_list("-".join(filter(None, words))), lines
+
+
+def write_file_lists(pipeline: Pipeline) -> None:
+    """Write all lists that jobs of a run read."""
+    orders = [{"volume": volume, "order": order} for volume in pipeline.segmented for order in pipeline.orders]
+    lists = [file_list(pipeline, "segment", **wildcards) for wildcards in orders]
+    lists += [file_list(pipeline, "segment", "probability", volume=v, order="") for v in pipeline.segmented]
+    lists += [file_list(pipeline, "agglomerate", volume=volume) for volume in pipeline.agglomerated]
+    for path, lines in lists:
+        atomic.write_text(path, "".join(f"{line}\n" for line in lines))
 
 
 def job(wildcards: Any, output: Any) -> str:
@@ -70,23 +78,6 @@ def list_of_boxes(wildcards: Any, record: str, cut: str) -> str:
     return f"{cut} --job {wildcards.job} --job-record {record} --out {folder}/".lstrip()
 
 
-def inputs(*files: str) -> list[str]:
-    """Return files of a user as inputs of a rule, without those whose paths Snakemake would misread; see `stamps`.
-
-    Examples
-    --------
-    >>> inputs("./mask.h5", "{mask}.h5")
-    ['mask.h5']
-    """
-    return [LEADING.sub("", file) for file in files if not NOT_FOR_SNAKEMAKE.search(file)]
-
-
-def stamps(*files: str) -> str:
-    """Return size and time of the files that `inputs` leaves out: a parameter, whose change repeats a job."""
-    states = [os.stat(file) for file in files if NOT_FOR_SNAKEMAKE.search(file)]
-    return " ".join(f"{state.st_size}:{state.st_mtime_ns}" for state in states)
-
-
 def source(pipeline: Pipeline, volume: str, key: str) -> str:
     """Return source and options of a volume's image or labels, as `ffn ingest` takes them."""
     config, place = pipeline.run.volumes[volume], pipeline.places[volume]
@@ -97,7 +88,7 @@ def source(pipeline: Pipeline, volume: str, key: str) -> str:
         given = {"offset_zyx": config.labels_offset_zyx, "ignore_labels": config.ignore_labels}
         given["mip"] = finer.mip if finer else None
     box = "" if place.config.image_box in ("all", NEEDED) else f" --box={getattr(place, key)}"
-    return f"{quote(getattr(config, key))} {flags(IngestConfig(voxel_size_zyx_nm=size, **given))}{box}"
+    return f"{shlex.quote(getattr(config, key))} {flags(IngestConfig(voxel_size_zyx_nm=size, **given))}{box}"
 
 
 def image_option(pipeline: Pipeline, volume: str, name: str) -> str:
@@ -108,31 +99,24 @@ def image_option(pipeline: Pipeline, volume: str, name: str) -> str:
 
 def known(
     pipeline: Pipeline, name: str, volume: str | None = None
-) -> tuple[Callable[[Any], str], Callable[[Any], list[str]], Callable[[Any], str]]:
-    """Return options, inputs and stamps of ``masks`` or other files of a volume, by default of the job's volume.
+) -> tuple[Callable[[Any], str], Callable[[Any], list[str]]]:
+    """Return option and inputs for ``masks`` or another file of a volume, by default of the job's volume.
 
-    These are three functions of the job's wildcards: the option, the files that it names as `inputs`, and their
-    `stamps`.
+    These are two functions of the job's wildcards.
     """
 
     def files(wildcards: Any) -> list[str]:
-        config = pipeline.run.volumes[volume or wildcards.volume]
-        if name == "skeletons":
-            return skeleton_files(config.skeletons)
-        return files_among([mask.path for mask in config.masks] if name == "masks" else [getattr(config, name)])
+        given = getattr(pipeline.run.volumes[volume or wildcards.volume], name)
+        return files_among(*(mask.path for mask in given)) if name == "masks" else files_among(given)
 
-    return (
-        lambda wildcards: image_option(pipeline, volume or wildcards.volume, name),
-        lambda wildcards: inputs(*files(wildcards)),
-        lambda wildcards: stamps(*files(wildcards)),
-    )
+    return lambda wildcards: image_option(pipeline, volume or wildcards.volume, name), files
 
 
 def training_volumes(pipeline: Pipeline) -> str:
     """Return the volumes that training examples come from, how they are normalised, and masks, for `ffn train`."""
     options = [f"--volume {_labelled(pipeline, name)}" for name in pipeline.trained]
     options += [f"--normalize {method}" for method in pipeline.training_methods.split()]
-    return " ".join([*options, *(f"--masks {quote(mask)}" for mask in pipeline.training_masks)])
+    return " ".join([*options, *(f"--masks {shlex.quote(mask)}" for mask in pipeline.training_masks)])
 
 
 def validation_volumes(pipeline: Pipeline) -> str:
@@ -144,11 +128,11 @@ def validation_volumes(pipeline: Pipeline) -> str:
 def checkpoint(pipeline: Pipeline) -> tuple[Callable[[Any], list[str]], Callable[[Any], str]]:
     """Return input and options that make a model of a checkpoint, as functions of the job's wildcards.
 
-    These are further `inputs`, and the arguments of `ffn import-checkpoint`. Step 0 are the weights of `init`.
+    These are further inputs, and the arguments of `ffn import-checkpoint`. Step 0 are the weights of `init`.
     """
-    paths, start = pipeline.paths, quote(pipeline.initial or "")
+    paths, start = pipeline.paths, shlex.quote(pipeline.initial or "")
     return (
-        lambda wildcards: [] if int(wildcards.step) else inputs(*pipeline.initial_files),
+        lambda wildcards: [] if int(wildcards.step) else pipeline.initial_files,
         lambda wildcards: (
             paths.checkpoint(wildcards.step) if int(wildcards.step) else f"{start} --trained {paths.folder('train')}"
         ),

@@ -177,7 +177,7 @@ class Pipeline:
     @property
     def training_mask_files(self) -> list[str]:
         """Files of these masks."""
-        return files_among(mask.path for name in self.learnt_from for mask in self.run.volumes[name].masks)
+        return files_among(*(mask.path for name in self.learnt_from for mask in self.run.volumes[name].masks))
 
     @cached_property
     def segmented(self) -> list[str]:
@@ -253,11 +253,12 @@ class Pipeline:
     @property
     def imported_files(self) -> list[str]:
         """The files of that checkpoint whose change repeats the import: of ours the manifest, else index and data."""
-        found = []
-        for init in self.imported:
-            published = [f"{init}.index", *sorted(glob.glob(f"{glob.escape(init)}.data-*"))]
-            found += [f"{init.rstrip('/')}/{MANIFEST}"] if is_checkpoint(init) else published
-        return found
+        if not self.imported:
+            return []
+        init = str(Path(self.imported[0]))
+        if is_checkpoint(init):
+            return [f"{init}/{MANIFEST}"]
+        return [f"{init}.index", *sorted(glob.glob(f"{glob.escape(init)}.data-*"))]
 
     @property
     def reference_of_initial(self) -> str | None:
@@ -275,7 +276,7 @@ class Pipeline:
     @property
     def initial_files(self) -> list[str]:
         """The file that a model folder cannot lack, in the folder that training starts from."""
-        return [f"{self.initial}/model.yaml"] if self.initial else []
+        return [str(Path(self.initial, "model.yaml"))] if self.initial else []
 
     @property
     def model_flags(self) -> str:

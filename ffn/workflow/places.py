@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ffn.config import MAX_VOXEL_SIZE_RATIO, NormalizeConfig, SegmentConfig
+from ffn.config import MAX_VOXEL_SIZE_RATIO
 from ffn.errors import ConfigError, InputError, under
 from ffn.geometry import ZYX, Box, VoxelSize, add, scale, zyx
 from ffn.io.foreign.locations import Location
@@ -170,21 +170,10 @@ def trained_in(places: Mapping[str, Place], name: str, box: Box) -> list[str]:
     ]
 
 
-def segment_files(config: SegmentConfig) -> list[str]:
-    """Return the file that flood filling reads its seeds from, so that a change of it repeats the flood filling."""
-    path = config.seed_points
-    return [path] if path and Path(path).is_file() else []
+def files_among(*specs: str | None) -> list[str]:
+    """Return the files among volumes and paths, so that a change of one repeats what reads it; no folders and URLs.
 
-
-def calibration_files(path: str | None) -> list[str]:
-    """Return the calibration of scores, if there is one, so that a change of it repeats the stages that read it."""
-    return [path] if path and Path(path).is_file() else []
-
-
-def files_among(specs: Iterable[str | None]) -> list[str]:
-    """Return the files among volumes, so that a change of one repeats what reads it; not other folders and URLs.
-
-    Of a store, it is the file that is written last.
+    Of a store, it is the file that is written last. Paths lose a leading ``./``, of which Snakemake warns.
     """
     paths = (Path(tracked_file(file_of(spec))) for spec in specs if spec)
     return [str(path) for path in paths if path.is_file()]
@@ -194,11 +183,6 @@ def skeleton_files(path: str | None) -> list[str]:
     """Return the file of skeletons, or the files in their folder, so that a change of one repeats the scores."""
     found = [Path(path), *sorted(Path(path).glob("*"))] if path else []
     return [str(file) for file in found if file.is_file()]
-
-
-def reference_files(config: NormalizeConfig) -> list[str]:
-    """Return the file of the reference image, so that a change of it repeats the comparison; none for a folder."""
-    return files_among([config.reference_image])
 
 
 def _place_in_run(name: str, config: RunConfig) -> Place:

@@ -16,9 +16,8 @@ from ffn.cli import COMMANDS, Parser, main
 from ..small_run import SMALL_RUN, Workflow
 
 SHAPE = (64, 56, 72)
-CHARACTERS = " \t'\"`$;&|()<>{}[]*?!#~\\%=,:@-+.üß²日"
-NASTY = ["plain", "-a", "@a", "--out", "a b", " a", "'", '"', "{subvolume}", "{x}", "<x>"]
-NASTY += ["$HOME", "$(false)", "a;b", "²ü日"]
+CHARACTERS = " \t'\"`$;&|()[]*?!#~\\%=,:@-+.üß²日"
+NASTY = ["-a", "@a", "--out", " a b'\"$HOME$(false);²ü日"]
 CALLS = 'ffn() { printf "%s\\0" "$@" >&3; printf "\\n\\0" >&3; }\n'
 
 
@@ -62,7 +61,7 @@ def calls(output: str) -> dict[str, argparse.Namespace]:
     return parsed
 
 
-@pytest.mark.parametrize("name", [*NASTY, *generated(10)])
+@pytest.mark.parametrize("name", [*NASTY, *generated(3)])
 def test_commands_get_the_paths_of_the_configuration(name, tmp_path):
     config = write_sources(tmp_path, name)
     workflow = Workflow(tmp_path, config)
@@ -83,7 +82,7 @@ def test_commands_get_the_paths_of_the_configuration(name, tmp_path):
 
 @pytest.mark.slow
 def test_a_run_on_such_files_is_complete_and_watches_them(tmp_path):
-    name = "-{x} 'ü'$HOME;<y>"
+    name = "-a 'ü'$HOME;"
     folder = tmp_path / name
     folder.mkdir()
     shape = map(str, SHAPE)

@@ -1,25 +1,18 @@
 """Arguments of commands are quoted for the shell."""
 
-import shlex
+from pathlib import Path
 from types import SimpleNamespace
 
-from snakemake.io import contains_wildcard
 from snakemake.rules import Rule
 
 from ffn.config import SegmentConfig
 from ffn.geometry import Box
+from ffn.io.store_names import without_metadata
 from ffn.workflow import arguments
 from ffn.workflow.places import Place
 from ffn.workflow.run import VolumeConfig
 
-
-def test_an_option_without_files_is_nothing():
-    assert arguments.option("--truth", []) == ""
-
-
-def test_files_are_quoted_with_their_dataset():
-    text = arguments.option("--probability", ["a b.h5", "c'd.h5"], ":probability")
-    assert shlex.split(text) == ["--probability", "a b.h5:probability", "c'd.h5:probability"]
+from .test_pipeline import pipeline
 
 
 def test_variables_of_a_node_reach_the_node():
@@ -51,20 +44,23 @@ def test_options_that_keep_the_result_are_a_parameter_that_snakemake_does_not_tr
     assert Rule._is_deriving_function(parameter)
 
 
-def test_a_path_that_is_no_input_is_watched_by_a_parameter(tmp_path):
-    mask = tmp_path / "{mask}.h5"
-    mask.write_bytes(b"1")
-    assert arguments.inputs(str(mask), "b.h5") == ["b.h5"]
-    before = arguments.stamps(str(mask), "b.h5")
-    mask.write_bytes(b"22")
-    assert arguments.stamps(str(mask), "b.h5") != before
+PARTS = {"volume": "second", "order": ""}
 
 
-def test_an_input_behind_a_link_is_the_users_file():
-    assert arguments.inputs("link/../mask.h5", "././mask.h5") == ["link/../mask.h5", "mask.h5"]
-
-
-def test_snakemake_sees_no_wildcard_in_a_quoted_path():
-    text = arguments.option("--mask", ["{a}'{b}.h5"])
-    assert shlex.split(text) == ["--mask", "{a}'{b}.h5"]
-    assert contains_wildcard("{a}") and not contains_wildcard(text)
+def test_a_list_of_files_is_written_under_a_name_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    made = pipeline(consensus={"enabled": True}, agglomerate={"enabled": True})
+    arguments.write_file_lists(made)
+    named = set()
+    for volume in ("first", "second"):
+        for order in ("", "-reversed"):
+            named.add(arguments.files(made, True, "segment", volume=volume, order=order))
+        named.add(arguments.files(made, True, "segment", "probability", volume=volume, order=""))
+        named.add(arguments.files(made, True, "agglomerate", volume=volume))
+    assert {f"@{path}" for path in Path("results/small/lists").iterdir()} == named and len(named) == 8
+    path, lines = arguments.file_list(made, "segment", "probability", **PARTS)
+    files = [without_metadata(file) for file in made.files("segment", **PARTS)]
+    assert Path(path).read_text().splitlines() == lines == [f"{file}/probability" for file in files]
+    smaller = pipeline(subvolumes={"size_zyx": [64, 56, 40], "overlap_zyx": [14, 14, 14]})
+    assert arguments.files(smaller, True, "segment", **PARTS) not in named
+    assert arguments.files(made, False, "segment", **PARTS).split() == files

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import zarr
 
-from ffn.config import ModelConfig, SegmentConfig
+from ffn.config import ModelConfig
 from ffn.errors import ConfigError
 from ffn.geometry import Box
 from ffn.io.volume import Placement
@@ -19,7 +19,7 @@ from ffn.model.network import weight_shapes
 from ffn.model.store import Model, save_model
 from ffn.workflow.arguments import source
 from ffn.workflow.pipeline import Pipeline
-from ffn.workflow.places import calibration_files, check_sources, files_among, segment_files, trained_in
+from ffn.workflow.places import check_sources, files_among, trained_in
 from ffn.workflow.run import load_run
 
 from ...volumes import create_volume
@@ -369,18 +369,23 @@ def test_corrections_of_a_volume_that_is_not_merged_are_refused(tmp_path):
 
 
 def test_files_that_stages_read_are_inputs_of_their_rules(tmp_path):
-    points, mask = tmp_path / "seeds.csv", tmp_path / "mask.h5"
-    points.touch()
+    mask = tmp_path / "mask.h5"
     mask.touch()
-    assert segment_files(SegmentConfig(seed_policy="points", seed_points=str(points))) == [str(points)]
-    assert segment_files(SegmentConfig(seed_policy="points", seed_points="1,2,3")) == []
-    assert calibration_files(str(points)) == [str(points)]
-    assert calibration_files(None) == calibration_files(f"{tmp_path}/none.yaml") == []
-    assert files_among([f"{mask}:tissue", str(tmp_path), None, "precomputed://https://example.org/mask"]) == [str(mask)]
+    found = files_among(f"{mask}:tissue", str(tmp_path), None, "precomputed://https://example.org/mask", "1,2,3")
+    assert found == files_among(str(mask)) == [str(mask)] and files_among(f"{tmp_path}/none.yaml") == []
     finished = tmp_path / "coarse.zarr/zarr.json"
     finished.parent.mkdir()
     finished.touch()
-    assert files_among([f"{tmp_path}/coarse.zarr", f"{tmp_path}/coarse.zarr/0"]) == [str(finished)] * 2
+    assert files_among(f"{tmp_path}/coarse.zarr", f"{tmp_path}/coarse.zarr/0") == [str(finished)] * 2
+
+
+def test_an_input_behind_a_link_is_the_users_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other/folder").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("other/folder")
+    for name in ("mask.h5", "other/mask.h5"):
+        (tmp_path / name).touch()
+    assert files_among("link/../mask.h5", "././mask.h5") == ["link/../mask.h5", "mask.h5"]
 
 
 @pytest.mark.parametrize(
@@ -431,3 +436,7 @@ def test_a_validation_box_that_is_trained_on_is_noticed():
     places = check(SELECTING)
     assert trained_in(places, "phantom", Box.parse("30:44,0:48,0:80")) == []
     assert trained_in(places, "phantom", Box.parse("29:44,0:48,0:80")) == ["phantom"]
+
+
+def test_a_path_that_snakemake_would_misread_is_refused():
+    refuse(with_phantom(masks=[{"path": "{soma}.h5"}]), r"volumes.phantom.masks.* \{\}")
