@@ -30,9 +30,7 @@ ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 MAX_VOXEL_SIZE_RATIO = 1.25  # our choice: beyond it, exchanging axes in training makes tissue that does not exist
 
 PART_ZYX = (128, 128, 128)  # voxels that stages read and compare at a time; our choice, which bounds memory
-PART_VOXELS = 128**3
 MEMBRANE_BLOCK_ZYX = (256, 256, 256)  # of membranes, which need a margin on all sides; our choice
-MEMBRANE_BLOCK_VOXELS = 256**3
 
 LOOKS_LIKE_OPTION = re.compile(r"@|-(?!\.?\d)")  # negative numbers are values
 # The type of an option that does not change a stage's result: `threads: SameResult[int] = Field(…)`.

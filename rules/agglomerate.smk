@@ -16,8 +16,7 @@ rule agglomerate:
         PATHS.benchmark("agglomerate", "{volume}", "{subvolume}")
     threads: AGGLOMERATE_THREADS
     resources:
-        mem_mb=agglomeration_memory(COSTED.model, RUN.agglomeration, GPUS),
-        runtime=flooding(COSTED.flooding_model, of("agglomerate", "voxels")),
+        **needs("agglomerate"),
         gpu=FLOOD_GPU,
     params:
         masks=MASKED,
@@ -42,8 +41,7 @@ use rule agglomerate as agglomerate_list with:
     benchmark:
         PATHS.benchmark("agglomerate_list", "{volume}", "{job}")
     resources:
-        mem_mb=agglomeration_memory(COSTED.model, RUN.agglomeration, GPUS),
-        runtime=flooding(COSTED.flooding_model, of("agglomerate_list", "voxels")),
+        **needs("agglomerate_list"),
         gpu=FLOOD_GPU,
     params:
         box=of("agglomerate_list", "box"),

@@ -12,7 +12,6 @@ from snakemake.exceptions import WorkflowError
 
 from ffn.cluster.job_script import make_state, warn_of_secrets
 from ffn.cluster.site import ROOT, check_commands, check_none_left
-from ffn.config import MEMBRANE_BLOCK_VOXELS, PART_VOXELS
 from ffn.errors import FfnError
 from ffn.geometry import Box
 from ffn.io import atomic
@@ -21,22 +20,13 @@ from ffn.machine.processes import dying_with_parent
 from ffn.machine.runlock import lock_run
 from ffn.options import flags
 from ffn.workflow import arguments, snakemake_patches, subvolume_lists
-from ffn.workflow.needs import training_mb
+from ffn.workflow.needs import flooding_mb, flooding_minutes, minutes, takes_gpu, threads_of, training_mb
 from ffn.workflow.paths import any_of
 from ffn.workflow.pipeline import Pipeline, take_software
 from ffn.workflow.places import check_sources, files_among, skeleton_files
 from ffn.workflow.rank_layout import layout_of
 from ffn.workflow.repeated_keys import check_keys
-from ffn.workflow.resources import (
-    agglomeration_memory,
-    by_attempt,
-    duration,
-    flooding,
-    flooding_memory,
-    memory,
-    takes_gpu,
-    threads_of,
-)
+from ffn.workflow.resources import by_attempt, memory, resources_of
 from ffn.workflow.run import load_run
 from ffn.workflow.stages import STAGES
 from ffn.workflow.study_jobs import (
@@ -102,6 +92,7 @@ def of(rule, field):
     return lambda wildcards: getattr(PIPELINE.job(rule, wildcards), field)
 
 
+needs = functools.partial(resources_of, PIPELINE)
 CORES = min(snakemake_patches.cores(workflow), LAYOUT.cores_per_node)  # of this machine, or of a node
 # Jobs that run at the same time share the cores of this machine. On a cluster, the profile sets their threads.
 FLOOD_GPU = min(1, GPUS) if takes_gpu(RUN.segment) else 0

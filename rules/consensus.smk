@@ -14,8 +14,7 @@ rule consensus:
         PATHS.benchmark("consensus", "{volume}")
     threads: 1
     resources:
-        mem_mb=memory("consensus", PART_VOXELS),
-        runtime=duration("consensus", of("consensus", "voxels")),
+        **needs("consensus"),
     params:
         flags=flags(RUN.consensus),
         untracked=arguments.untracked(RUN.consensus),

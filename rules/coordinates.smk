@@ -15,8 +15,7 @@ rule coordinates:
         PATHS.benchmark("coordinates", "{volume}")
     threads: 1
     resources:
-        mem_mb=memory("coordinates"),
-        runtime=duration("coordinates", of("coordinates", "voxels")),
+        **needs("coordinates"),
     params:
         masks=MASKED,
         flags=flags(RUN.coordinates),
@@ -40,8 +39,7 @@ use rule coordinates as coordinates_blocks with:
     benchmark:
         PATHS.benchmark("coordinates_blocks", "{volume}", "{step_name}-{job}")
     resources:
-        mem_mb=memory("coordinates"),
-        runtime=duration("coordinates", of("coordinates_blocks", "voxels")),
+        **needs("coordinates_blocks"),
     params:
         job=arguments.job,
         out=PATHS.of("coordinates"),

@@ -25,8 +25,7 @@ rule evaluate:
         PATHS.benchmark("evaluate", "{volume}")
     threads: 1
     resources:
-        mem_mb=memory("evaluate", of("evaluate", "at_once")),
-        runtime=duration("evaluate", of("evaluate", "voxels")),
+        **needs("evaluate"),
     params:
         masks=MASKED,
         box=of("evaluate", "box"),
@@ -68,8 +67,7 @@ use rule evaluate as evaluate_blocks with:
     benchmark:
         PATHS.benchmark("evaluate_blocks", "{volume}", "{step_name}-{job}")
     resources:
-        mem_mb=memory("evaluate", PART_VOXELS),
-        runtime=duration("evaluate", of("evaluate", "voxels")),
+        **needs("evaluate_blocks"),
     params:
         baseline="",
         seed="",

@@ -25,8 +25,7 @@ rule export:
         PATHS.benchmark("export", "{volume}")
     threads: CORES
     resources:
-        mem_mb=memory("export"),
-        runtime=duration("export", of("export", "voxels")),
+        **needs("export"),
     params:
         truth=lambda wildcards, input: arguments.option("--truth", input.truth),
         errors=lambda wildcards, input: arguments.option("--errors", input.errors),

@@ -15,8 +15,7 @@ rule fill:
         PATHS.benchmark("fill", "{volume}")
     threads: 1
     resources:
-        mem_mb=memory("fill", of("fill", "at_once")),
-        runtime=duration("fill", of("fill", "voxels")),
+        **needs("fill"),
     params:
         masks=MASKED,
         flags=flags(RUN.fill),

@@ -14,8 +14,7 @@ rule ingest:
         volume=any_of(PIPELINE.foreign),
     threads: 1
     resources:
-        mem_mb=memory("ingest"),
-        runtime=duration("ingest", of("ingest", "voxels")),
+        **needs("ingest"),
     params:
         source=lambda wildcards: arguments.source(PIPELINE, wildcards.volume, "image"),
         kind="image",
@@ -37,8 +36,7 @@ use rule ingest as ingest_labels with:
     wildcard_constraints:
         volume=any_of(PIPELINE.foreign_labelled),
     resources:
-        mem_mb=memory("ingest"),
-        runtime=duration("ingest", of("ingest_labels", "voxels")),
+        **needs("ingest_labels"),
     params:
         source=lambda wildcards: arguments.source(PIPELINE, wildcards.volume, "labels"),
         kind="labels",

@@ -13,8 +13,7 @@ rule membrane:
         PATHS.benchmark("membrane", "{volume}")
     threads: 1
     resources:
-        mem_mb=memory("membrane", MEMBRANE_BLOCK_VOXELS),
-        runtime=duration("membrane", of("membrane", "voxels")),
+        **needs("membrane"),
     params:
         box=of("membrane", "box"),
         flags=flags(RUN.membrane),

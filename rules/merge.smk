@@ -19,8 +19,7 @@ rule merge:
         PATHS.benchmark("merge", "{volume}")
     threads: 1
     resources:
-        mem_mb=memory("merge", PART_VOXELS),
-        runtime=duration("merge", of("merge", "voxels")),
+        **needs("merge"),
     params:
         graphs=lambda wildcards: FILES("agglomerate", volume=wildcards.volume),
         corrections=CORRECTIONS,

@@ -13,8 +13,7 @@ rule partition:
         PATHS.benchmark("partition", "{volume}")
     threads: CORES
     resources:
-        mem_mb=memory("partition"),
-        runtime=duration("partition", of("partition", "voxels")),
+        **needs("partition"),
     params:
         box=of("partition", "box"),
         flags=flags(RUN.partition),

@@ -13,8 +13,7 @@ rule reconcile:
         PATHS.benchmark("reconcile{order}", "{volume}")
     threads: 1
     resources:
-        mem_mb=memory("reconcile", PART_VOXELS),
-        runtime=duration("reconcile", of("reconcile", "voxels")),
+        **needs("reconcile"),
     params:
         subvolumes=lambda wildcards: FILES("segment", volume=wildcards.volume, order=wildcards.order),
         flags=flags(RUN.reconcile),

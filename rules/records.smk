@@ -13,7 +13,7 @@ rule records:
     threads: CORES
     resources:
         mem_mb=memory("records"),
-        runtime=duration("records", PIPELINE.trained_voxels),
+        runtime=by_attempt(lambda wildcards, threads: minutes("records", PIPELINE.trained_voxels, threads)),
     params:
         coordinates=[f"{name}={PATHS.of('coordinates', volume=name)}" for name in PIPELINE.trained],
         weights=[f"--weight {name}={RUN.volumes[name].train_weight}" for name in PIPELINE.trained],

@@ -20,8 +20,7 @@ rule segment:
         PATHS.benchmark("segment{order}", "{volume}", "{subvolume}")
     threads: SEGMENT_THREADS
     resources:
-        mem_mb=flooding_memory(COSTED.model, of("segment", "voxels")),
-        runtime=flooding(COSTED.flooding_model, of("segment", "voxels")),
+        **needs("segment"),
         gpu=FLOOD_GPU,
     params:
         masks=MASKED,
@@ -50,8 +49,7 @@ use rule segment as segment_list with:
     benchmark:
         PATHS.benchmark("segment_list{order}", "{volume}", "{job}")
     resources:
-        mem_mb=flooding_memory(COSTED.model, of("segment_list", "at_once"), of("segment_list", "canvases")),
-        runtime=flooding(COSTED.flooding_model, of("segment_list", "voxels")),
+        **needs("segment_list"),
         gpu=FLOOD_GPU,
     params:
         box=of("segment_list", "box"),

@@ -44,8 +44,10 @@ rule checkpoint_segment:
         PATHS.benchmark("checkpoint_segment", "{step}")
     threads: max(1, CORES // max(1, len(RUN.selectable_steps)))
     resources:
-        mem_mb=flooding_memory(COSTED.model, PIPELINE.selection_voxels),
-        runtime=flooding(COSTED.flooding_model, PIPELINE.selection_voxels),
+        mem_mb=by_attempt(flooding_mb(PIPELINE.selection_voxels, COSTED.model)),
+        runtime=by_attempt(
+            lambda wildcards, threads: flooding_minutes(PIPELINE.selection_voxels, COSTED.flooding_model, threads)
+        ),
         gpu=FLOOD_GPU,
     params:
         masks=SELECT_MASKED,
@@ -74,8 +76,8 @@ rule checkpoint_evaluate:
         PATHS.benchmark("checkpoint_evaluate", "{step}")
     threads: 1
     resources:
-        mem_mb=memory("evaluate", PART_VOXELS),
-        runtime=duration("evaluate", VALIDATION_VOXELS),
+        mem_mb=memory("evaluate"),
+        runtime=by_attempt(minutes("evaluate", VALIDATION_VOXELS)),
     params:
         masks=SELECT_MASKED,
         box=RUN.select.box,

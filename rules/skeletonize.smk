@@ -14,8 +14,7 @@ rule skeletonize:
         PATHS.benchmark("skeletonize", "{volume}")
     threads: 1
     resources:
-        mem_mb=memory("skeletonize", of("skeletonize", "at_once")),
-        runtime=duration("skeletonize", of("skeletonize", "voxels")),
+        **needs("skeletonize"),
     params:
         masks=MASKED,
         box=of("skeletonize", "box"),
@@ -39,8 +38,7 @@ use rule skeletonize as skeletonize_blocks with:
     benchmark:
         PATHS.benchmark("skeletonize_blocks", "{volume}", "{step_name}-{job}")
     resources:
-        mem_mb=memory("skeletonize"),
-        runtime=duration("skeletonize", of("skeletonize_blocks", "voxels")),
+        **needs("skeletonize_blocks"),
     params:
         job=arguments.job,
         out=PATHS.of("skeletonize"),

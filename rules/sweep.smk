@@ -19,8 +19,7 @@ rule sweep:
         PATHS.benchmark("sweep", "{volume}")
     threads: 1
     resources:
-        mem_mb=memory("sweep", PART_VOXELS),
-        runtime=duration("sweep", of("sweep", "voxels")),
+        **needs("sweep"),
     params:
         masks=MASKED,
         box=of("sweep", "box"),

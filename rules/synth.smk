@@ -13,8 +13,7 @@ rule synth:
         volume=any_of(PIPELINE.synthetic),
     threads: 1
     resources:
-        mem_mb=memory("synth", of("synth", "at_once")),
-        runtime=duration("synth", of("synth", "voxels")),
+        **needs("synth"),
     params:
         flags=lambda wildcards: flags(RUN.volumes[wildcards.volume].synthetic),
         seed=lambda wildcards: PIPELINE.seed_of(wildcards.volume),

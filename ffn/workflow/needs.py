@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from ffn.config import ModelConfig
-from ffn.inference.lanes import HOST_BYTES, MOST_READERS, SEEDING_BYTES
+from ffn.config import Agglomeration, FloodConfig, ModelConfig
+from ffn.inference.lanes import HOST_BYTES, MOST_CANVASES, MOST_READERS, SEEDING_BYTES
+from ffn.model.choice import ON_GPUS
 from ffn.model.network import num_weights
 from ffn.training.config import TrainConfig
 from ffn.training.data.examples import patch_size
@@ -77,16 +78,11 @@ def flooding_mb(num_voxels: int, model: ModelConfig, canvases: int = 1) -> int:
     return memory_mb("segment", num_voxels) + _canvases_mb(num_voxels, model, canvases)
 
 
-def agglomerating_mb(block_voxels: int, window_voxels: int, model: ModelConfig, canvases: int = 1) -> int:
-    """Memory of judging contacts, MB.
-
-    Examples
-    --------
-    >>> network = ModelConfig(features=32, fov_size_zyx=(33, 33, 33), deltas_zyx=(8, 8, 8))
-    >>> [agglomerating_mb(128**3, 81**3, network, size) for size in (1, 64)]
-    [2640, 4105]
-    """
-    return memory_mb("agglomerate", block_voxels) + _canvases_mb(window_voxels, model, canvases)
+def agglomerating_mb(config: Agglomeration, model: ModelConfig, gpus: int) -> int:
+    """Memory of judging contacts on a machine with this number of GPUs, MB."""
+    beyond = model.fov_radius_zyx if config.mirror else (0, 0, 0)
+    window = math.prod(2 * (radius + more) + 1 for radius, more in zip(config.window_radius_zyx, beyond, strict=True))
+    return memory_mb("agglomerate") + _canvases_mb(window, model, most_canvases(config, gpus))
 
 
 def _canvases_mb(num_voxels: int, model: ModelConfig, canvases: int) -> int:
@@ -132,3 +128,27 @@ def fov_flops(model: ModelConfig) -> float:
     """Floating-point operations per FOV: the network's 3×3×3 convolutions, two per module."""
     layer = 2 * 27 * model.features**2 * math.prod(model.fov_size_zyx)
     return float(2 * model.depth * layer)
+
+
+def most_canvases(config: FloodConfig, gpus: int) -> int:
+    """Return how many canvases a job may have, on machines with this number of GPUs."""
+    if config.canvases != "auto":
+        return config.canvases
+    return MOST_CANVASES if gpus else 1
+
+
+def takes_gpu(config: FloodConfig) -> bool:
+    """Whether a job may compute on a GPU, if it sees one."""
+    return config.engine == "auto" or config.engine in ON_GPUS
+
+
+def threads_of(num_jobs: int, cores: int, gpus: int) -> int:
+    """Return the cores for each of some jobs that share those of a machine, and its GPUs if they take one each.
+
+    Examples
+    --------
+    >>> threads_of(4, 16, 0), threads_of(4, 16, 1), threads_of(1, 16, 2), threads_of(99, 16, 0), threads_of(0, 16, 0)
+    (4, 16, 16, 1, 16)
+    """
+    at_a_time = min(num_jobs, gpus) if gpus else num_jobs
+    return max(1, cores // max(1, at_a_time))

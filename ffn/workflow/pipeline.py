@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from ffn.assembly.fill import with_halo
-from ffn.config import PART_VOXELS, SegmentConfig
+from ffn.config import SegmentConfig
 from ffn.errors import ConfigError
 from ffn.geometry import Box
 from ffn.inference.canvas import Frame
@@ -27,10 +27,10 @@ from ffn.options import flags
 from ffn.training.checkpoint_files import MANIFEST, architecture_of, is_checkpoint
 from ffn.training.config import fine_tuning_defaults
 from ffn.workflow.job_boxes import JobBoxes, contact_boxes, subvolume_boxes
+from ffn.workflow.needs import most_canvases
 from ffn.workflow.paths import WILDCARD, RunPaths, find_output
 from ffn.workflow.places import Place, check_sources, files_among, selection_box, trained_in
 from ffn.workflow.repeated_keys import check_keys
-from ffn.workflow.resources import most_canvases
 from ffn.workflow.run import RunConfig, load_run
 from ffn.workflow.sources import is_newer
 from ffn.workflow.stages import STAGES, Blocks, Output, Step
@@ -360,7 +360,7 @@ class Pipeline:
         voxels = self._voxels_of_a_share(stage, wildcards.volume, output)
         if step:  # a share, or what finishes a step
             files = self._before(stage, "" if step == "blocks" else step, wildcards)
-            return JobSpec(str(box), voxels, PART_VOXELS if stage == "evaluate" else 0, files)
+            return JobSpec(str(box), voxels, files=files)
         files = self.job_records(stage, output=output, **_without_job(wildcards))
         is_last = bool(files) and bool(_blocks(stage, output).steps)
         at_once = {"fill": self._filled_at_once, "evaluate": self._scored_at_once}.get(stage, lambda _: 0)(place)
@@ -401,9 +401,9 @@ class Pipeline:
         return voxels * (finer.num_voxels if finer and stage == "ingest" else 1)
 
     def _scored_at_once(self, place: Place) -> int:
-        """Voxels that evaluation holds at once: those of the watershed baseline, or of a block."""
-        config, voxels = self.run.evaluate, place.evaluate_box.num_voxels
-        return max(PART_VOXELS, min(voxels, config.watershed_max_voxels)) if config.watershed else PART_VOXELS
+        """Voxels that evaluation holds at once: those of the watershed baseline."""
+        config = self.run.evaluate
+        return min(place.evaluate_box.num_voxels, config.watershed_max_voxels) if config.watershed else 0
 
     def _filled_at_once(self, place: Place) -> int:
         """Voxels that filling holds at once: a tile and its halo."""

@@ -30,8 +30,8 @@ class Output(NamedTuple):
 class Need:
     """Peak memory and time of one job, measured on the demo and on FIB-25, with a margin."""
 
-    base_mb: int  # TensorFlow or OpenVINO alone take 1-2 GB
-    bytes_per_voxel: float = 0  # of a block if the stage works block by block, else of its box
+    base_mb: int  # with the blocks that it reads; TensorFlow or OpenVINO alone take 1-2 GB
+    bytes_per_voxel: float = 0  # that the stage holds at once, beyond its blocks
     mb_per_thread: int = 0  # or process
     seconds_per_mvoxel: float = 0  # of one core, for 10⁶ voxels of the whole box
 
@@ -129,7 +129,7 @@ STAGES = {
             title="detect membranes: edges and the distance to them",
             example="ffn membrane --image raw.zarr --out membrane.zarr",
             outputs=(Output("membrane", "membrane/{volume}.zarr", of="trained"),),
-            need=Need(base_mb=800, bytes_per_voxel=40, seconds_per_mvoxel=1),  # 500 MB for a shard
+            need=Need(base_mb=1500, seconds_per_mvoxel=1),  # 500 MB for a shard
             section="membrane",
             rules=("membrane_blocks", "membrane"),
             blocks=Blocks("train_box", itemsize=4),
@@ -230,7 +230,7 @@ STAGES = {
             title="join overlapping subvolumes into one volume with global ids",
             example="ffn reconcile subvolumes/*.zarr --out segmentation.zarr",
             outputs=(Output("segmentation", "segmentation/{volume}/segmentation{order}.zarr", of="segmented"),),
-            need=Need(base_mb=1000, bytes_per_voxel=60, seconds_per_mvoxel=0.5),
+            need=Need(base_mb=1130, seconds_per_mvoxel=0.5),
             section="reconcile",
             rules=("reconcile_blocks", "reconcile_tiling", "reconcile_match", "reconcile_label", "reconcile"),
             blocks=Blocks("segment_box", 8, (Step("tiling", in_parts=False), Step("match"), Step("label"))),
@@ -241,7 +241,7 @@ STAGES = {
             title="split two segmentations wherever they disagree",
             example="ffn consensus forward.zarr reversed.zarr --out consensus.zarr",
             outputs=(Output("segmentation", "segmentation/{volume}/consensus.zarr", of="segmented_twice"),),
-            need=Need(base_mb=1000, bytes_per_voxel=60, seconds_per_mvoxel=1),
+            need=Need(base_mb=1130, seconds_per_mvoxel=1),
             section="consensus",
             rules=("consensus_blocks", "consensus_count", "consensus"),
             blocks=Blocks("segment_box", itemsize=8, steps=(Step("count"),)),
@@ -256,7 +256,7 @@ STAGES = {
                     "graph", "agglomeration/{volume}/graphs/{subvolume}.csv", of="agglomerated", boxes="contact_boxes"
                 ),
             ),
-            need=Need(base_mb=2500, bytes_per_voxel=60),  # with one canvas, see `needs.agglomerating_mb`
+            need=Need(base_mb=2630),  # with one canvas, see `needs.agglomerating_mb`
             section="agglomerate",
             rules=("agglomerate_list", "agglomerate"),
             masked=True,
@@ -271,7 +271,7 @@ STAGES = {
                 Output("mapping", "agglomeration/{volume}/mapping.csv", of="agglomerated"),
                 Output("groups", "agglomeration/{volume}/groups.csv", of="agglomerated"),
             ),
-            need=Need(base_mb=800, bytes_per_voxel=60, seconds_per_mvoxel=0.5),
+            need=Need(base_mb=930, seconds_per_mvoxel=0.5),
             section="merge",
             rules=("merge_blocks", "merge_nuclei", "merge_mapping", "merge"),
             blocks=Blocks("segment_box", 8, (Step("nuclei", option="nuclei"), Step("mapping", in_parts=False))),
@@ -282,7 +282,7 @@ STAGES = {
             title="score an agglomeration graph at every threshold",
             example="ffn sweep graph.csv --segmentation seg.zarr --truth labels.zarr --out sweep.json",
             outputs=(Output("table", "agglomeration/{volume}/sweep.json", of="swept"),),
-            need=Need(base_mb=500, bytes_per_voxel=60, seconds_per_mvoxel=1),
+            need=Need(base_mb=630, seconds_per_mvoxel=1),
             section="sweep",
             rules=("sweep_blocks", "sweep_nuclei", "sweep"),
             blocks=LABELS._replace(steps=(Step("nuclei", option="nuclei", box="segment_box"),)),
@@ -323,7 +323,7 @@ STAGES = {
                 Output("errors", "evaluation/{volume}-errors.csv", of="evaluated"),
                 Output("baseline", "evaluation/{volume}-baseline.zarr", of="compared"),
             ),
-            need=Need(base_mb=1000, bytes_per_voxel=100, seconds_per_mvoxel=6),  # includes the watershed's 90 bytes
+            need=Need(base_mb=1210, bytes_per_voxel=100, seconds_per_mvoxel=6),  # includes the watershed's 90 bytes
             section="evaluate",
             rules=("evaluate_blocks", "evaluate"),
             blocks=LABELS,
