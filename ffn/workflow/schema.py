@@ -5,18 +5,16 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any
 
 import yaml
+from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from ffn.config import Section
 from ffn.synthetic.config import SynthConfig
 from ffn.workflow.run import RunConfig, VolumeConfig
 
@@ -26,7 +24,7 @@ SITE = {  # keys that are not part of the run
     "container": {"type": ["string", "null"], "description": "image with the software"},
 }
 COLUMNS = 120
-WIDEST = 52  # key and value; comments of longer ones begin further to the right
+COLUMN = 36  # of comments; after longer lines, they begin further to the right
 OPTION = re.compile(r"(?P<text>(?P<indent> *)(?P<hidden># )?(?P<key>\w+):(?P<value>[^#]*?))(?: +#.*)?")
 CONTINUED = re.compile(r" {14,}#.*")
 
@@ -41,69 +39,42 @@ def schema() -> str:
     return json.dumps({"$schema": DRAFT, **content}, indent=1, ensure_ascii=False) + "\n"
 
 
-class _Line(NamedTuple):
-    """A line of config.yaml without its comment, the option in it, and where its comment belongs."""
-
-    text: str
-    option: FieldInfo | None
-    is_shown: bool
-    block: tuple[str, int]
-
-
 def with_comments(text: str) -> str:
     """Return config.yaml with the comments that the models say, without options that they do not have."""
-    lines = list(_lines(text))
-    written: list[str] = []
-    for _, group in itertools.groupby(lines, key=lambda line: line.block):
-        block = list(group)
-        widths = [len(line.text) for line in block if line.option is not None]
-        column = 2 + max((width for width in widths if width <= WIDEST), default=0)
-        for line in block:
-            written += _commented(line, max(column, len(line.text) + 2)) if line.option else [line.text]
+    written, section = [], ""
+    for line in text.splitlines():
+        if CONTINUED.fullmatch(line):
+            continue
+        found = OPTION.fullmatch(line)
+        if found and not found["indent"]:
+            section = found["key"]
+        options = _model(section, len(found["indent"])).model_fields if found else {}
+        if found is None or not options:
+            written.append(line)
+        elif option := options.get(found["key"]):  # others were deleted from the models
+            written += _commented(found["text"], found["value"], option, bool(found["hidden"]))
     return "\n".join(written) + "\n"
 
 
-def _lines(text: str) -> Iterator[_Line]:
-    section = ""
-    for line in text.splitlines():
-        found = OPTION.fullmatch(line)
-        if CONTINUED.fullmatch(line):
-            continue
-        if found and not found["indent"]:
-            section = found["key"]
-        depth = len(found["indent"]) if found else 0
-        options = _model(section, depth).model_fields
-        option = options.get(found["key"]) if found else None
-        if found is None or not options or (option and not option.description):
-            yield _Line(line, None, False, (section, depth))
-        elif option is not None:  # others were deleted from the models
-            yield _Line(found["text"], option, not found["hidden"], (section, depth))
-
-
-def _model(section: str, depth: int) -> type[Section]:
-    """Return the model of the keys of a section that are indented by `depth`."""
+def _model(section: str, depth: int) -> type[BaseModel]:
+    """Return the model of the keys of a section that are indented by `depth`, one without fields for others."""
     if depth == 0:
         return RunConfig
     if section == "volumes":
-        volume: dict[int, type[Section]] = {4: VolumeConfig, 6: SynthConfig}
-        return volume.get(depth, Section)
-    sections = {name: kind for name, field in RunConfig.model_fields.items() if _is_section(kind := field.annotation)}
-    return sections.get(section, Section)
+        volume: dict[int, type[BaseModel]] = {4: VolumeConfig, 6: SynthConfig}
+        return volume.get(depth, BaseModel)
+    kind = RunConfig.model_fields[section].annotation
+    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else BaseModel
 
 
-def _is_section(kind: Any) -> TypeGuard[type[Section]]:
-    return isinstance(kind, type) and issubclass(kind, Section)
-
-
-def _commented(line: _Line, column: int) -> list[str]:
-    assert line.option is not None
-    value, default = line.text.partition(":")[2].strip(), _default(line.option)
-    given = yaml.safe_load(value) if value else None
-    comment = str(line.option.description)
-    if line.is_shown and value and default != given and not line.option.is_required():
+def _commented(text: str, value: str, option: FieldInfo, is_hidden: bool) -> list[str]:
+    if not option.description:
+        return [text]
+    column, default, comment = max(COLUMN, len(text) + 2), _default(option), option.description
+    if value.strip() and not is_hidden and default != yaml.safe_load(value) and not option.is_required():
         comment += f"; default {_text(default)}"
     first, *others = textwrap.wrap(comment, COLUMNS - column - 2, break_long_words=False, break_on_hyphens=False)
-    return [f"{line.text:{column}}# {first}", *(f"{'':{column}}# {other}" for other in others)]
+    return [f"{text:{column}}# {first}", *(f"{'':{column}}# {other}" for other in others)]
 
 
 def _default(option: FieldInfo) -> Any:
