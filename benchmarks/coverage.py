@@ -18,8 +18,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ffn.assembly.config import FillConfig
 from ffn.assembly.fill import fill
-from ffn.config import FillConfig
 from ffn.evaluation.scores import score
 from ffn.evaluation.scoring import tabulate
 from ffn.geometry import Box

@@ -34,12 +34,12 @@ import numpy as np
 import yaml
 
 from ffn.assembly.components import _joined, component_blocks, with_seeds
+from ffn.assembly.config import ReconcileConfig
 from ffn.assembly.contacts import searched
 from ffn.assembly.local_ids import SubvolumeTables
 from ffn.assembly.reconcile import MATCH, global_ids
 from ffn.assembly.tables import OverlapIndex, read_overlaps
 from ffn.assembly.tiling import Tiling
-from ffn.config import ReconcileConfig
 from ffn.geometry import CELL, Box, tile
 from ffn.io.block_log import Result
 from ffn.io.blocks import reduce_step

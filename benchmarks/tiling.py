@@ -19,10 +19,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ffn.assembly.config import ReconcileConfig
 from ffn.assembly.local_ids import LocalIds, SubvolumeTables
 from ffn.assembly.reconcile import matches, reconcile
 from ffn.assembly.subvolumes import VolumePool, open_subvolumes
-from ffn.config import ReconcileConfig
 from ffn.evaluation.scores import score
 from ffn.evaluation.scoring import tabulate
 from ffn.geometry import Box

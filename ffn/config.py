@@ -1,7 +1,7 @@
 """The options of the stages: type, range, unit, default, meaning; the only place that knows defaults.
 
-The command line derives its options from these models, the workflow its flags, so a new parameter is one line here.
-Those of the synthetic volume, training, studies, evaluation and viewing are in `config.py` of their packages.
+The command line derives its options from these models, the workflow its flags, so a new parameter is one line. Here
+are those of network and flood filling; others are in `config.py` of their packages.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 MAX_VOXEL_SIZE_RATIO = 1.25  # our choice: beyond it, exchanging axes in training makes tissue that does not exist
 
 PART_ZYX = (128, 128, 128)  # voxels that stages read and compare at a time; our choice, which bounds memory
-MEMBRANE_BLOCK_ZYX = (256, 256, 256)  # of membranes, which need a margin on all sides; our choice
 
 LOOKS_LIKE_OPTION = re.compile(r"@|-(?!\.?\d)")  # negative numbers are values
 # The type of an option that does not change a stage's result: `threads: SameResult[int] = Field(…)`.
@@ -132,94 +131,6 @@ def _normalize(value: object) -> object:
 
 
 Normalize = Annotated[Literal["training", "volume", "match"] | GreyLevels, BeforeValidator(_normalize)]
-
-
-class SourceConfig(Section):
-    """How a source is read, both as a volume of a run and by `ffn ingest`."""
-
-    voxel_size_zyx_nm: PositiveVoxelSize | None = Field(
-        None, description="edge lengths of a voxel, nm; null takes the source's; of several mips, chooses one"
-    )
-    mip: NonNegativeInt | None = Field(
-        None,
-        description="resolution, 0 is the full one; boxes are in its voxels; a mip that the source lacks is made from "
-        "its coarsest, whose size voxel_size_zyx_nm is then: each halves the axes whose voxels are shortest (mean of "
-        "images, mode of labels); null takes voxel_size_zyx_nm",
-    )
-    ignore_labels: tuple[Annotated[int, Field(ge=-(2**63), lt=2**64)], ...] = Field(
-        (-1, -2, -3),  # transparent, invalid and outside, as CREMI and Paintera write them
-        description="labels that are neither trained on nor scored; negative ones are also counted down from 2^64",
-    )
-    copy_image: Literal["auto", "always"] = Field(
-        "auto",
-        description="auto reads an image in small chunks on this machine where it is, and copies any other; labels, "
-        "and images that are equalised, made coarser or signed, are always copied",
-    )
-    clahe_tile: Annotated[int, Field(ge=8)] | None = Field(
-        None,
-        description="equalise the histogram of each section (CLAHE) in tiles of this side, voxels; null leaves the "
-        "image as it is",
-    )
-
-
-class IngestConfig(SourceConfig):
-    """Facts about a source that its metadata may lack."""
-
-    kind: Literal["auto", "image", "labels"] = Field(
-        "auto", description="type of the voxels; auto takes integers wider than 16 bit for labels"
-    )
-    offset_zyx: tuple[int, int, int] | None = Field(
-        None,
-        description="place of the first voxel in the full volume, voxels of the source; null takes the source's",
-    )
-
-
-class MembraneConfig(Section):
-    """Detection of membranes: voxels whose Sobel gradient exceeds its own Gaussian blur."""
-
-    sigma: PositiveFloat = Field(49 / 6, description="standard deviation of the adaptive threshold's blur, voxels")
-
-
-class PartitionConfig(Section):
-    """Partitions of the labelled voxels by the active fraction of their local object mask (LOM)."""
-
-    lom_radius_zyx: NonNegativeZYX = Field(
-        (24, 24, 24), description="half-size of the LOM: FOV radius + deltas, voxels"
-    )
-    thresholds: tuple[Fraction, ...] = Field(
-        (0.025, 0.05, 0.075, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
-        description="active fractions that separate partitions 1, 2, …; a fraction equal to one is above it",
-    )
-    min_size: NonNegativeInt = Field(10_000, description="labels with fewer voxels are background")
-
-    @model_validator(mode="after")
-    def _ascending(self) -> PartitionConfig:
-        if list(self.thresholds) != sorted(set(self.thresholds)) or not 0 < len(self.thresholds) < 254:
-            raise ValueError(f"thresholds: {self.thresholds} must be 1 to 253 ascending fractions")
-        return self
-
-
-class CoordinatesConfig(Section):
-    """Which voxels may be the centre of a training example."""
-
-    margin_zyx: NonNegativeZYX = Field((24, 24, 24), description="distance from the border of the box, voxels")
-    min_membrane_distance: Annotated[float, Field(ge=0)] = Field(
-        1.0, description="distance from the nearest edge, in units of the smallest voxel side"
-    )
-    include_background: bool = Field(
-        False,
-        description="whether partition 0 counts: its examples have no object, or one below the minimal size; "
-        "google/ffn: true",
-    )
-
-
-class RecordsConfig(Section):
-    """Sharded TFRecord files of training coordinates."""
-
-    num_shards: PositiveInt = Field(16, description="number of files")
-    max_records: PositiveInt | None = Field(
-        200_000, description="most records; null repeats every partition up to the size of the largest one"
-    )
 
 
 class ModelConfig(Section):
@@ -455,131 +366,6 @@ def _delta(radius: int, delta: int, config: FloodConfig) -> int:
     if config.effort == "normal" or delta == 0:
         return delta
     return max(delta, int(FAST_SHARE * radius)) if config.effort == "fast" else max(1, int(BEST_SHARE * delta))
-
-
-class ReconcileConfig(Section):
-    """Joining overlapping subvolumes into one volume with global ids."""
-
-    min_overlap_fraction: Fraction = Field(
-        0.5,
-        description="share of both segments' voxels that a match must have, where both subvolumes are segmented",
-    )
-    min_overlap_voxels: PositiveInt = Field(
-        1000, description="voxels in common that join two ids; for thin segments half of their voxels in the overlap"
-    )
-    min_component_size: PositiveInt = Field(
-        1000, description="an object's connected components become segments; smaller ones become background, voxels"
-    )
-
-
-class ConsensusConfig(Section):
-    """Consensus of two segmentations that differ in the order of their seeds; it splits wherever they disagree."""
-
-    for_workflow = frozenset({"enabled"})
-
-    enabled: bool = Field(
-        False, description="segment everything twice, with seeds forward and reversed, and continue with the consensus"
-    )
-    min_fragment_size: PositiveInt = Field(1000, description="smaller fragments become background, voxels")
-
-
-JOB_SIZE = Field((512, 512, 512), description="size of one job's box, voxels")
-
-
-class AgglomerateJobs(Section):
-    """How a box is divided into the jobs of agglomeration, which do not overlap."""
-
-    job_size_zyx: PositiveZYX = JOB_SIZE
-
-
-class AgglomerateConfig(Section):
-    """Scores of the contacts between supervoxels, from growing both sides again. Flood filling is as in `segment`."""
-
-    for_workflow = frozenset({"enabled", "job_size_zyx"})
-
-    enabled: bool = Field(False, description="whether the workflow agglomerates")
-    min_overlap_voxels: PositiveInt = Field(
-        200,
-        description="a contact is scored only where both segments claimed at least this many common voxels in flooding",
-    )
-    min_overlap_depth: Annotated[float, Field(ge=0)] = Field(
-        1.0,
-        description="least number of these per contact face there; with fewer, only the place of the border is unclear",
-    )
-    window_radius_zyx: PositiveZYX = Field(
-        (40, 40, 40),
-        description="half-size of the window that both sides grow in, at least FOV radius + deltas, voxels",
-    )
-    max_fovs: PositiveInt | None = Field(200, description="most network evaluations for one side; null: no limit")
-    min_recovered: Fraction = Field(
-        0.2, description="each side must recover this share of its own segment, or the score is 0"
-    )
-    min_crossing: Fraction = Field(
-        0.3,
-        description="share of the other segment that a side must enter; if only one does, the score is 0.6 of it",
-    )
-    max_deleted: Fraction = Field(
-        0.1, description="largest share of its object that a side may lose again while it grows, or the score is 0"
-    )
-    job_size_zyx: PositiveZYX = JOB_SIZE
-
-
-class Agglomeration(FloodConfig, AgglomerateConfig):
-    """Options of one call of agglomeration: its own and those of flood filling."""
-
-    @classmethod
-    def of(cls, config: AgglomerateConfig, flood: FloodConfig) -> Agglomeration:
-        """Return the options of a run, from its sections."""
-        return cls(**{name: getattr(flood, name) for name in FloodConfig.model_fields}, **dict(config))
-
-
-def require_window(radius_zyx: ZYX, model: ModelConfig, key: str) -> None:
-    """Check that a window around a contact lets the FOV make a move in every direction."""
-    for axis, radius, fov, delta in zip("zyx", radius_zyx, model.fov_radius_zyx, model.deltas_zyx, strict=True):
-        if radius < fov + delta:
-            raise ConfigError(
-                f"{key}: {radius} on axis {axis} is less than FOV radius + deltas ({fov + delta}), "
-                "so no object could grow from one segment into another"
-            )
-
-
-class MergeConfig(Section):
-    """Joining the supervoxels whose edges in the agglomeration graph reach a threshold."""
-
-    calibration: PathText | None = Field(
-        None,
-        description="file of ffn calibrate, whose probabilities replace the scores; null: the scores of agglomerate",
-    )
-    threshold: Probability = Field(0.7, description="lowest score, as the mean between two groups, that joins them")
-
-
-class FillConfig(Section):
-    """Giving unsegmented voxels to the segments around them. The workflow leaves it out if max_distance_nm is 0."""
-
-    max_distance_nm: Annotated[float, Field(ge=0)] = Field(
-        0.0, description="largest distance from a segment, nm; 0 fills nothing"
-    )
-    sigma_nm: Annotated[float, Field(ge=0)] = Field(3.0, description="standard deviation of the image's smoothing, nm")
-    # Far from a segment, floods know only their block and its surroundings, so this one may show.
-    block_size_zyx: PositiveZYX = Field((256, 256, 256), description="voxels filled at a time")
-
-
-class StageSections(Section):
-    """The sections of this module that a run's configuration has; those of the packages are in `workflow.run`."""
-
-    membrane: MembraneConfig = MembraneConfig()
-    partition: PartitionConfig = PartitionConfig()
-    coordinates: CoordinatesConfig = CoordinatesConfig()
-    records: RecordsConfig = RecordsConfig()
-    model: ModelConfig = ModelConfig()
-    normalize: NormalizeConfig = NormalizeConfig()
-    subvolumes: SubvolumesConfig = SubvolumesConfig()
-    segment: SegmentConfig = SegmentConfig()
-    reconcile: ReconcileConfig = ReconcileConfig()
-    consensus: ConsensusConfig = ConsensusConfig()
-    agglomerate: AgglomerateConfig = AgglomerateConfig()
-    merge: MergeConfig = MergeConfig()
-    fill: FillConfig = FillConfig()
 
 
 def explain(error: ValidationError, where: Callable[[tuple], str]) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from ffn.assembly.config import AgglomerateJobs, Agglomeration, require_window
 from ffn.assembly.contacts import Scene, candidates, open_scene
 from ffn.assembly.resegment import Judge, judge_all
 from ffn.assembly.tables import Objects
-from ffn.config import AgglomerateJobs, Agglomeration, require_window
 from ffn.errors import ConfigError, VolumeError
 from ffn.geometry import ZYX, Box, cut
 from ffn.inference.inputs import AgglomerateInputs, add_flood_inputs, flood_inputs

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ffn.assembly.config import ConsensusConfig
 from ffn.assembly.contacts import MAX_GAP, faces_in, halo_of, spread
 from ffn.assembly.tables import (
     ALONE,
@@ -21,7 +22,7 @@ from ffn.assembly.tables import (
     overlap_rows,
     read_rows,
 )
-from ffn.config import PART_ZYX, ConsensusConfig
+from ffn.config import PART_ZYX
 from ffn.contingency import (
     ContingencyTable,
     RowLookup,

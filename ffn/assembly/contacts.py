@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ffn.assembly.config import AgglomerateConfig
 from ffn.assembly.tables import ALONE, Objects, read_overlaps
-from ffn.config import PART_ZYX, AgglomerateConfig, Mask
+from ffn.config import PART_ZYX, Mask
 from ffn.contingency import RowLookup
 from ffn.geometry import ZYX, Box, VoxelSize, cell_shape, relative_sides, scale, subtract, zyx
 from ffn.io.masks import NO_MASKS, Masks, open_masks

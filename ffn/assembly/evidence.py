@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ffn.config import AgglomerateConfig
+from ffn.assembly.config import AgglomerateConfig
 
 ONE_SIDED = 0.6  # our choice: a threshold above it needs both sides
 OPEN = 0.7  # default of merge.threshold; to judge again is to grow both sides in small steps

@@ -7,7 +7,8 @@ import logging
 
 import numpy as np
 
-from ffn.config import FillConfig, Mask
+from ffn.assembly.config import FillConfig
+from ffn.config import Mask
 from ffn.geometry import Box, VoxelSize, zyx
 from ffn.io.blocks import WHOLE, Job, Writers
 from ffn.io.shards import Shards

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ffn.assembly.calibration import read_scored
+from ffn.assembly.config import MergeConfig
 from ffn.assembly.corrections import corrections_text
 from ffn.assembly.given import (
     NUCLEI,
@@ -21,7 +22,7 @@ from ffn.assembly.given import (
     warn_of_joined,
 )
 from ffn.assembly.merge_graph import MergeGraphError, apply_groups, best_scores, mapping_text, merge_groups
-from ffn.config import PART_ZYX, MergeConfig
+from ffn.config import PART_ZYX
 from ffn.contingency import RowLookup, add_up, count_ids
 from ffn.geometry import Box
 from ffn.io import atomic

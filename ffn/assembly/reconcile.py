@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 
 from ffn.assembly.components import LABEL, TABLES, Labels, component_blocks, with_seeds, write_components
+from ffn.assembly.config import ReconcileConfig
 from ffn.assembly.connected import Forest
 from ffn.assembly.local_ids import LocalIds, SubvolumeTables
 from ffn.assembly.subvolumes import GlobalIds, Subvolumes, VolumePool, open_subvolumes
 from ffn.assembly.tables import FIRST_OVERLAP, ORIGINS, OVERLAPS, OverlapIndex, overlap_rows
 from ffn.assembly.tiling import Tiling
-from ffn.config import ReconcileConfig
 from ffn.contingency import ContingencyTable, add_up
 from ffn.geometry import Box
 from ffn.io.block_log import Result

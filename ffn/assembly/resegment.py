@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ffn.assembly.config import Agglomeration
 from ffn.assembly.contacts import Contact, Scene
 from ffn.assembly.evidence import Evidence, Grown, compare, share_of
 from ffn.assembly.merge_graph import MergeEdge, header, parse_edge
-from ffn.config import Agglomeration
 from ffn.geometry import ZYX, Box, VoxelSize, add, relative_sides, subtract, zyx
 from ffn.inference.canvas import MASKED, Canvas, Frame, is_free, mirrored_radius, reach_of
 from ffn.inference.grower import ObjectGrower

@@ -9,7 +9,6 @@ from functools import partial
 
 import numpy as np
 
-from ffn.config import IngestConfig
 from ffn.errors import ConfigError, VolumeError
 from ffn.geometry import ZYX, Box, VoxelSize
 from ffn.io import hdf5
@@ -17,6 +16,7 @@ from ffn.io.atomic import write_json
 from ffn.io.block_log import Result
 from ffn.io.blocks import WHOLE, Job, Results, Writers, add_job_options, job_of, map_blocks
 from ffn.io.coarser import Downsample, Equalized, Placed, coarser
+from ffn.io.config import IngestConfig
 from ffn.io.foreign import readable_formats
 from ffn.io.open import identity, open_mip_or_finer
 from ffn.io.reference import can_stay, has_copy, write_reference

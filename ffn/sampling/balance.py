@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ffn.config import RecordsConfig
 from ffn.errors import RecordError
 from ffn.io import hdf5
 from ffn.io.training_records import coordinate_tables
+from ffn.sampling.config import RecordsConfig
 from ffn.sampling.shuffle import permutation_keys, permute
 
 MAX_WEIGHT_RATIO = 1e6  # so that the slots of 10¹² voxels can be counted in 64 bits

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ffn.config import CoordinatesConfig, Mask
+from ffn.config import Mask
 from ffn.errors import RecordError, VolumeError
 from ffn.geometry import Box, zyx
 from ffn.io import hdf5
@@ -27,6 +27,7 @@ from ffn.io.volume import Volume, require_inside, split_spec, volume_in
 from ffn.options import add_box_option, add_masks_option, add_options, add_volume_option, from_arguments, masks_from
 from ffn.progress import track
 from ffn.provenance import fingerprint, provenance
+from ffn.sampling.config import CoordinatesConfig
 
 log = logging.getLogger(__name__)
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from ffn import edges
-from ffn.config import MEMBRANE_BLOCK_ZYX, MembraneConfig
 from ffn.geometry import Box, VoxelSize
 from ffn.io.blocks import WHOLE, Job, Writers, add_job_options, job_of, map_blocks
 from ffn.io.open import identity, open_volume
 from ffn.io.volume import Placement, Volume, require_image, require_inside
 from ffn.options import add_box_option, add_options, add_volume_option, from_arguments
 from ffn.provenance import fingerprint, provenance
+from ffn.sampling.config import MEMBRANE_BLOCK_ZYX, MembraneConfig
 
 MAX_DISTANCE = 16.0  # in units of the smallest voxel side; distances are clipped here, our choice
 

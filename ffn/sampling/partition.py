@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from ffn.config import PART_ZYX, PartitionConfig
+from ffn.config import PART_ZYX
 from ffn.contingency import ContingencyTable, count_ids, merge_tables
 from ffn.geometry import ZYX, Box, zyx
 from ffn.io.block_log import Result
@@ -30,6 +30,7 @@ from ffn.io.volume import (
 from ffn.machine.limits import usable_cores
 from ffn.options import add_box_option, add_options, add_volume_option, from_arguments, whole_number
 from ffn.provenance import fingerprint, provenance
+from ffn.sampling.config import PartitionConfig
 from ffn.sampling.lom import lom_counts, require_lom_fits
 
 log = logging.getLogger(__name__)

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import numpy as np
 
-from ffn.config import RecordsConfig
 from ffn.errors import ConfigError, RecordError
 from ffn.io import hdf5
 from ffn.io.atomic import atomic_path, write_json
@@ -35,6 +34,7 @@ from ffn.options import add_options, from_arguments, whole_number
 from ffn.progress import track
 from ffn.provenance import provenance
 from ffn.sampling.balance import RecordsPlan, draw, plan_records
+from ffn.sampling.config import RecordsConfig
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,9 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ffn.config import IngestConfig, Section
+from ffn.config import Section
 from ffn.io import atomic
+from ffn.io.config import IngestConfig
 from ffn.io.store_names import JOBS, LAST, without_metadata
 from ffn.options import flags
 from ffn.training.config import TrainConfig

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from ffn.config import Agglomeration, FloodConfig, ModelConfig
+from ffn.assembly.config import Agglomeration
+from ffn.config import FloodConfig, ModelConfig
 from ffn.inference.lanes import HOST_BYTES, MOST_CANVASES, MOST_READERS, SEEDING_BYTES
 from ffn.model.choice import ON_GPUS
 from ffn.model.network import num_weights

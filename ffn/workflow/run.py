@@ -16,24 +16,34 @@ from pydantic import (
     model_validator,
 )
 
-from ffn.config import (
+from ffn.assembly.config import (
+    AgglomerateConfig,
     Agglomeration,
+    ConsensusConfig,
+    FillConfig,
+    MergeConfig,
+    ReconcileConfig,
+    require_window,
+)
+from ffn.config import (
     BoxText,
     ImageConfig,
     ModelConfig,
+    NormalizeConfig,
     PathText,
     SameResult,
     Section,
-    SourceConfig,
-    StageSections,
+    SegmentConfig,
+    SubvolumesConfig,
     explain,
     flooding_model,
-    require_window,
 )
 from ffn.errors import ConfigError
 from ffn.evaluation.config import EvaluateConfig, SelectConfig, SkeletonizeConfig, SweepConfig
 from ffn.geometry import ZYX, add, scale
+from ffn.io.config import SourceConfig
 from ffn.io.foreign import readable_formats
+from ffn.sampling.config import CoordinatesConfig, MembraneConfig, PartitionConfig, RecordsConfig
 from ffn.studies.config import StudyConfig
 from ffn.synthetic.config import SynthConfig
 from ffn.training.config import MAX_MISALIGNMENT, TrainConfig, are_matched, fine_tuning_defaults
@@ -162,7 +172,7 @@ class WorkflowConfig(Section):
     )
 
 
-class RunConfig(StageSections):
+class RunConfig(Section):
     """Everything that decides a run's result."""
 
     run: str = Field("demo", pattern=r"^[A-Za-z0-9_-][A-Za-z0-9_.-]*$", description="name; results go to results/<run>")
@@ -173,6 +183,19 @@ class RunConfig(StageSections):
         description="weights to start from: a model folder, one of our checkpoints (model/checkpoints/step-…), or the "
         "prefix of a published TF1 checkpoint",
     )
+    membrane: MembraneConfig = MembraneConfig()
+    partition: PartitionConfig = PartitionConfig()
+    coordinates: CoordinatesConfig = CoordinatesConfig()
+    records: RecordsConfig = RecordsConfig()
+    model: ModelConfig = ModelConfig()
+    normalize: NormalizeConfig = NormalizeConfig()
+    subvolumes: SubvolumesConfig = SubvolumesConfig()
+    segment: SegmentConfig = SegmentConfig()
+    reconcile: ReconcileConfig = ReconcileConfig()
+    consensus: ConsensusConfig = ConsensusConfig()
+    agglomerate: AgglomerateConfig = AgglomerateConfig()
+    merge: MergeConfig = MergeConfig()
+    fill: FillConfig = FillConfig()
     train: TrainConfig = TrainConfig()
     sweep: SweepConfig = SweepConfig()
     skeletonize: SkeletonizeConfig = SkeletonizeConfig()

@@ -72,10 +72,17 @@ class Stage:
     example: str  # a command line that works
     outputs: tuple[Output, ...]  # a job is done when the first one exists
     need: Need
-    section: str = ""  # empty if there is none
-    rules: tuple[str, ...] = ()  # in their order, if they are not just the one of this name
+    own_rules: tuple[str, ...] = ()  # in their order, where they are not as in `rules`
     blocks: Blocks | None = None  # if several jobs may work on a volume, by the rule <name>_blocks
     masked: bool = False  # whether it works on one volume and leaves out what is masked there
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """Its rules, in their order: of shares of the blocks or lists of boxes, of the ends of steps, of the output."""
+        name = self.name.replace("-", "_")
+        parts = [f"{name}_blocks"] if self.blocks else [f"{name}_list"] if self.outputs[0].boxes else []
+        steps = [f"{name}_{step.name}" for step in (self.blocks.steps if self.blocks else ()) if step.finishes]
+        return self.own_rules or (*parts, *steps, name)
 
 
 # In the order of the pipeline. Needs were measured on FIB-25 (250³ in blocks of 128³) and on the demo: `max_rss` and
@@ -109,7 +116,7 @@ STAGES = {
                 ),
             ),
             need=Need(base_mb=1500, seconds_per_mvoxel=1),
-            rules=("ingest_blocks", "ingest", "ingest_labels_blocks", "ingest_labels"),
+            own_rules=("ingest_blocks", "ingest", "ingest_labels_blocks", "ingest_labels"),
         ),
         Stage(
             name="import-checkpoint",
@@ -121,7 +128,6 @@ STAGES = {
                 Output("weights", "initial/weights.h5", of="imported"),
             ),
             need=Need(base_mb=1500),
-            rules=("import_checkpoint",),
         ),
         Stage(
             name="membrane",
@@ -130,8 +136,6 @@ STAGES = {
             example="ffn membrane --image raw.zarr --out membrane.zarr",
             outputs=(Output("membrane", "membrane/{volume}.zarr", of="trained"),),
             need=Need(base_mb=1500, seconds_per_mvoxel=1),  # 500 MB for a shard
-            section="membrane",
-            rules=("membrane_blocks", "membrane"),
             blocks=Blocks("train_box", itemsize=4),
         ),
         Stage(
@@ -141,8 +145,6 @@ STAGES = {
             example="ffn partition --labels labels.zarr --lom-radius 24 24 24 --out partitions.zarr",
             outputs=(Output("partitions", "partitions/{volume}.zarr", of="trained"),),
             need=Need(base_mb=500, mb_per_thread=250, seconds_per_mvoxel=1),  # 134 MB for a shard
-            section="partition",
-            rules=("partition_blocks", "partition_sizes", "partition"),
             blocks=Blocks("train_box", itemsize=1, steps=(Step("sizes"),)),
         ),
         Stage(
@@ -152,8 +154,6 @@ STAGES = {
             example="ffn coordinates --partitions partitions.zarr --membrane membrane.zarr --out coordinates.h5",
             outputs=(Output("coordinates", "coordinates/{volume}.h5", of="trained"),),
             need=Need(base_mb=800, seconds_per_mvoxel=0.5),
-            section="coordinates",
-            rules=("coordinates_blocks", "coordinates"),
             blocks=Blocks("train_box", itemsize=1),
             masked=True,
         ),
@@ -164,7 +164,6 @@ STAGES = {
             example="ffn records --coordinates fib25=coordinates.h5 --num-shards 16 --out records/",
             outputs=(Output("index", "records/index.json", of="trained"),),
             need=Need(base_mb=500, mb_per_thread=250, seconds_per_mvoxel=1),
-            section="records",
         ),
         Stage(
             name="train",
@@ -176,7 +175,6 @@ STAGES = {
                 Output("weights", "model/weights.h5", of="trained"),
             ),
             need=Need(base_mb=2000),  # 0.7 GB on a CPU; the rest for CUDA. What else it needs: `needs.training_mb`
-            section="train",
         ),
         Stage(
             name="select",
@@ -193,8 +191,7 @@ STAGES = {
                 Output("candidate_scores", "selection/step-{step}/scores.json", of="steps"),
             ),
             need=Need(base_mb=500),
-            section="select",
-            rules=("checkpoint_model", "checkpoint_segment", "checkpoint_evaluate", "select"),
+            own_rules=("checkpoint_model", "checkpoint_segment", "checkpoint_evaluate", "select"),
         ),
         Stage(
             name="normalize",
@@ -203,7 +200,6 @@ STAGES = {
             example="ffn normalize --image raw.h5:raw --model model/ --normalize match --out normalization.json",
             outputs=(Output("normalization", "normalization/{volume}.json", of="normalized"),),
             need=Need(base_mb=500),
-            section="normalize",
             masked=True,
         ),
         Stage(
@@ -220,8 +216,6 @@ STAGES = {
                 ),
             ),
             need=Need(base_mb=2500, bytes_per_voxel=60),  # with one canvas, see `needs.flooding_mb`
-            section="segment",
-            rules=("segment_list", "segment"),
             masked=True,
         ),
         Stage(
@@ -231,8 +225,6 @@ STAGES = {
             example="ffn reconcile subvolumes/*.zarr --out segmentation.zarr",
             outputs=(Output("segmentation", "segmentation/{volume}/segmentation{order}.zarr", of="segmented"),),
             need=Need(base_mb=1130, seconds_per_mvoxel=0.5),
-            section="reconcile",
-            rules=("reconcile_blocks", "reconcile_tiling", "reconcile_match", "reconcile_label", "reconcile"),
             blocks=Blocks("segment_box", 8, (Step("tiling", in_parts=False), Step("match"), Step("label"))),
         ),
         Stage(
@@ -242,8 +234,6 @@ STAGES = {
             example="ffn consensus forward.zarr reversed.zarr --out consensus.zarr",
             outputs=(Output("segmentation", "segmentation/{volume}/consensus.zarr", of="segmented_twice"),),
             need=Need(base_mb=1130, seconds_per_mvoxel=1),
-            section="consensus",
-            rules=("consensus_blocks", "consensus_count", "consensus"),
             blocks=Blocks("segment_box", itemsize=8, steps=(Step("count"),)),
         ),
         Stage(
@@ -257,8 +247,6 @@ STAGES = {
                 ),
             ),
             need=Need(base_mb=2630),  # with one canvas, see `needs.agglomerating_mb`
-            section="agglomerate",
-            rules=("agglomerate_list", "agglomerate"),
             masked=True,
         ),
         Stage(
@@ -272,8 +260,6 @@ STAGES = {
                 Output("groups", "agglomeration/{volume}/groups.csv", of="agglomerated"),
             ),
             need=Need(base_mb=930, seconds_per_mvoxel=0.5),
-            section="merge",
-            rules=("merge_blocks", "merge_nuclei", "merge_mapping", "merge"),
             blocks=Blocks("segment_box", 8, (Step("nuclei", option="nuclei"), Step("mapping", in_parts=False))),
         ),
         Stage(
@@ -283,8 +269,6 @@ STAGES = {
             example="ffn sweep graph.csv --segmentation seg.zarr --truth labels.zarr --out sweep.json",
             outputs=(Output("table", "agglomeration/{volume}/sweep.json", of="swept"),),
             need=Need(base_mb=630, seconds_per_mvoxel=1),
-            section="sweep",
-            rules=("sweep_blocks", "sweep_nuclei", "sweep"),
             blocks=LABELS._replace(steps=(Step("nuclei", option="nuclei", box="segment_box"),)),
             masked=True,
         ),
@@ -295,8 +279,6 @@ STAGES = {
             example="ffn fill --segmentation seg.zarr --image raw.zarr --max-distance 100 --out filled.zarr",
             outputs=(Output("segmentation", "segmentation/{volume}/filled.zarr", of="filled"),),
             need=Need(base_mb=800, bytes_per_voxel=50, seconds_per_mvoxel=1),
-            section="fill",
-            rules=("fill_blocks", "fill"),
             blocks=Blocks("segment_box", itemsize=8),
             masked=True,
         ),
@@ -307,8 +289,6 @@ STAGES = {
             example="ffn skeletonize --labels labels.zarr --out skeletons.h5",
             outputs=(Output("skeletons", "evaluation/{volume}-skeletons.h5", of="skeletonized"),),
             need=Need(base_mb=700, bytes_per_voxel=40, seconds_per_mvoxel=5),
-            section="skeletonize",
-            rules=("skeletonize_blocks", "skeletonize"),
             blocks=LABELS,
             masked=True,
         ),
@@ -324,8 +304,6 @@ STAGES = {
                 Output("baseline", "evaluation/{volume}-baseline.zarr", of="compared"),
             ),
             need=Need(base_mb=1210, bytes_per_voxel=100, seconds_per_mvoxel=6),  # includes the watershed's 90 bytes
-            section="evaluate",
-            rules=("evaluate_blocks", "evaluate"),
             blocks=LABELS,
             masked=True,
         ),
@@ -336,8 +314,6 @@ STAGES = {
             example="ffn export --image raw.zarr --segmentation seg.zarr --out precomputed/",
             outputs=(Output("state", "precomputed/{volume}/neuroglancer.json", of="segmented"),),
             need=Need(base_mb=1000, mb_per_thread=300, seconds_per_mvoxel=2),
-            section="export",
-            rules=("export_blocks", "export_plan", "export_coarse", "export_pieces", "export"),
             blocks=Blocks("segment_box", itemsize=8, steps=EXPORT_STEPS),
         ),
         Stage(
@@ -352,7 +328,7 @@ STAGES = {
 }
 
 # Every rule in the order of the pipeline.
-RULES = tuple(rule for stage in STAGES.values() for rule in stage.rules or (stage.name,))
+RULES = tuple(rule for stage in STAGES.values() for rule in stage.rules)
 
 
 def revisions_of(shell_line: str) -> list[int]:

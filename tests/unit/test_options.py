@@ -6,34 +6,27 @@ from typing import Literal
 import pytest
 from pydantic import Field, PositiveInt
 
-from ffn import config
-from ffn.config import (
-    ImageConfig,
-    IngestConfig,
-    ModelConfig,
-    PartitionConfig,
-    RecordsConfig,
-    SameResult,
-    Section,
-    SegmentConfig,
-)
+from ffn.config import ImageConfig, ModelConfig, SameResult, Section, SegmentConfig
 from ffn.errors import ConfigError
-from ffn.evaluation import config as evaluation_config
+from ffn.io.config import IngestConfig
 from ffn.options import NULL, Parser, add_box_option, add_options, flags, from_arguments, option_name
-from ffn.studies import config as studies_config
-from ffn.synthetic import config as synthetic_config
+from ffn.sampling.config import PartitionConfig, RecordsConfig
 from ffn.synthetic.config import SynthConfig
-from ffn.training import config as training_config
 from ffn.training.config import TrainConfig
-from ffn.viewing import config as viewing_config
+from ffn.viewing.config import ViewConfig  # noqa: F401
+from ffn.workflow.run import RunConfig
 
-SECTIONS = [
-    model
-    for module in (config, evaluation_config, studies_config, synthetic_config, training_config, viewing_config)
-    for model in vars(module).values()
-    if isinstance(model, type) and issubclass(model, Section) and model.__module__ == module.__name__
-    if model not in (Section, config.StageSections)
-]
+
+def sections_of(model):
+    """Iterate over all sections in the `config.py` of packages."""
+    for section in model.__subclasses__():
+        yield from sections_of(section)
+        if section.__module__.endswith(".config"):
+            yield section
+
+
+SECTIONS = sorted(set(sections_of(Section)), key=lambda model: model.__name__)
+assert len(SECTIONS) > 30 and RunConfig  # which imports them
 
 
 class Example(Section):

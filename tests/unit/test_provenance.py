@@ -1,9 +1,10 @@
 import json
 
 from ffn import __version__
-from ffn.config import PartitionConfig, SegmentConfig
+from ffn.config import SegmentConfig
 from ffn.geometry import Box
 from ffn.provenance import REVISIONS, fingerprint, provenance, revision
+from ffn.sampling.config import PartitionConfig
 from ffn.workflow.stages import STAGES
 
 

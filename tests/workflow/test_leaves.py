@@ -18,9 +18,10 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 import numpy as np
 import pytest
 
-from ffn.config import Section, SourceConfig
+from ffn.config import Section
 from ffn.errors import ConfigError
 from ffn.geometry import Box
+from ffn.io.config import SourceConfig
 from ffn.workflow.places import check_sources
 from ffn.workflow.run import RunConfig, load_run
 from ffn.workflow.stages import STAGES
@@ -288,7 +289,7 @@ def readers(leaf: Leaf) -> set[str]:
     """Return the rules that read an option."""
     if leaf.keeps_result:
         return UNTRACKED.get(leaf.key, set())
-    rules = {stage.section: set(stage.rules or (stage.name,)) for stage in STAGES.values()} | READ_BY
+    rules = {stage.name: set(stage.rules) for stage in STAGES.values()} | READ_BY
     parts = leaf.key.split(".")
     keys = (".".join(parts[:n]) for n in range(len(parts), 0, -1))
     return rules[next(key for key in keys if key in rules)]

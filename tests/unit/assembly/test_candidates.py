@@ -5,9 +5,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from ffn.assembly.config import ConsensusConfig
 from ffn.assembly.consensus import candidates, consensus, fragment_ids, merged_faces, touching
 from ffn.assembly.contacts import halo_of
-from ffn.config import ConsensusConfig
 from ffn.contingency import ContingencyTable
 from ffn.geometry import CELL, Box
 from ffn.io.open import read_table

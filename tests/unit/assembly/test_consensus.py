@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from ffn.assembly.config import ConsensusConfig
 from ffn.assembly.consensus import consensus, fragment_ids
 from ffn.cli import main
-from ffn.config import ConsensusConfig
 from ffn.contingency import count_pairs
 from ffn.errors import VolumeError
 from ffn.geometry import Box

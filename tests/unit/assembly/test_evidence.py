@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ffn.assembly.config import Agglomeration
 from ffn.assembly.evidence import ONE_SIDED, Grown, compare
-from ffn.config import Agglomeration
 
 CONFIG = Agglomeration()
 

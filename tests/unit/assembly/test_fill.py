@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from ffn.assembly.config import FillConfig
 from ffn.assembly.fill import fill, fill_gaps, smoothed
 from ffn.cli import main
-from ffn.config import FillConfig, Mask
+from ffn.config import Mask
 from ffn.geometry import Box
 from ffn.io.open import open_volume
 

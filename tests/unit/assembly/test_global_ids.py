@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from ffn.assembly.components import with_seeds
+from ffn.assembly.config import ReconcileConfig
 from ffn.assembly.connected import connected_roots
 from ffn.assembly.local_ids import SubvolumeTables
 from ffn.assembly.reconcile import best_of_each_other, global_ids, needed_voxels
 from ffn.assembly.tables import OverlapIndex
 from ffn.assembly.tiling import Tiling
-from ffn.config import ReconcileConfig
 from ffn.contingency import ContingencyTable
 from ffn.geometry import Box, tile
 

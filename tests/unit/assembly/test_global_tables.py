@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from ffn.assembly.config import ReconcileConfig
 from ffn.assembly.reconcile import reconcile
-from ffn.config import ReconcileConfig
 from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io.open import open_volume, read_table

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from ffn.assembly.config import MergeConfig
 from ffn.assembly.contacts import Contact
 from ffn.assembly.corrections import Correction, corrections_text
 from ffn.assembly.evidence import Evidence
@@ -10,7 +11,6 @@ from ffn.assembly.given import GraphInputs, segments_of
 from ffn.assembly.merge import merge
 from ffn.assembly.merge_graph import MergeEdge, MergeGraphError, header
 from ffn.cli import main
-from ffn.config import MergeConfig
 from ffn.contingency import ContingencyTable
 from ffn.io.open import open_volume
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from ffn.assembly.config import ReconcileConfig
 from ffn.assembly.reconcile import best_of_each_other, needed_voxels, reconcile
 from ffn.cli import main
-from ffn.config import ReconcileConfig
 from ffn.contingency import count_pairs
 from ffn.errors import VolumeError
 from ffn.geometry import Box

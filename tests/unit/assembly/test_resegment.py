@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
+from ffn.assembly.config import Agglomeration
 from ffn.assembly.contacts import Contact, Scene
 from ffn.assembly.resegment import Judge, best_seed, measured_side, resegmented
 from ffn.assembly.tables import ALONE
-from ffn.config import Agglomeration, Mask, ModelConfig
+from ffn.config import Mask, ModelConfig
 from ffn.geometry import Box
 from ffn.inference import lanes
 from ffn.inference.inputs import Network

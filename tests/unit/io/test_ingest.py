@@ -6,10 +6,10 @@ import zarr
 from PIL import Image
 
 from ffn.cli import main
-from ffn.config import IngestConfig
 from ffn.errors import ConfigError, VolumeError
 from ffn.geometry import Box
 from ffn.io import ingest as stage
+from ffn.io.config import IngestConfig
 from ffn.io.foreign import stacks
 from ffn.io.ingest import ingest
 from ffn.io.open import open_volume

@@ -6,7 +6,8 @@ import h5py
 import numpy as np
 import pytest
 
-from ffn.config import FillConfig, ModelConfig
+from ffn.assembly.config import FillConfig
+from ffn.config import ModelConfig
 from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io.provenance import read_provenance

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ffn.cli import main
-from ffn.config import CoordinatesConfig, ModelConfig, RecordsConfig
+from ffn.config import ModelConfig
 from ffn.evaluation.config import EvaluateConfig
 from ffn.evaluation.evaluate import Inputs, evaluate
 from ffn.geometry import Box
@@ -17,6 +17,7 @@ from ffn.io.volume import Placement
 from ffn.model.network import weight_shapes
 from ffn.model.store import Model, save_model
 from ffn.report.describe import describe, render
+from ffn.sampling.config import CoordinatesConfig, RecordsConfig
 from ffn.sampling.coordinates import coordinates
 from ffn.sampling.records import records
 from ffn.training.checkpoint import Checkpoint, CheckpointFolder, Kept

@@ -3,9 +3,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from ffn.config import RecordsConfig
 from ffn.errors import RecordError
 from ffn.sampling.balance import draw, plan_records
+from ffn.sampling.config import RecordsConfig
 
 CONFIG = RecordsConfig(num_shards=4, max_records=None)
 

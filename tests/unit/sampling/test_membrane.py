@@ -6,12 +6,12 @@ from scipy import ndimage
 
 from ffn import edges
 from ffn.cli import main
-from ffn.config import MembraneConfig
 from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io.open import open_volume
 from ffn.io.volume import Placement
 from ffn.sampling import membrane as stage
+from ffn.sampling.config import MembraneConfig
 from ffn.sampling.membrane import membrane
 
 from ...jobs import require_same_files

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from ffn.cli import main
-from ffn.config import PartitionConfig
 from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io.open import open_volume
 from ffn.io.volume import IGNORED, Placement
+from ffn.sampling.config import PartitionConfig
 from ffn.sampling.partition import large_labels, partition
 
 from ...jobs import require_same_files

@@ -9,10 +9,10 @@ import h5py
 import numpy as np
 import pytest
 
-from ffn.config import RecordsConfig
 from ffn.errors import ConfigError, RecordError
 from ffn.io import hdf5
 from ffn.io.training_records import load_index, read_shard, shard_name
+from ffn.sampling.config import RecordsConfig
 from ffn.sampling.records import parse_named_paths, parse_weights, records
 
 CONFIG = RecordsConfig(num_shards=4, max_records=None)

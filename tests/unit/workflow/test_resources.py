@@ -1,6 +1,7 @@
 """Memory and time of jobs, as Snakemake asks for them."""
 
-from ffn.config import Agglomeration, ModelConfig
+from ffn.assembly.config import Agglomeration
+from ffn.config import ModelConfig
 from ffn.workflow.needs import agglomerating_mb, flooding_mb, flooding_minutes, minutes
 from ffn.workflow.resources import by_attempt, resources_of
 

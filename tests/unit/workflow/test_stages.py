@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from ffn.workflow.pipeline import Pipeline
-from ffn.workflow.run import RunConfig
 from ffn.workflow.stages import RULES, STAGES
 
 ROOT = Path(__file__).parents[3]
@@ -26,8 +25,7 @@ def test_a_stage_has_a_command_a_rule_file_and_its_section(stage):
     assert stage.masked == ("masks" in {option.dest for option in of_a_volume})
     rules = (ROOT / f"rules/{stage.name.replace('-', '_')}.smk").read_text()
     named = re.findall(r"^(?:rule|use rule \w+ as) (\w+)", rules, re.MULTILINE)
-    assert set(named) == set(stage.rules or [stage.name])
-    assert not stage.section or stage.section in RunConfig.model_fields
+    assert set(named) == set(stage.rules)
 
 
 @pytest.mark.parametrize("stage", STAGES.values(), ids=list(STAGES))

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import zarr
 
-from ffn.config import IngestConfig
 from ffn.errors import VolumeError
 from ffn.geometry import Box
+from ffn.io.config import IngestConfig
 from ffn.io.ingest import ingest
 from ffn.io.open import open_mip, open_volume
 

@@ -1,0 +1,49 @@
+"""How the source of a volume is read."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from ffn.config import NonNegativeInt, PositiveVoxelSize, Section
+
+
+class SourceConfig(Section):
+    """How a source is read, both as a volume of a run and by `ffn ingest`."""
+
+    voxel_size_zyx_nm: PositiveVoxelSize | None = Field(
+        None, description="edge lengths of a voxel, nm; null takes the source's; of several mips, chooses one"
+    )
+    mip: NonNegativeInt | None = Field(
+        None,
+        description="resolution, 0 is the full one; boxes are in its voxels; a mip that the source lacks is made from "
+        "its coarsest, whose size voxel_size_zyx_nm is then: each halves the axes whose voxels are shortest (mean of "
+        "images, mode of labels); null takes voxel_size_zyx_nm",
+    )
+    ignore_labels: tuple[Annotated[int, Field(ge=-(2**63), lt=2**64)], ...] = Field(
+        (-1, -2, -3),  # transparent, invalid and outside, as CREMI and Paintera write them
+        description="labels that are neither trained on nor scored; negative ones are also counted down from 2^64",
+    )
+    copy_image: Literal["auto", "always"] = Field(
+        "auto",
+        description="auto reads an image in small chunks on this machine where it is, and copies any other; labels, "
+        "and images that are equalised, made coarser or signed, are always copied",
+    )
+    clahe_tile: Annotated[int, Field(ge=8)] | None = Field(
+        None,
+        description="equalise the histogram of each section (CLAHE) in tiles of this side, voxels; null leaves the "
+        "image as it is",
+    )
+
+
+class IngestConfig(SourceConfig):
+    """Facts about a source that its metadata may lack."""
+
+    kind: Literal["auto", "image", "labels"] = Field(
+        "auto", description="type of the voxels; auto takes integers wider than 16 bit for labels"
+    )
+    offset_zyx: tuple[int, int, int] | None = Field(
+        None,
+        description="place of the first voxel in the full volume, voxels of the source; null takes the source's",
+    )
