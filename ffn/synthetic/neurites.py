@@ -15,15 +15,15 @@ from scipy.spatial import cKDTree
 from ffn.synthetic.config import SynthConfig
 
 STEP_NM = 20.0
-# Numbers of starts and headings from which the one with the most room is taken; more of them pack the tissue tighter.
-NUM_STARTS = 256
-NUM_HEADINGS = 12
-# A growing tip may overlap a neighbour by this share of its radius; beyond that, it ends.
-MAX_SQUEEZE = 0.4
-# A branch is thinner than its parent.
-BRANCH_CALIBRE = (0.55, 0.9)
-# Number of steps over which the calibre varies.
-VARICOSITY_STEPS = 5.0
+NUM_STARTS = 256  # from which the one with the most room is taken; more of them pack the tissue tighter
+NUM_HEADINGS = 12  # as many, for each step
+TORTUOSITY = 0.25  # how much a neurite may turn per step
+MAX_SQUEEZE = 0.4  # share of its radius by which a growing tip may overlap a neighbour; beyond that, it ends
+MIN_NEURITE_NM = 500.0  # shorter neurites are left out
+BRANCH_SPACING_NM = 700.0  # mean distance between two branch points
+BRANCH_CALIBRE = (0.55, 0.9)  # relative to the parent
+VARICOSITY = 0.25  # relative variation of the calibre along a neurite
+VARICOSITY_STEPS = 5.0  # over which it varies
 
 
 class PowerDiagram:
@@ -92,22 +92,17 @@ def grow_neurites(config: SynthConfig, rng: np.random.Generator) -> list[Path]:
         best = int(np.argmax(room_nm))
         if room_nm[best] < thinnest_nm:
             break
-        radius_nm = min(_log_uniform(thinnest_nm, thickest_nm, rng), float(room_nm[best]))
+        chosen_nm = float(np.exp(rng.uniform(*np.log(config.neurite_radius_nm))))
+        radius_nm = min(chosen_nm, float(room_nm[best]))
         grower = _Grower(diagram, low, high, config, rng)
         paths += [Path(neurite_id, *stretch) for stretch in grower.neurite(starts[best], radius_nm)]
-    return _without_stubs(paths, config.min_neurite_nm)
+    return _without_stubs(paths)
 
 
-def _without_stubs(paths: list[Path], min_length_nm: float) -> list[Path]:
+def _without_stubs(paths: list[Path]) -> list[Path]:
     """Leave out neurites whose total length is too short, unless all are."""
-    length_nm: dict[int, float] = {}
-    for path in paths:
-        length_nm[path.neurite_id] = length_nm.get(path.neurite_id, 0.0) + STEP_NM * len(path.points_nm)
-    return [path for path in paths if length_nm[path.neurite_id] >= min_length_nm] or paths
-
-
-def _log_uniform(low: float, high: float, rng: np.random.Generator) -> float:
-    return float(np.exp(rng.uniform(np.log(low), np.log(high))))
+    steps = np.bincount([path.neurite_id for path in paths], [len(path.points_nm) for path in paths])
+    return [path for path in paths if STEP_NM * steps[path.neurite_id] >= MIN_NEURITE_NM] or paths
 
 
 def _unit(vectors: np.ndarray) -> np.ndarray:
@@ -134,7 +129,7 @@ class _Grower:
 
     def _branches(self, trunk: np.ndarray, radius_nm: float) -> list[tuple[np.ndarray, float]]:
         """Return points and mean radii of the branches; they do not branch again, or one tree would fill the volume."""
-        budding = self.rng.random(len(trunk)) < STEP_NM / self.config.branch_spacing_nm
+        budding = self.rng.random(len(trunk)) < STEP_NM / BRANCH_SPACING_NM
         branches = []
         for point in trunk[budding]:
             branch_nm = radius_nm * self.rng.uniform(*BRANCH_CALIBRE)
@@ -146,7 +141,7 @@ class _Grower:
         """Return the centreline from `point` to where it leaves the tissue or finds no room."""
         points = [point]
         while np.all((self.low <= point) & (point <= self.high)):
-            turns = self.config.tortuosity * self.rng.normal(size=(NUM_HEADINGS, 3))
+            turns = TORTUOSITY * self.rng.normal(size=(NUM_HEADINGS, 3))
             headings = _unit(heading + turns)
             # Looking one radius ahead makes the tip turn before it touches a neighbour.
             room_nm = self.diagram.clearance_nm(point + (STEP_NM + radius_nm) * headings)
@@ -162,6 +157,6 @@ class _Grower:
     def _calibre(self, num_points: int, radius_nm: float) -> np.ndarray:
         """Return radii that vary smoothly around `radius_nm` within the configured range."""
         # The filter divides the standard deviation of white noise by sqrt(2 sigma sqrt(pi)).
-        spread = self.config.varicosity * np.sqrt(2 * VARICOSITY_STEPS * np.sqrt(np.pi))
+        spread = VARICOSITY * np.sqrt(2 * VARICOSITY_STEPS * np.sqrt(np.pi))
         noise = gaussian_filter1d(spread * self.rng.normal(size=num_points), VARICOSITY_STEPS, mode="nearest")
         return np.clip(radius_nm * np.exp(noise), *self.config.neurite_radius_nm)

@@ -14,8 +14,9 @@ from ffn.synthetic.config import SynthConfig
 from ffn.synthetic.neurites import Path, grow_neurites, power_diagram
 from ffn.synthetic.tissue import photograph, smooth_noise, stain
 
-# Standard deviation of the Gaussian that makes the undulation of membranes smooth.
-UNDULATION_LENGTH_NM = 40.0
+UNDULATION_NM = 10.0  # amplitude of the membranes' undulation
+UNDULATION_LENGTH_NM = 40.0  # standard deviation of the Gaussian that makes it smooth
+MIN_NEURITE_VOXELS = 500  # smaller connected pieces become part of their neighbours
 
 
 @dataclass(frozen=True)
@@ -44,13 +45,13 @@ def fill_territories(paths: list[Path], config: SynthConfig, rng: np.random.Gene
     diagram = power_diagram(paths)
     # Section by section, because the search needs a hundred bytes per voxel.
     territories = [neurite_ids[diagram.owner(places)] for places in _displaced_sections_nm(config, rng)]
-    return connected_pieces(np.reshape(territories, config.shape_zyx), config.min_neurite_voxels)
+    return connected_pieces(np.reshape(territories, config.shape_zyx), MIN_NEURITE_VOXELS)
 
 
 def _displaced_sections_nm(config: SynthConfig, rng: np.random.Generator) -> Iterator[np.ndarray]:
     """Yield the displaced voxel centres of each section, of shape (voxels, 3)."""
     sigma = np.divide(UNDULATION_LENGTH_NM, config.voxel_size_zyx_nm)
-    shifts_nm = [config.undulation_nm * smooth_noise(config.shape_zyx, sigma, rng) for _ in range(3)]
+    shifts_nm = [UNDULATION_NM * smooth_noise(config.shape_zyx, sigma, rng) for _ in range(3)]
     _, height, width = config.shape_zyx
     y, x = np.meshgrid(np.arange(height) + 0.5, np.arange(width) + 0.5, indexing="ij")
     for section, shift_nm in enumerate(zip(*shifts_nm, strict=True)):

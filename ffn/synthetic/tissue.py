@@ -11,23 +11,34 @@ from ffn.geometry import VoxelSize
 from ffn.synthetic.config import SynthConfig
 from ffn.synthetic.neurites import STEP_NM, Path
 
-# The constants of this module were chosen by eye, next to slices of FIB-25.
+# The constants of this module were chosen by eye, next to slices of FIB-25. Contrasts are standard deviations.
+CYTOPLASM_GREY = 152.0
+NEURITE_CONTRAST = 12.0  # of the means of neurites
+GRAIN_CONTRAST = 12.0  # inside neurites
 GRAIN_NM = 22.0
+SHADING_CONTRAST = 4.0  # slow change of brightness
 SHADING_NM = 400.0
-# Distance of organelles from the border between neurites, and width of their soft rim.
-ORGANELLE_GAP_NM = 18.0
-ORGANELLE_RIM_NM = 10.0
-# Radius of a mitochondrion relative to its neurite, and the smallest one to paint.
-MITOCHONDRION_CALIBRE = (0.7, 1.05)
-MIN_MITOCHONDRION_RADIUS_NM = 40.0
-VESICLE_SPREAD_NM = 60.0
-VESICLE_STAINING = 0.5
-WEAK_SPOT_RIM_NM = 8.0
+MEMBRANE_GREY = 78.0  # of its core
+MEMBRANE_NM = 30.0  # thickness of the dark line between two neurites
+WEAK_SPOTS_PER_UM3 = 100.0  # patches where a membrane fades
 WEAK_SPOT_RADIUS_NM = (25.0, 38.0)
+WEAK_SPOT_RIM_NM = 8.0
+WEAK_SPOT_FADING = 0.9  # share of its contrast that a membrane lacks there
+ORGANELLE_GREY = 88.0  # of mitochondria; vesicles are halfway between it and cytoplasm
+ORGANELLE_GAP_NM = 18.0  # to the border between neurites
+ORGANELLE_RIM_NM = 10.0  # width of the soft rim
+MITOCHONDRIA_PER_UM3 = 12.0
 MITOCHONDRION_LENGTH_NM = (150.0, 500.0)
+MITOCHONDRION_CALIBRE = (0.7, 1.05)  # radius relative to the neurite
+MIN_MITOCHONDRION_RADIUS_NM = 40.0
+VESICLE_CLUSTERS_PER_UM3 = 14.0
 VESICLES_PER_CLUSTER = 25
 VESICLE_RADIUS_NM = 18.0
-ORGANELLE_GREY = 88.0  # of mitochondria; vesicles are halfway between it and cytoplasm
+VESICLE_SPREAD_NM = 60.0
+VESICLE_STAINING = 0.5
+BLUR_NM = 7.0  # standard deviation of the point spread function
+NOISE = 7.0  # standard deviation in cytoplasm, grey levels
+DEFECT_CONTRAST = 0.3  # share of its contrast that the defective section keeps
 DEFECT_DARKENING = 35.0  # grey levels; with this much more noise
 DEFECT_NOISE = 18.0
 
@@ -38,27 +49,27 @@ def stain(labels: np.ndarray, paths: list[Path], config: SynthConfig, rng: np.ra
     grey = _cytoplasm(labels, config, rng)
     organelles = np.maximum(_mitochondria(paths, border_nm, config, rng), _vesicles(border_nm, config, rng))
     grey += organelles * (ORGANELLE_GREY - grey)
-    grey += config.grain_contrast * _noise(GRAIN_NM, config, rng)
-    grey += _membranes(border_nm, config, rng) * (config.membrane_grey - grey)
+    grey += GRAIN_CONTRAST * _noise(GRAIN_NM, config, rng)
+    grey += _membranes(border_nm, config, rng) * (MEMBRANE_GREY - grey)
     return grey
 
 
 def photograph(tissue: np.ndarray, config: SynthConfig, rng: np.random.Generator) -> np.ndarray:
     """Image the tissue, with eight bits."""
-    image = gaussian_filter(tissue, np.divide(config.blur_nm, config.voxel_size_zyx_nm), mode="nearest")
-    # Shot noise: brighter voxels collect more electrons. In cytoplasm, the standard deviation is `noise`.
-    spread = config.noise * np.sqrt(np.clip(image, 0, None) / config.cytoplasm_grey)
+    image = gaussian_filter(tissue, np.divide(BLUR_NM, config.voxel_size_zyx_nm), mode="nearest")
+    # Shot noise: brighter voxels collect more electrons. In cytoplasm, the standard deviation is `NOISE`.
+    spread = NOISE * np.sqrt(np.clip(image, 0, None) / CYTOPLASM_GREY)
     image += spread * rng.standard_normal(image.shape, dtype=np.float32)
     if config.defect_position is not None:
-        _spoil(image[round(config.defect_position * (len(image) - 1))], config, rng)
+        _spoil(image[round(config.defect_position * (len(image) - 1))], rng)
     return np.clip(np.rint(image), 0, 255).astype(np.uint8)
 
 
-def _spoil(section: np.ndarray, config: SynthConfig, rng: np.random.Generator) -> None:
+def _spoil(section: np.ndarray, rng: np.random.Generator) -> None:
     """Darken a section in place, reduce its contrast and add noise."""
     mean = section.mean()
     section -= mean
-    section *= config.defect_contrast
+    section *= DEFECT_CONTRAST
     section += mean - DEFECT_DARKENING
     section += DEFECT_NOISE * rng.standard_normal(section.shape, dtype=np.float32)
 
@@ -76,8 +87,8 @@ def border_distance_nm(labels: np.ndarray, voxel_size_zyx_nm: VoxelSize) -> np.n
 
 def _cytoplasm(labels: np.ndarray, config: SynthConfig, rng: np.random.Generator) -> np.ndarray:
     """Return the grey level inside neurites: one mean per neurite, with slow shading."""
-    means = config.cytoplasm_grey + config.neurite_contrast * rng.standard_normal(int(labels.max()) + 1)
-    return means.astype(np.float32)[labels] + config.shading_contrast * _noise(SHADING_NM, config, rng)
+    means = CYTOPLASM_GREY + NEURITE_CONTRAST * rng.standard_normal(int(labels.max()) + 1)
+    return means.astype(np.float32)[labels] + SHADING_CONTRAST * _noise(SHADING_NM, config, rng)
 
 
 def _noise(length_nm: float, config: SynthConfig, rng: np.random.Generator) -> np.ndarray:
@@ -87,15 +98,15 @@ def _noise(length_nm: float, config: SynthConfig, rng: np.random.Generator) -> n
 def _membranes(border_nm: np.ndarray, config: SynthConfig, rng: np.random.Generator) -> np.ndarray:
     """Return the darkness of membranes in [0, 1], fading at weak spots."""
     # The border is half a voxel from the centres at distance 0, which makes this edge one voxel wide.
-    darkness = np.clip((config.membrane_nm / 2 - border_nm) / min(config.voxel_size_zyx_nm), 0, 1)
-    return darkness * (1 - config.weak_spot_fading * _weak_spots(border_nm, config, rng))
+    darkness = np.clip((MEMBRANE_NM / 2 - border_nm) / min(config.voxel_size_zyx_nm), 0, 1)
+    return darkness * (1 - WEAK_SPOT_FADING * _weak_spots(border_nm, config, rng))
 
 
 def _weak_spots(border_nm: np.ndarray, config: SynthConfig, rng: np.random.Generator) -> np.ndarray:
     """Return the fading in [0, 1]: 1 inside a weak spot, less towards its rim."""
-    centres_nm = _random_places_nm(border_nm == 0, config.weak_spots_per_um3, config, rng)
+    centres_nm = _random_places_nm(border_nm == 0, WEAK_SPOTS_PER_UM3, config, rng)
     radii_nm = rng.uniform(*WEAK_SPOT_RADIUS_NM, size=len(centres_nm))
-    return np.clip(_balls(centres_nm, radii_nm, config) / WEAK_SPOT_RIM_NM, 0, 1)
+    return np.clip(paint_balls(config, centres_nm, radii_nm) / WEAK_SPOT_RIM_NM, 0, 1)
 
 
 def _mitochondria(
@@ -104,13 +115,13 @@ def _mitochondria(
     """Return the staining in [0, 1] of mitochondria: stretches of thick neurites, away from the membrane."""
     centres, radii = [np.empty((0, 3))], [np.empty(0)]
     sites = _mitochondrion_sites(paths, config)
-    number = _draw_number(config.mitochondria_per_um3, config, rng) if sites else 0
+    number = _draw_number(MITOCHONDRIA_PER_UM3, config, rng) if sites else 0
     for path, middle in (sites[k] for k in rng.integers(max(1, len(sites)), size=number)):
         half = max(1, round(rng.uniform(*MITOCHONDRION_LENGTH_NM) / STEP_NM / 2))
         stretch = slice(max(0, middle - half), middle + half)
         centres.append(path.points_nm[stretch])
         radii.append(path.radii_nm[stretch] * rng.uniform(*MITOCHONDRION_CALIBRE))
-    return _staining(_balls(np.concatenate(centres), np.concatenate(radii), config), border_nm)
+    return _staining(paint_balls(config, np.concatenate(centres), np.concatenate(radii)), border_nm)
 
 
 def _mitochondrion_sites(paths: list[Path], config: SynthConfig) -> list[tuple[Path, int]]:
@@ -127,20 +138,16 @@ def _mitochondrion_sites(paths: list[Path], config: SynthConfig) -> list[tuple[P
 def _vesicles(border_nm: np.ndarray, config: SynthConfig, rng: np.random.Generator) -> np.ndarray:
     """Return the staining in [0, 1] of clusters of vesicles."""
     roomy = border_nm > VESICLE_SPREAD_NM
-    middles_nm = _random_places_nm(roomy, config.vesicle_clusters_per_um3, config, rng)
+    middles_nm = _random_places_nm(roomy, VESICLE_CLUSTERS_PER_UM3, config, rng)
     spread_nm = rng.normal(scale=VESICLE_SPREAD_NM, size=(len(middles_nm), VESICLES_PER_CLUSTER, 3))
     centres_nm = (middles_nm[:, None] + spread_nm).reshape(-1, 3)
-    balls_nm = _balls(centres_nm, np.full(len(centres_nm), VESICLE_RADIUS_NM), config)
+    balls_nm = paint_balls(config, centres_nm, np.full(len(centres_nm), VESICLE_RADIUS_NM))
     return VESICLE_STAINING * _staining(balls_nm, border_nm)
 
 
 def _staining(depth_nm: np.ndarray, border_nm: np.ndarray) -> np.ndarray:
     """Return the staining in [0, 1] by the depth inside an organelle and the distance to the border."""
     return np.clip(np.minimum(depth_nm, border_nm - ORGANELLE_GAP_NM) / ORGANELLE_RIM_NM, 0, 1)
-
-
-def _balls(centres_nm: np.ndarray, radii_nm: np.ndarray, config: SynthConfig) -> np.ndarray:
-    return paint_balls(config.shape_zyx, config.voxel_size_zyx_nm, centres_nm, radii_nm)
 
 
 def _random_places_nm(where: np.ndarray, per_um3: float, config: SynthConfig, rng: np.random.Generator) -> np.ndarray:
@@ -162,12 +169,10 @@ def smooth_noise(shape_zyx: Sequence[int], sigma_zyx: np.ndarray, rng: np.random
     return (noise - noise.mean()) / noise.std()
 
 
-def paint_balls(
-    shape_zyx: Sequence[int], voxel_size_zyx_nm: Sequence[float], centres_nm: np.ndarray, radii_nm: np.ndarray
-) -> np.ndarray:
+def paint_balls(config: SynthConfig, centres_nm: np.ndarray, radii_nm: np.ndarray) -> np.ndarray:
     """Return how deep every voxel lies in the ball in which it is deepest, nm; 0 outside all balls."""
+    shape_zyx, size_nm = config.shape_zyx, np.array(config.voxel_size_zyx_nm)
     depth_nm = np.zeros(shape_zyx, np.float32)
-    size_nm = np.asarray(voxel_size_zyx_nm)
     starts = np.clip(np.floor((centres_nm - radii_nm[:, None]) / size_nm), 0, shape_zyx).astype(int)
     stops = np.clip(np.ceil((centres_nm + radii_nm[:, None]) / size_nm), 0, shape_zyx).astype(int)
     for start, stop, centre, radius in zip(starts, stops, centres_nm, radii_nm, strict=True):

@@ -15,11 +15,12 @@ def test_the_radii_of_neurites_stay_in_the_configured_range():
     assert 0.8 * high < radii_nm.max() <= high
 
 
-def test_neurites_shorter_than_the_limit_are_left_out():
-    everything, kept = (
-        grow_neurites(SynthConfig(shape_zyx=(32, 40, 48), min_neurite_nm=limit_nm), np.random.default_rng(0))
-        for limit_nm in (0.0, 800.0)
-    )
+def test_neurites_shorter_than_the_limit_are_left_out(monkeypatch):
+    grown = []
+    for limit_nm in (0.0, 800.0):
+        monkeypatch.setattr("ffn.synthetic.neurites.MIN_NEURITE_NM", limit_nm)
+        grown.append(grow_neurites(SynthConfig(shape_zyx=(32, 40, 48)), np.random.default_rng(0)))
+    everything, kept = grown
     length_nm: dict[int, float] = {}
     for path in everything:
         length_nm[path.neurite_id] = length_nm.get(path.neurite_id, 0.0) + STEP_NM * len(path.points_nm)
@@ -28,10 +29,11 @@ def test_neurites_shorter_than_the_limit_are_left_out():
     assert 0 < len(long) < len(length_nm)
 
 
-def test_neurites_grow_around_each_other():
+def test_neurites_grow_around_each_other(monkeypatch):
     """A tip may press into a neighbour by a share of its radius, and radii vary, but axes stay apart."""
-    config = SynthConfig(shape_zyx=(48, 48, 48), varicosity=0.0, branch_spacing_nm=1e9)
-    paths = grow_neurites(config, np.random.default_rng(0))
+    monkeypatch.setattr("ffn.synthetic.neurites.VARICOSITY", 0.0)
+    monkeypatch.setattr("ffn.synthetic.neurites.BRANCH_SPACING_NM", 1e9)
+    paths = grow_neurites(SynthConfig(shape_zyx=(48, 48, 48)), np.random.default_rng(0))
     for number, path in enumerate(paths):
         for other in paths[:number]:
             gaps_nm = np.linalg.norm(path.points_nm[:, None] - other.points_nm[None], axis=-1)

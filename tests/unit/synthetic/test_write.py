@@ -15,11 +15,6 @@ def make(folder, rng_seed=1, image="raw.zarr", labels="labels.zarr"):
     synth(f"{folder}/{image}", f"{folder}/{labels}", CONFIG, rng_seed)
 
 
-def read(spec):
-    with open_volume(spec) as volume:
-        return volume.read()
-
-
 def test_image_and_labels_have_the_same_box_and_voxel_size(tmp_path):
     make(tmp_path)
     with open_volume(f"{tmp_path}/raw.zarr") as raw, open_volume(f"{tmp_path}/labels.zarr") as labels:
@@ -28,14 +23,6 @@ def test_image_and_labels_have_the_same_box_and_voxel_size(tmp_path):
         assert (raw.dtype, labels.dtype) == (np.uint8, np.uint64)
         assert raw.provenance["stage"] == "synth" and raw.provenance["inputs"]["rng_seed"] == "1"
         assert np.ptp(raw.read()) > 0 and labels.read().any()
-
-
-def test_the_result_depends_on_the_seed(tmp_path):
-    for name, rng_seed in (("a", 1), ("b", 1), ("c", 2)):
-        make(tmp_path / name, rng_seed)
-    first, again, other = (read(f"{tmp_path}/{name}/raw.zarr") for name in "abc")
-    np.testing.assert_array_equal(first, again)
-    assert (first != other).any()
 
 
 @pytest.mark.parametrize(
@@ -52,12 +39,7 @@ def test_unusable_outputs_are_refused_before_anything_is_written(tmp_path, image
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_descending_range_is_refused():
-    with pytest.raises(ValidationError, match="neurite_radius_nm"):
-        SynthConfig(neurite_radius_nm=(50.0, 20.0))
-
-
-@pytest.mark.parametrize("wrong", [{"radius": 3}, {"shape_zyx": (8, 64, 64)}, {"weak_spot_fading": 1.5}])
+@pytest.mark.parametrize("wrong", [{"radius": 3}, {"shape_zyx": (8, 64, 64)}, {"neurite_radius_nm": (50.0, 20.0)}])
 def test_unusable_options_are_refused(wrong: dict):
     with pytest.raises(ValidationError, match=next(iter(wrong))):
         SynthConfig(**wrong)
