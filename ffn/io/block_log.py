@@ -1,8 +1,8 @@
 """Logs of finished blocks: each job appends to its own, reads those of the others, and takes the next unfinished block.
 
-The first line of a log is the key: all that the results depend on. With another key, a log starts over. Each further
-line is a claim, or a finished block, which is durable before the next one begins; a torn last line does not count.
-Arrays are in a second file, so that reading the lines of a thousand jobs takes a moment.
+The name of a log ends with a checksum of the key, which is all that the results depend on; logs of other keys are
+removed. Each line is a claim, or a finished block, which is durable before the next one begins; a torn last line does
+not count. Arrays are in a second file, so that reading the lines of a thousand jobs takes a moment.
 
 Examples
 --------
@@ -36,7 +36,6 @@ import numpy as np
 
 from ffn.errors import VolumeError
 from ffn.geometry import Box
-from ffn.io.atomic import this_job, write_text
 from ffn.progress import track
 
 log = logging.getLogger(__name__)
@@ -46,7 +45,6 @@ Work = Callable[[Box], Result]
 State = Callable[[Box], Any]  # of the files of a block, ready for JSON
 
 LOG, ARRAYS = ".jsonl", ".arrays"
-LOGS = f"[0-9]*-of-*{LOG}"  # without temporary names, which begin with a dot
 SECONDS_PER_LOG = 0.1  # between two looks at all logs, so that a thousand jobs ask for 10⁴ files a second
 NOWHERE = -1
 
@@ -67,7 +65,9 @@ class BlockLogs(Sequence[Result]):
     def __init__(self, folder: str | Path, key: Mapping[str, Any], blocks: Sequence[Box]) -> None:
         self.folder, self.blocks = Path(folder), blocks
         ends = [str(block) for block in (*blocks[:1], *blocks[-1:])]
-        self.header = (json.dumps({**key, "blocks": [*ends, len(blocks)]}, sort_keys=True) + "\n").encode()
+        whole_key = {**key, "blocks": [*ends, len(blocks)]}
+        self.digest = hashlib.sha256(json.dumps(whole_key, sort_keys=True).encode()).hexdigest()
+        self._end = f"-{self.digest[:16]}{LOG}"  # of the names
         self._logs: list[_Log] = []
         self._log_of = np.full(len(blocks), NOWHERE)  # which log has the result of a block
         self._place_of = np.zeros(len(blocks), np.int64)  # of its line there
@@ -84,11 +84,6 @@ class BlockLogs(Sequence[Result]):
         if self._log_of[number] == NOWHERE:
             self.require_finished()
         return self._logs[self._log_of[number]].result(int(self._place_of[number]))
-
-    @property
-    def digest(self) -> str:
-        """Checksum of the key."""
-        return hashlib.sha256(self.header).hexdigest()
 
     def run(
         self,
@@ -122,7 +117,8 @@ class BlockLogs(Sequence[Result]):
     def look(self) -> None:
         """Read the lines that jobs have appended since the last look."""
         known = {each.path for each in self._logs}
-        self._logs += [_Log(path, self.header) for path in sorted(self.folder.glob(LOGS)) if path not in known]
+        paths = sorted(self.folder.glob(f"*-of-*{self._end}"))
+        self._logs += [_Log(path) for path in paths if path not in known]
         for number, each in enumerate(self._logs):
             for place, record in each.new_records():
                 if "claim" in record:
@@ -144,16 +140,17 @@ class BlockLogs(Sequence[Result]):
         """Return the state of the files of a finished block when it was recorded."""
         return self._logs[self._log_of[number]].record(int(self._place_of[number]))["state"]
 
-    def free(self, own: Path) -> np.ndarray:
+    def free(self, own: str) -> np.ndarray:
         """Whether each block is unfinished, in the share of a job that has begun, and not claimed by another job.
 
-        Jobs of another key, or of another number of jobs, are over.
+        Jobs of another number of jobs are over.
         """
-        at_work = [each.has_key and each.of == own.stem.split("-of-")[1] for each in self._logs]
+        of = own.partition("-of-")[2]
+        at_work = [each.job.endswith(f"-of-{of}") for each in self._logs]
         is_begun = np.zeros(len(self), bool)
         for each in compress(self._logs, at_work):
-            is_begun[share_of(each.path.stem, len(self))] = True
-        is_other = [is_one and each.path != own for each, is_one in zip(self._logs, at_work, strict=True)]
+            is_begun[share_of(each.job, len(self))] = True
+        is_other = [is_one and each.job != own for each, is_one in zip(self._logs, at_work, strict=True)]
         is_claimed = np.array([*is_other, False])[self._claimed_by]  # the last one for `NOWHERE`
         return is_begun & (self._log_of == NOWHERE) & ~is_claimed
 
@@ -167,12 +164,21 @@ class BlockLogs(Sequence[Result]):
                 f"{self.blocks[missing[0]]}. Run the missing jobs"
             )
 
-    def remove_of_other_keys(self) -> None:
-        """Remove logs of other keys: blocks that they name do not exist any more once this key's are written."""
-        self.look()
-        for each in self._logs:
-            if not each.has_key:
-                each.remove_of_other_key()
+    def start(self, job: str) -> Path:
+        """Begin the log of a job, or cut off the line that a kill has torn. Remove logs of other keys.
+
+        The blocks that those name do not exist any more once this key's are written.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for other in self.folder.glob(f"*-of-*{LOG}"):
+            if not other.name.endswith(self._end):
+                other.unlink(missing_ok=True)
+                other.with_suffix(ARRAYS).unlink(missing_ok=True)
+        path = self.folder / f"{job}{self._end}"
+        path.touch()
+        with path.open("rb+") as lines:
+            lines.truncate(sum(length for _, length in _whole_lines(lines)))
+        return path
 
 
 class JobLog:
@@ -194,11 +200,11 @@ class JobLog:
 
     def __init__(self, logs: BlockLogs, number: int, of: int, state: State = lambda _: None) -> None:
         self._logs, self._number, self._helps, self._state = logs, number, of > 1, state
-        self._path = logs.folder / f"{number}-of-{of}{LOG}"
-        _start(self._path, logs.header)
-        self._lines, self._arrays = self._path.open("ab"), self._path.with_suffix(ARRAYS).open("ab")
+        self._job = f"{number}-of-{of}"
+        path = logs.start(self._job)
+        self._lines, self._arrays = path.open("ab"), path.with_suffix(ARRAYS).open("ab")
         logs.look()
-        share = share_of(self._path.stem, len(logs))
+        share = share_of(self._job, len(logs))
         finished = filter(logs.is_finished, share)
         self._lost = {number for number in finished if logs.state(number) != state(logs.blocks[number])}
         self._share = [number for number in share if number in self._lost or not logs.is_finished(number)]
@@ -212,11 +218,12 @@ class JobLog:
         for number in self._share:
             if self._helps:  # so others help, too
                 self._logs.look_if_due()
-            if not self._helps or number in self._lost or self._logs.free(self._path)[number]:
+            if not self._helps or number in self._lost or self._logs.free(self._job)[number]:
                 yield self._take(number)
         while self._helps:
             self._logs.look()
-            free = [number for number in np.flatnonzero(self._logs.free(self._path)).tolist() if not self._has(number)]
+            free = np.flatnonzero(self._logs.free(self._job)).tolist()
+            free = [number for number in free if self._logs.blocks[number] not in self._taken]
             if not free:
                 break
             yield self._take(free[-1 - self._number % (len(free) // 2 + 1)])  # each job another one
@@ -243,44 +250,21 @@ class JobLog:
         _append(self._lines, json.dumps({"claim": number}).encode() + b"\n")  # NFS shows it to others only then
         return block
 
-    def _has(self, number: int) -> bool:
-        return self._logs.blocks[number] in self._taken
-
 
 class _Log:
     """Reads a log as it grows."""
 
-    def __init__(self, path: Path, header: bytes) -> None:
-        self.path, self._header, self._read_to = path, header, 0
-        self.of = path.stem.split("-of-")[1]
-
-    @property
-    def has_key(self) -> bool:
-        """Whether the log had the key at the last look."""
-        return self._read_to > 0
-
-    def remove_of_other_key(self) -> None:
-        """Remove the log, unless its job has begun with our key since the last look."""
-        aside = self.path.with_name(f".{self.path.name}.old{this_job()}")
-        with contextlib.suppress(FileNotFoundError):
-            self.path.rename(aside)
-            with aside.open("rb") as lines:
-                begins_anew = lines.readline() == self._header
-            if begins_anew:
-                aside.rename(self.path)
-            else:
-                aside.unlink()
+    def __init__(self, path: Path) -> None:
+        self.path, self._read_to = path, 0
+        self.job = path.name.rpartition("-")[0]
 
     def new_records(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the places and records of further lines."""
         with contextlib.suppress(FileNotFoundError), self.path.open("rb") as lines:
-            if not self._read_to and lines.readline() == self._header:
-                self._read_to = lines.tell()
-            if self._read_to:
-                lines.seek(self._read_to)
-                for record, length in _whole_lines(lines):
-                    yield self._read_to, record
-                    self._read_to += length
+            lines.seek(self._read_to)
+            for record, length in _whole_lines(lines):
+                yield self._read_to, record
+                self._read_to += length
 
     def record(self, place: int) -> dict[str, Any]:
         """Return the record of a line."""
@@ -309,17 +293,6 @@ def share_of(job: str, num_blocks: int) -> range:
     """
     number, of = map(int, job.split("-of-"))
     return range((number - 1) * num_blocks // of, number * num_blocks // of)
-
-
-def _start(path: Path, header: bytes) -> None:
-    """Begin a log, or go on with one that has the same key; a line that a kill has torn is cut off."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with contextlib.suppress(FileNotFoundError), path.open("rb+") as lines:
-        if lines.readline() == header:
-            lines.truncate(len(header) + sum(length for _, length in _whole_lines(lines)))
-            return
-    write_text(path, header.decode())  # first: lines of the former key would have no arrays
-    path.with_suffix(ARRAYS).write_bytes(b"")
 
 
 def _whole_lines(lines: Iterable[bytes]) -> Iterator[tuple[dict[str, Any], int]]:

@@ -218,7 +218,6 @@ def map_blocks(
         {**key, "box": str(placement.box), "shard": store.shards.shape_zyx, "volumes": volumes},
         blocks_of(placement, dtypes, layers),
     )
-    logs.remove_of_other_keys()
     store.make_arrays()
 
     def write(block: Box) -> Result:

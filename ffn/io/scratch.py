@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import math
 import mmap
 import os
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -19,7 +21,7 @@ from ffn.geometry import ZYX, Box
 ROWS_AT_ONCE = 2**18  # rows of a table in memory at a time; our choice: what a million rows need is 0.5 GiB
 ROWS_TO_SORT = 2**20  # rows that are sorted in memory; our choice
 MAX_PARTS = 256  # files that are open at a time when more rows are sorted
-MAX_WAITING = 2**20  # bytes that wait before they are written
+MAX_WAITING = 2**20  # bytes of a table that wait before they are written
 
 
 class ScratchArray:
@@ -49,63 +51,43 @@ class ScratchRows:
     """
 
     def __init__(self, columns: tuple[int, ...], dtype: np.dtype | type, folder: Path | None) -> None:
-        self.dtype = np.dtype(dtype)
-        self._columns, self._folder = columns, folder
-        self._file = tempfile.TemporaryFile(dir=folder, buffering=0)
-        weakref.finalize(self, self._file.close)
-        self._waiting: list[np.ndarray] = []
-        self._num_waiting, self._num_rows = 0, 0
+        self.dtype, self.shape = np.dtype(dtype), (0, *columns)
+        self._where = folder or tempfile.gettempdir()
+        self._file: Any = tempfile.TemporaryFile(dir=folder, buffering=MAX_WAITING)
+        weakref.finalize(self, _close, self._file)
 
     def __len__(self) -> int:
         """Return the number of rows."""
-        return self._num_rows
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the table."""
-        return (self._num_rows, *self._columns)
+        return self.shape[0]
 
     def append(self, rows: np.ndarray) -> None:
         """Add rows at the end."""
-        if not len(rows):
-            return
-        self._waiting.append(rows)
-        self._num_rows += len(rows)
-        self._num_waiting += len(rows)
-        if self._num_waiting * self._row_bytes > MAX_WAITING:
-            self._write()
+        with self._reached():
+            self._file.seek(0, os.SEEK_END)
+            self._file.write(np.ascontiguousarray(rows, self.dtype).reshape(-1).view(np.uint8).data)
+        self.shape = (len(self) + len(rows), *self.shape[1:])
 
     def __getitem__(self, rows: slice) -> np.ndarray:
         """Return a range of rows."""
-        self._write()
-        start, stop, _ = rows.indices(self._num_rows)
-        found = np.empty((max(0, stop - start), *self._columns), self.dtype)
-        at, left = start * self._row_bytes, found.reshape(-1).view(np.uint8).data
-        while left:
-            num_read = os.preadv(self._file.fileno(), [left], at)
-            if not num_read:
-                raise VolumeError(f"{self._where}: has lost rows that waited there. Is its disk full or gone?")
-            at, left = at + num_read, left[num_read:]
+        start, stop, _ = rows.indices(len(self))
+        found = np.empty((max(0, stop - start), *self.shape[1:]), self.dtype)
+        with self._reached():
+            self._file.seek(start * math.prod(self.shape[1:]) * self.dtype.itemsize)
+            if self._file.readinto(found.reshape(-1).view(np.uint8).data) != found.nbytes:
+                raise OSError("rows are lost")
         return found
 
-    @property
-    def _row_bytes(self) -> int:
-        return int(np.prod(self._columns, dtype=int)) * self.dtype.itemsize
-
-    @property
-    def _where(self) -> str:
-        return str(self._folder or tempfile.gettempdir())
-
-    def _write(self) -> None:
-        if not self._waiting:
-            return
-        left = np.concatenate(self._waiting, dtype=self.dtype).reshape(-1).view(np.uint8).data
+    @contextlib.contextmanager
+    def _reached(self) -> Iterator[None]:
         try:
-            while left:
-                left = left[os.write(self._file.fileno(), left) :]
+            yield
         except OSError as reason:
             raise VolumeError(f"{self._where}: has no room for rows that wait there ({reason}). Free space") from None
-        self._waiting, self._num_waiting = [], 0
+
+
+def _close(file: IO[bytes]) -> None:
+    with contextlib.suppress(OSError):  # what waits does not fit on a full disk
+        file.close()
 
 
 Table = np.ndarray | ScratchRows  # in memory, or on a disk

@@ -107,20 +107,13 @@ class Store:
         return [METADATA, *(f"{volume}/{METADATA}" for volume in self.dtypes if volume != MAIN)]
 
     def _keep(self, shards: Set[str]) -> None:
-        """Remove the files of all other shards."""
-        found = {key for volume in self.dtypes for key in self.folder.list(f"{array_of(volume)}/c/")}
-        lost = sorted(key for key in shards - found if self.folder.checksum(key) is None)  # NFS may list a former state
-        if lost:
-            raise VolumeError(
-                f"{self.name}: {len(lost)} of {len(shards)} shards are gone, such as {lost[0]}, expected all. "
-                "Run their jobs again"
-            )
-        for key in found - shards:
-            self.folder.delete(key)
+        """Remove the files of all other shards, and what killed writers left."""
         for volume in self.dtypes:
+            for key in set(self.folder.list(f"{array_of(volume)}/c/")) - shards:
+                self.folder.delete(key)
             if self.folder.path:
                 array = self.folder.path / array_of(volume)
-                for left in (*array.rglob("*.__lock"), *array.glob(f".{METADATA}.tmp*")):  # by killed writers
+                for left in (*array.rglob("*.__lock"), *array.glob(f".{METADATA}.tmp*")):
                     left.unlink(missing_ok=True)
 
 

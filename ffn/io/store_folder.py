@@ -86,10 +86,7 @@ class StoreFolder:
     def delete(self, key: str) -> None:
         """Delete a file, if it exists."""
         with self._reached():
-            if self.path:  # TensorStore lists the folder, which may hold a record of each of a million blocks
-                (self.path / key).unlink(missing_ok=True)
-            else:
-                self._files.delete_range(ts.KvStore.KeyRange(key, key + "\0")).result()
+            self._files.write(key, None).result()
 
     def remove(self, name: str) -> None:
         """Delete a folder with all files in it, if it exists."""

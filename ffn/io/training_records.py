@@ -1,24 +1,33 @@
-"""The files that sampling writes and training reads: tables of coordinates, and sharded training records."""
+"""The files that sampling writes and training reads: tables of coordinates, and sharded training records.
+
+A shard is a GZIP TFRecord file of `tf.train.Example`, written without TensorFlow. A record consists of its length
+(uint64), the masked CRC-32C of the length, the content, and the masked CRC-32C of the content, all little endian.
+"""
 
 from __future__ import annotations
 
+import functools
+import gzip
 import hashlib
-import json
+import struct
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import google_crc32c
 import numpy as np
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
 
 from ffn.errors import RecordError
 from ffn.io import hdf5
-from ffn.io.tfrecord import damaged, decode_example, read_records
 
 OUTSIDE_PARTITION = 255  # partition of voxels without a whole LOM
 COORDINATES_FORMAT = 1
 COORDINATES_GROUP = "partitions"
-INDEX_FORMAT = 1
 INDEX_NAME = "index.json"
+COMPRESSION_LEVEL = 6
+CENTER, VOLUME = "center", "label_volume_name"  # google/ffn's names of the features of an example
+RECORD_BYTES = 16  # of a record beside its content
 
 
 class _Entry(BaseModel):
@@ -47,7 +56,7 @@ class RecordIndex(_Entry):
     drawn, relative to the others; without weights, equally often.
     """
 
-    format: int
+    format: Literal[1] = 1
     num_records: PositiveInt
     rng_seed: NonNegativeInt
     volumes: dict[str, PositiveInt]
@@ -72,29 +81,69 @@ def load_index(folder: str | Path) -> RecordIndex:
     """Read and check the index of a folder of records."""
     path = Path(folder) / INDEX_NAME
     try:
-        index = RecordIndex.model_validate(json.loads(path.read_text()))
+        index = RecordIndex.model_validate_json(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         raise RecordError(f"{folder}: has no {INDEX_NAME}, expected a folder from 'ffn records'") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as reason:
-        raise damaged(path, str(reason)) from None
     except ValidationError as error:
         first = error.errors()[0]
-        raise damaged(path, f"{'.'.join(map(str, first['loc']))}: {first['msg'].lower()}") from None
-    _require_consistent(path, index)
+        raise _damaged(path, f"{'.'.join(map(str, first['loc']))}: {first['msg'].lower()}") from None
+    for shard in index.shards:
+        if not (path.parent / shard.file).is_file():
+            raise RecordError(f"{path.parent / shard.file}: no such file, but it is in the index. Rerun ffn records")
     return index
 
 
+def write_shard(path: Path, examples: Iterable[bytes]) -> str:
+    """Write a shard and return its checksum; equal examples give equal bytes (the header has no name and no time)."""
+    with (
+        path.open("wb") as raw,
+        gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0, compresslevel=COMPRESSION_LEVEL) as file,
+    ):
+        for example in examples:
+            length = struct.pack("<Q", len(example))
+            file.write(b"".join((length, _checksum(length), example, _checksum(example))))
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 def read_shard(path: str | Path) -> tuple[np.ndarray, np.ndarray]:
-    """Read all coordinates of a shard, in the order of the file."""
+    """Read the coordinates, zyx, and the volumes of a shard of an index, in the order of the file."""
     path = Path(path)
-    centers_xyz, names = [], []
-    for record in read_records(path):
-        center_xyz, name = _decode(path, record)
-        centers_xyz.append(center_xyz)
-        names.append(name)
-    if (path.parent / INDEX_NAME).is_file():
-        _require_indexed(path, len(names))
-    return np.array(centers_xyz, dtype=np.int64).reshape(-1, 3)[:, ::-1], np.array(names, dtype=np.str_)
+    checksums = {shard.file: shard.sha256 for shard in load_index(path.parent).shards}
+    content = path.read_bytes()
+    if hashlib.sha256(content).hexdigest() != checksums.get(path.name):
+        raise _damaged(path, "its SHA-256 differs from the index")
+    examples = list(map(decode_example, _contents(gzip.decompress(content))))
+    centers_xyz = np.array([center for center, _ in examples], dtype=np.int64)
+    return centers_xyz.reshape(-1, 3)[:, ::-1], np.array([volume for _, volume in examples], dtype=np.str_)
+
+
+def encode_example(center_xyz: Sequence[int], volume: str) -> bytes:
+    """Serialise a place in a volume as a `tf.train.Example`.
+
+    Examples
+    --------
+    >>> decode_example(encode_example((7, 300, -2), "a"))
+    ([7, 300, -2], 'a')
+    """
+    features = {
+        CENTER: _field(3, _field(1, b"".join(map(_varint, center_xyz)))),
+        VOLUME: _field(1, _field(1, volume.encode())),
+    }
+    entries = (_field(1, name.encode()) + _field(2, feature) for name, feature in features.items())
+    return _field(1, b"".join(_field(1, entry) for entry in entries))
+
+
+def decode_example(data: bytes) -> tuple[list[int], str]:
+    """Read an example of `encode_example`."""
+    (entries,) = _fields(data)
+    features = dict(map(_fields, _fields(entries)))
+    (centers,), (volumes,) = _fields(features[CENTER.encode()]), _fields(features[VOLUME.encode()])
+    (packed,), (volume,) = _fields(centers), _fields(volumes)
+    center, position = [], 0
+    while position < len(packed):
+        value, position = _read_varint(packed, position)
+        center.append(value - 2**64 if value >= 2**63 else value)
+    return center, volume.decode()
 
 
 def coordinate_tables(file: hdf5.Group, path: str | Path) -> dict[int, hdf5.Dataset]:
@@ -108,43 +157,56 @@ def coordinate_tables(file: hdf5.Group, path: str | Path) -> dict[int, hdf5.Data
     return {partition: tables[str(partition)] for partition in sorted(map(int, tables))}
 
 
-def _decode(path: Path, record: bytes) -> tuple[list[int], str]:
-    """Return the centre, xyz, and the volume of a record."""
-    try:
-        example = decode_example(record)
-        center, (name,) = example["center"], example["label_volume_name"]
-        x, y, z = center
-        return [int(x), int(y), int(z)], name.decode()  # type: ignore[union-attr]
-    except (KeyError, ValueError, TypeError, AttributeError) as reason:
-        raise RecordError(
-            f"{path}: holds an example that cannot be read ({reason!r}), expected 'center' (three integers) and "
-            "'label_volume_name' (one text). Rerun the stage records"
-        ) from None
+def _damaged(path: Path, reason: str) -> RecordError:
+    return RecordError(
+        f"{path}: is damaged ({reason}), expected a whole file. Delete its folder and rerun the stage records"
+    )
 
 
-def _require_consistent(path: Path, index: RecordIndex) -> None:
-    if index.format != INDEX_FORMAT:
-        raise RecordError(f"{path}: has format {index.format}, expected {INDEX_FORMAT}. Rerun the stage records")
-    in_shards = sum(shard.num_records for shard in index.shards)
-    if in_shards != index.num_records:
-        raise damaged(path, f"its shards hold {in_shards} records, num_records is {index.num_records}")
-    for shard in index.shards:
-        file = path.parent / shard.file
-        if not file.is_file():
-            raise RecordError(
-                f"{file}: no such file, expected every shard that the index lists. Rerun the stage records"
-            )
+def _checksum(data: bytes) -> bytes:
+    """CRC-32C, rotated and shifted as TFRecord files have it."""
+    crc = google_crc32c.value(data)
+    return struct.pack("<I", (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF)
 
 
-def _require_indexed(path: Path, num_records: int) -> None:
-    """Compare a shard with the index of its folder."""
-    shards = {shard.file: shard for shard in load_index(path.parent).shards}
-    if path.name not in shards:
-        raise RecordError(
-            f"{path}: is not in the index of its folder, expected one of {sorted(shards)}. Remove the file"
-        )
-    expected = shards[path.name]
-    if num_records != expected.num_records:
-        raise damaged(path, f"it holds {num_records} records, the index lists {expected.num_records}")
-    if hashlib.sha256(path.read_bytes()).hexdigest() != expected.sha256:
-        raise damaged(path, "its SHA-256 differs from the index")
+def _contents(records: bytes) -> Iterator[bytes]:
+    position = 0
+    while position < len(records):
+        (length,) = struct.unpack_from("<Q", records, position)
+        yield records[position + 12 : position + 12 + length]
+        position += RECORD_BYTES + length
+
+
+def _field(number: int, content: bytes) -> bytes:
+    """Encode a length-delimited field of protobuf."""
+    return bytes([number << 3 | 2]) + _varint(len(content)) + content
+
+
+def _fields(data: bytes) -> list[bytes]:
+    """Return the contents of the length-delimited fields of a message; our messages have no others."""
+    found, position = [], 0
+    while position < len(data):
+        length, start = _read_varint(data, position + 1)
+        position = start + length
+        found.append(data[start:position])
+    return found
+
+
+@functools.lru_cache(maxsize=65_536)  # lengths and coordinates repeat; this halves the time
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    value &= 2**64 - 1  # negative numbers are stored as two's complement
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _read_varint(data: bytes, position: int) -> tuple[int, int]:
+    """Return a number, and the position after it."""
+    value = shift = 0
+    while data[position] > 0x7F:
+        value |= (data[position] & 0x7F) << shift
+        position, shift = position + 1, shift + 7
+    return value | data[position] << shift, position + 1

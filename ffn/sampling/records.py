@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import hashlib
 import logging
 import multiprocessing
 import re
@@ -17,16 +16,15 @@ from pathlib import Path
 import numpy as np
 
 from ffn.errors import ConfigError, RecordError
-from ffn.io import hdf5
+from ffn.io import hdf5, training_records
 from ffn.io.atomic import atomic_path, write_json
-from ffn.io.tfrecord import encode_example, write_records
 from ffn.io.training_records import (
-    INDEX_FORMAT,
     INDEX_NAME,
     PartitionCounts,
     RecordIndex,
     Shard,
     coordinate_tables,
+    encode_example,
     shard_name,
 )
 from ffn.machine.limits import usable_cores
@@ -151,11 +149,9 @@ def write_shard(plan: RecordsPlan, folder: Path, shard: int) -> Shard:
     """Write one shard to `folder` and return its entry in the index."""
     partitions, voxels = draw(plan, *plan.records_of(shard))
     centers_zyx, volumes = _look_up(plan, partitions, voxels)
-    names = [name.encode() for name in plan.paths]
-    path = folder / shard_name(shard, plan.num_shards)
+    names, path = list(plan.paths), folder / shard_name(shard, plan.num_shards)
     found = zip(centers_zyx[:, ::-1].tolist(), volumes, strict=True)
-    write_records(path, (encode_example({"center": xyz, "label_volume_name": [names[n]]}) for xyz, n in found))
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    digest = training_records.write_shard(path, (encode_example(xyz, names[n]) for xyz, n in found))
     return Shard(file=path.name, num_records=len(volumes), sha256=digest)
 
 
@@ -199,7 +195,6 @@ def _index(plan: RecordsPlan, shards: tuple[Shard, ...], config: RecordsConfig) 
     counts = {p: PartitionCounts(num_voxels=sum(n), num_records=plan.quota) for p, n in plan.sizes.items()}
     inputs = [f"{name}={path}" for name, path in plan.paths.items()]
     return RecordIndex(
-        format=INDEX_FORMAT,
         num_records=plan.num_records,
         rng_seed=plan.rng_seed,
         volumes=dict(zip(plan.paths, per_volume, strict=True)),

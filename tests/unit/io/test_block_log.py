@@ -1,6 +1,5 @@
 """Logs of blocks: killed jobs, torn lines, jobs that take over, results in order."""
 
-import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -55,7 +54,7 @@ def test_jobs_do_each_block_once_and_results_are_in_order(tmp_path, num_jobs):
 def test_a_killed_job_goes_on_after_its_last_whole_line(tmp_path, torn):
     with pytest.raises(KeyboardInterrupt):
         logs_in(tmp_path).run(Counted(3))
-    path = tmp_path / "1-of-1.jsonl"
+    (path,) = tmp_path.glob("1-of-1-*.jsonl")
     path.write_bytes(path.read_bytes() + torn)
     logs = logs_in(tmp_path)
     with pytest.raises(VolumeError, match="9 of 12"):
@@ -67,13 +66,16 @@ def test_a_killed_job_goes_on_after_its_last_whole_line(tmp_path, torn):
     assert results(tmp_path) == EXPECTED
 
 
-def test_with_another_key_a_log_starts_over(tmp_path):
-    logs_in(tmp_path).run(Counted())
+def test_with_another_key_a_job_begins_anew_and_removes_the_former_logs(tmp_path):
+    other = {**KEY, "revision": 2}
+    for number in (1, 2):
+        logs_in(tmp_path, other).run(Counted(), number, 2)
     work = Counted()
-    logs_in(tmp_path, {**KEY, "revision": 2}).run(work)
-    assert len(work.done) == 12
+    logs_in(tmp_path).run(work, 1, 2)
+    assert work.done == [0, 1, 2, 3, 4, 5], "those of the other key did not begin"
+    assert len(list(tmp_path.iterdir())) == 2
     with pytest.raises(VolumeError, match="12 of 12"):
-        logs_in(tmp_path).require_finished()
+        logs_in(tmp_path, other).require_finished()
 
 
 def test_a_job_does_the_rest_of_a_killed_one_but_the_block_that_was_claimed(tmp_path):
@@ -164,22 +166,6 @@ def test_a_block_whose_files_have_another_state_is_done_again(tmp_path):
     job.close()
 
 
-def test_the_first_line_is_the_key_and_each_other_one_a_claim_or_a_block(tmp_path):
-    logs_in(tmp_path).run(Counted())
-    key, *lines = map(json.loads, (tmp_path / "1-of-1.jsonl").read_text().splitlines())
-    assert key == {**KEY, "blocks": ["0:1,0:1,0:1", "0:1,0:1,11:12", 12]}
-    assert lines[:2] == [
-        {"claim": 0},
-        {"block": 0, "result": {"x": 0}, "state": None, "arrays": [0, lines[1]["arrays"][1]]},
-    ]
-
-
-def test_a_log_that_is_being_created_is_not_read(tmp_path):
-    logs = logs_in(tmp_path)
-    (tmp_path / ".3-of-8.jsonl.tmp.jsonl").write_bytes(logs.header)
-    logs.run(Counted(), 1, 2)
-
-
 def test_a_claim_of_a_job_that_does_not_come_back_does_not_count(tmp_path):
     """As after a kill, with another number of jobs."""
     with pytest.raises(KeyboardInterrupt):
@@ -187,33 +173,3 @@ def test_a_claim_of_a_job_that_does_not_come_back_does_not_count(tmp_path):
     for number in (1, 2):
         logs_in(tmp_path).run(Counted(), number, 2)
     assert results(tmp_path) == EXPECTED
-
-
-def test_a_job_does_not_help_those_of_a_former_key(tmp_path):
-    for number in (1, 2, 3):
-        logs_in(tmp_path, {**KEY, "revision": 0}).run(Counted(), number, 3)
-    work = Counted()
-    logs_in(tmp_path).run(work, 1, 3)
-    assert work.done == [0, 1, 2, 3]
-
-
-def test_lines_have_arrays_after_a_kill_at_the_beginning_of_a_log(tmp_path, monkeypatch):
-    logs_in(tmp_path).run(Counted())
-
-    def kill(*arguments):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(block_log, "write_text", kill)
-        logs_in(tmp_path, {**KEY, "revision": 2}).run(Counted())
-    assert results(tmp_path) == EXPECTED
-
-
-def test_removing_a_log_of_another_key_keeps_one_that_begins_at_that_moment(tmp_path):
-    logs_in(tmp_path, {**KEY, "revision": 0}).run(Counted())
-    logs, look = logs_in(tmp_path), BlockLogs.look
-    logs.look = lambda: (look(logs), logs_in(tmp_path).run(Counted()))
-    logs.remove_of_other_keys()
-    assert results(tmp_path) == EXPECTED
-    logs_in(tmp_path, {**KEY, "revision": 2}).remove_of_other_keys()
-    assert [path.name for path in tmp_path.iterdir()] == ["1-of-1.arrays"]
