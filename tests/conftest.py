@@ -19,10 +19,18 @@ from .small_run import SMALL_RUN, Workflow
 WHOLE_RUN_SECONDS = 1800  # a hang, however busy the machine is
 REPOSITORY = Path(__file__).resolve().parents[1]
 LONGEST = ("cluster", "workflow", "integration", "stages")  # folders of tests/, by the time that they take
+MEMORY_DISK, ROOM = "/dev/shm", 8 * 2**30  # bytes
 
 
 def pytest_configure():
-    """Let the programs under test be interrupted, also where tests run in the background of a script."""
+    """Let the programs under test be interrupted, also where tests run in the background of a script.
+
+    Their files lie in memory if it has room for them: there, fsync takes no time.
+    """
+    if os.path.isdir(MEMORY_DISK):
+        disk = os.statvfs(MEMORY_DISK)
+        if disk.f_bavail * disk.f_frsize > ROOM and not disk.f_flag & os.ST_NOEXEC:  # some tests write programs
+            os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", MEMORY_DISK)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell makes its background ignore it, by inheritance
     gc.disable()  # until all tests are collected: imports leave no garbage
 

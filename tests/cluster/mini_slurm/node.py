@@ -12,12 +12,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 # Process 1 of a node. $0 is the host name, $1 the state folder, $2 the address, the rest the node's daemon. What is
-# node-local here: shared memory, and the scratch folder, which every node sees at the same path.
+# node-local here: shared memory but for the folders of tests, and the scratch folder, which every node sees at the same
+# path.
 BOOT = """
 hostname "$0"
 mount --bind "$1/hosts" /etc/hosts
 mount --bind "$1/etc" /etc/slurm
+mount --bind /dev/shm /mnt
 mount -t tmpfs -o size=2g shm /dev/shm
+for tests in /mnt/pytest-of-*; do
+    [ -d "$tests" ] && mkdir "/dev/shm/${tests#/mnt/}" && mount --bind "$tests" "/dev/shm/${tests#/mnt/}"
+done
 mount -t tmpfs -o size=1g scratch "$1/scratch"
 ip link set lo up
 until ip link show eth0 >/dev/null 2>&1; do sleep 0.02; done
