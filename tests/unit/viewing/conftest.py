@@ -26,6 +26,12 @@ ERRORS = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def one_process(monkeypatch):
+    """Export in this process, if a test does not ask for more: others would have to import everything first."""
+    monkeypatch.setattr("ffn.viewing.work.threads_here", lambda: 1)
+
+
 def two_tubes():
     """Return two neurites along x, one voxel apart, and a speck that is too small for a mesh."""
     labels = np.zeros(BOX.shape, np.uint32)
