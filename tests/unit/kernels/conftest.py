@@ -18,7 +18,7 @@ def compile_float32(source: Path, folder: Path, *flags: str) -> list[Path]:
     """Return the object files of the units of work and of both networks."""
     if shutil.which("c++") is None:
         pytest.skip("no C++ compiler; Debian's package is called g++")
-    command = ["c++", "-O1", "-g1", "-std=c++20", "-fPIC", "-Wno-psabi", *flags]
+    command = ["c++", "-Og", "-g1", "-std=c++20", "-fPIC", "-Wno-psabi", *flags]
     jobs = {folder / f"{name}.o": [source / f"{name}.cc"] for name in ("inference", "float_network")}
     for lanes, name in INSTRUCTIONS.items():
         jobs[folder / f"{name}.o"] = [f"-DFFN_LANES={lanes}", f"-DFFN_INSTRUCTIONS={name}", source / "winograd.cc"]

@@ -9,6 +9,7 @@ import ast
 import functools
 import importlib
 import io
+import itertools
 import tokenize
 from collections.abc import Callable, Iterator, Set
 from graphlib import TopologicalSorter
@@ -54,7 +55,7 @@ def imports() -> dict[str, set[str]]:
 
 def imported_by(path: Path, known: Set[str]) -> set[str]:
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         if isinstance(node, ast.ImportFrom):
             inside = {f"{node.module}.{alias.name}" for alias in node.names}
             found |= inside & known or {node.module} & known
@@ -88,33 +89,38 @@ def test_no_modules_import_each_other_in_a_circle():
 
 
 @functools.cache
-def sources(folder: str) -> dict[Path, str]:
-    """Texts of the Python files of a folder."""
-    return {path: path.read_text() for path in sorted((ROOT / folder).rglob("*.py"))}
+def nodes(path: Path) -> list[ast.AST]:
+    """The syntax tree of a file."""
+    return list(ast.walk(ast.parse(path.read_text())))
 
 
 @functools.cache
-def nodes(folder: str) -> list[ast.AST]:
-    return [node for text in sources(folder).values() for node in ast.walk(ast.parse(text))]
+def sources(folder: str) -> list[Path]:
+    """Python files of a folder."""
+    return sorted((ROOT / folder).rglob("*.py"))
+
+
+def nodes_in(folder: str) -> Iterator[ast.AST]:
+    return itertools.chain.from_iterable(map(nodes, sources(folder)))
 
 
 def lines(folder: str) -> int:
-    return sum(len(text.splitlines()) for text in sources(folder).values())
+    return sum(len(path.read_text().splitlines()) for path in sources(folder))
 
 
 def code_lines(folder: str) -> int:
     """Lines without blank ones, comments and docstrings."""
-    return sum(map(code_lines_of, sources(folder).values()))
+    return sum(map(code_lines_of, sources(folder)))
 
 
-def code_lines_of(text: str) -> int:
-    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+def code_lines_of(path: Path) -> int:
+    tokens = tokenize.generate_tokens(io.StringIO(path.read_text()).readline)
     with_code = {
         number for token in tokens if token.type not in NO_CODE for number in range(token.start[0], token.end[0] + 1)
     }
     docstrings = {
         number
-        for node in ast.walk(ast.parse(text))
+        for node in nodes(path)
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         if ast.get_docstring(node) is not None
         for number in range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1)
@@ -169,22 +175,21 @@ def kinds(annotation: Any) -> Iterator[Any]:
 
 def imported_names(module: str) -> int:
     """Names that a module imports from the package: what one must know to change it."""
-    tree = ast.parse((ROOT / module).read_text())
-    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
+    imports = [node for node in nodes(ROOT / module) if isinstance(node, ast.ImportFrom) and node.module]
     return len({alias.name for node in imports if node.module.split(".")[0] == "ffn" for alias in node.names})
 
 
 def long_signatures() -> int:
     """Functions with more than six parameters."""
-    functions = [node for node in nodes("ffn") if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    functions = [node for node in nodes_in("ffn") if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     parameters = [[*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs] for node in functions]
     return sum(len(names) > PARAMETERS for names in parameters)
 
 
 def asserted_sentences() -> int:
     """Assertions, and `match=` of `pytest.raises`, on strings of four words or more."""
-    asserted = [node.test for node in nodes("tests") if isinstance(node, ast.Assert)]
-    matched = [node.value for node in nodes("tests") if isinstance(node, ast.keyword) and node.arg == "match"]
+    asserted = [node.test for node in nodes_in("tests") if isinstance(node, ast.Assert)]
+    matched = [node.value for node in nodes_in("tests") if isinstance(node, ast.keyword) and node.arg == "match"]
     return sum(map(has_sentence, [*asserted, *matched]))
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from ffn.cli import main
+from ffn.config import PART_ZYX
 from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io.open import open_volume
@@ -133,11 +134,12 @@ def test_a_part_waits_for_the_sizes_of_all_labels(tmp_path, job, capsys):
 
 
 @pytest.mark.fib25
-def test_partitions_of_real_labels_equal_the_definition(shared_fib25, tmp_path):
-    source = f"{shared_fib25}/labels_z000-170.h5:stack"
-    partition(source, f"{tmp_path / 'p.zarr'}", PartitionConfig())
+def test_partitions_of_real_labels_equal_the_definition(shared_fib25, tmp_path, monkeypatch):
+    monkeypatch.setattr("ffn.sampling.partition.PART_ZYX", PART_ZYX)
+    source, box = f"{shared_fib25}/labels_z000-170.h5:stack", Box.parse("0:140,0:140,0:140")
+    partition(source, f"{tmp_path / 'p.zarr'}", PartitionConfig(), box)
     with open_volume(source) as volume, open_volume(f"{tmp_path / 'p.zarr'}") as out:
-        labels, partitions = volume.read(), out.read()
+        labels, partitions = volume.read(box), out.read()
     ids, sizes = np.unique(labels, return_counts=True)
     for z, y, x in np.random.default_rng(0).integers(24, np.array(labels.shape) - 24, (400, 3)):
         own = labels[z, y, x]
