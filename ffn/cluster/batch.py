@@ -44,9 +44,8 @@ def submit(scheduler: Scheduler, arguments: Sequence[str]) -> int:
     if job_id is None:
         sys.stderr.write(f"{shlex.join(done.args)}: exit code {done.returncode}, no job id in {done.stdout!r}\n")
         return 1
-    for path in (_record(job_id, kind) for kind in ("exit", "gone", "cancelled")):
-        if (_modified(path) or math.inf) < script.stat().st_mtime:
-            path.unlink()  # of an earlier job with this id: another cluster's, or from before a new installation
+    for kind in ("exit", "gone"):  # of an earlier job with this id; this one does nothing before it is recorded
+        _record(job_id, kind).unlink(missing_ok=True)
     atomic.write_text(_record(job_id, "submitted"), "\n".join(job.outputs))
     sys.stdout.write(f"{job_id}\n")
     return 0
@@ -68,8 +67,6 @@ def status(scheduler: Scheduler, arguments: Sequence[str]) -> int:
 
 def cancel(scheduler: Scheduler, arguments: Sequence[str]) -> int:
     """Cancel jobs; the scheduler's command outlives this process, which a second Ctrl-C may end."""
-    for job_id in arguments:
-        _record(job_id, "cancelled").touch()
     null = subprocess.DEVNULL
     subprocess.Popen(scheduler.cancel_command(arguments), start_new_session=True, stdin=null, stdout=null, stderr=null)
     return 0
@@ -149,11 +146,9 @@ def _submit(command: list[str]) -> subprocess.CompletedProcess[str]:
 
 
 def _status(scheduler: Scheduler, job_id: str) -> str:
-    code = _exit_code(job_id)
-    if code is None and not _is_lost(scheduler, job_id):
+    if _exit_code(job_id) is None and not _is_lost(scheduler, job_id):
         return "running"
-    if code is None:
-        code = _exit_code(job_id)  # the job may have written it between the two checks
+    code = _exit_code(job_id)  # again, because the job may have written it between the two checks
     for kind in ("submitted", "gone"):  # the scheduler need not be asked about it any more
         _record(job_id, kind).unlink(missing_ok=True)
     return "success" if code == 0 else "failed"
@@ -161,36 +156,31 @@ def _status(scheduler: Scheduler, job_id: str) -> str:
 
 def _is_lost(scheduler: Scheduler, job_id: str) -> bool:
     """Return whether the scheduler has not known the job for so long that no exit code can still appear."""
-    answer, submitted, gone = _listing(scheduler), _modified(_record(job_id, "submitted")), _record(job_id, "gone")
-    if answer is None or (submitted is not None and answer[0] <= submitted):
+    queued, gone = _queued(scheduler), _record(job_id, "gone")
+    if queued is None:
         return False
-    if job_id in answer[1]:
+    if job_id in queued:
         gone.unlink(missing_ok=True)
         return False
-    since = _modified(gone)
-    if since is None:
+    if not gone.exists():
         gone.touch()
-        since = _modified(gone) or math.inf
-    waited = _now() - since > _seconds("FFN_LOST_SECONDS", LOST_SECONDS)
-    return waited or _record(job_id, "cancelled").exists()
+    return _age(gone) > _seconds("FFN_LOST_SECONDS", LOST_SECONDS)
 
 
-def _listing(scheduler: Scheduler) -> tuple[float, set[str]] | None:
-    """Return when the scheduler was last asked and which jobs it had then, None if it did not answer."""
+def _queued(scheduler: Scheduler) -> set[str] | None:
+    """Return the jobs that the scheduler had when it was last asked, None if it did not answer."""
     path = STATE / "queue.json"
-    asked = _modified(path)
-    now = _now()
-    if asked is None or now - asked > _seconds("FFN_QUEUE_SECONDS", QUEUE_SECONDS):
+    if _age(path) > _seconds("FFN_QUEUE_SECONDS", QUEUE_SECONDS):
         ids = sorted(p.stem for p in STATE.glob("*.submitted") if not _record(p.stem, "exit").exists())
         queued = scheduler.queued(run_command(scheduler.queue_command(ids))) if ids else set()
-        text = json.dumps({"asked": now, "queued": None if queued is None else sorted(queued)})
+        text = json.dumps(None if queued is None else sorted(queued))
         atomic.write_text(path, text, atomic.this_job())  # of several runs in one folder
     answer = json.loads(path.read_text())
-    return None if answer["queued"] is None else (answer["asked"], set(answer["queued"]))
+    return None if answer is None else set(answer)
 
 
 def _record(job_id: str, kind: str) -> Path:
-    """Return the path of a job's record: submitted, exit, gone or cancelled."""
+    """Return the path of a job's record: submitted, exit or gone."""
     return STATE / f"{job_id}.{kind}"
 
 
@@ -201,18 +191,9 @@ def _exit_code(job_id: str) -> int | None:
         return None
 
 
-def _now() -> float:
-    """Return the time by the file system's clock, for comparison with the times of files."""
-    clock = STATE / "clock"
-    clock.touch()
-    return clock.stat().st_mtime
-
-
-def _modified(path: Path) -> float | None:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return None
+def _age(path: Path) -> float:
+    """Return the seconds since a file was written, infinite if it is not there."""
+    return time.time() - path.stat().st_mtime if path.exists() else math.inf
 
 
 def _seconds(variable: str, default: float) -> float:

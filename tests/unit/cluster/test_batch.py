@@ -1,6 +1,5 @@
 """Submission, state and cancelling of jobs, without any scheduler."""
 
-import json
 import os
 import subprocess
 import sys
@@ -66,24 +65,11 @@ def test_a_job_that_the_scheduler_lists_again_was_not_lost(record, ask):
     assert not (batch.STATE / "7.gone").exists()
 
 
-def test_a_cancelled_job_is_not_waited_for(record, ask):
-    record("7", "submitted", age=600)
-    record("7", "cancelled")
-    assert ask("7", done(code=1))[0] == "failed"
-
-
 @pytest.mark.parametrize("listed", [CONNECTION_LOST, done(stderr="timeout", code=127)])
 def test_an_unreachable_scheduler_proves_nothing(record, ask, listed):
     record("7", "submitted", age=600)
     record("7", "gone", age=1000)
     assert ask("7", listed)[0] == "running"
-
-
-def test_a_listing_from_before_the_submission_proves_nothing(record, ask):
-    (batch.STATE / "queue.json").write_text(json.dumps({"asked": time.time() - 5, "queued": []}))
-    record("7", "submitted")
-    record("7", "gone", age=1000)
-    assert ask("7", done()) == ("running", [])
 
 
 def test_status_never_fails(record, ask):
@@ -115,9 +101,8 @@ def test_a_submission_without_an_answer_is_not_repeated(submit):
 
 def test_records_of_an_earlier_job_with_this_id_do_not_count(submit, record):
     record("7", "exit", "0", age=900)
-    record("7", "cancelled", age=900)
     assert submit(done("7\n"))[0] == 0
-    assert not (batch.STATE / "7.exit").exists() and not (batch.STATE / "7.cancelled").exists()
+    assert not (batch.STATE / "7.exit").exists()
 
 
 def test_submitting_writes_the_command_that_cancels(submit, folder):
@@ -132,7 +117,6 @@ def test_submitting_writes_the_command_that_cancels(submit, folder):
     while not place.exists():  # it runs detached
         time.sleep(0.05)
     assert place.read_text() == "7 8\n"
-    assert all((batch.STATE / f"{job_id}.cancelled").exists() for job_id in ("7", "8"))
 
 
 def test_unfinished_jobs_are_known_by_the_folder_of_their_outputs(submit, record):
