@@ -15,12 +15,12 @@ from ffn.inference.engine import create_engine
 from ffn.kernels import vector_lanes
 from ffn.kernels.inference import obstacle
 from ffn.machine.cpu import cpu_flags
-from ffn.machine.pace import calls_per_second
 from ffn.model.choice import (
     ASKED_FOR,
     PRECISIONS,
     WORTHWHILE,
     Choice,
+    calls_per_second,
     choice_name,
     choose_once,
     sees_gpu,

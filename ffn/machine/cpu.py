@@ -9,18 +9,11 @@ from pathlib import Path
 
 ARCH_PRCTL, REQUEST_PERMISSION, TILE_DATA = 158, 0x1023, 18  # of Linux on x86-64
 ISA_LIMIT = "ONEDNN_MAX_CPU_ISA"  # holds oneDNN, and with it TensorFlow and OpenVINO, down to an older CPU
-# The levels of that variable below the highest, with the beginnings of Linux's flags that they leave out.
+# Levels of that variable that we compare, with the beginnings of Linux's flags that they leave out.
 LEFT_OUT = {
-    "SSE41": ("avx", "amx"),
-    "AVX": ("avx2", "avx512", "avx_", "amx"),
     "AVX2": ("avx512", "avx_", "amx"),
-    "AVX2_VNNI": ("avx512", "amx"),
-    "AVX2_VNNI_2": ("avx512", "amx"),
     "AVX512_CORE": ("avx512_bf16", "avx512_fp16", "avx512_vnni", "amx"),
-    "AVX512_CORE_VNNI": ("avx512_bf16", "avx512_fp16", "amx"),
     "AVX512_CORE_BF16": ("avx512_fp16", "amx"),
-    "AVX512_CORE_FP16": ("amx",),
-    "AVX10_1_512": ("amx",),
 }
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import statistics
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -23,7 +25,9 @@ PRECISIONS = ("float32", "bfloat16")
 BFLOAT16_CAPABILITY = (8, 0)  # Ampere, the first NVIDIA GPUs with bfloat16 units
 ASKED_FOR = "asked for"
 WORTHWHILE = 1.05  # bfloat16 has to be this much faster: float32 is more accurate, and rates vary; our choice
-ON_GPUS = {"tensorflow": "TensorFlow", "jax": "JAX"}  # engines that compute on a GPU, if they see one
+ON_GPUS = ("tensorflow", "jax")  # engines that compute on a GPU, if they see one
+MEASURED_SECONDS = 2.0  # for all alternatives together, without their first calls; our choice
+MIN_ROUNDS = 3
 
 
 @dataclass(frozen=True)
@@ -69,15 +73,11 @@ def choose_once(path: Path | None, choose: Callable[[], Choice]) -> Choice:
             *(path, choice.engine, choice.precision, choice.cpu, here),
         )
     if choice.engine in ON_GPUS and choice.gpu != sees_gpu(choice.engine):
-        chosen, seen, remedy = (
-            ("GPU", "no GPU", "Start this job where there is one")
-            if choice.gpu
-            else ("CPU", "a GPU", "Hide it (CUDA_VISIBLE_DEVICES=-1)")
-        )
-        raise ConfigError(
-            f"{path}: {choice.engine} {choice.precision} was chosen for a {chosen}, and {ON_GPUS[choice.engine]} sees "
-            f"{seen} here. {remedy}, or set engine and precision"
-        )
+        found = "a CPU, and there is a GPU here. Hide it (CUDA_VISIBLE_DEVICES=-1)"
+        if choice.gpu:
+            found = "a GPU, and there is none here. Start this job where there is one"
+        chosen = f"{choice.engine} {choice.precision} was chosen for {found}"
+        raise ConfigError(f"{path}: {chosen}, or set engine and precision")
     return choice
 
 
@@ -124,6 +124,27 @@ def with_precision(engine: str, reason: str, precision: str, measure: Callable[[
         return Choice(engine, precision, reason, on_gpu)
     fastest, why = fastest_precision(on_gpu, measure, engine)
     return Choice(engine, fastest, why if reason == ASKED_FOR else f"{reason}, and {why}", on_gpu)
+
+
+def calls_per_second(
+    alternatives: Mapping[str, Callable[[], object]], seconds: float = MEASURED_SECONDS, min_rounds: int = MIN_ROUNDS
+) -> dict[str, float]:
+    """Return one divided by the median time of a call of each alternative, called in turn.
+
+    A machine that slows down slows down all of them. The first call of each is not timed; no round starts after
+    `seconds`, but at least `min_rounds` are timed.
+    """
+    for call in alternatives.values():
+        call()
+    times: dict[str, list[float]] = {name: [] for name in alternatives}
+    end, rounds = time.perf_counter() + seconds, 0
+    while rounds < min_rounds or time.perf_counter() < end:
+        for name, call in alternatives.items():
+            begin = time.perf_counter()
+            call()
+            times[name].append(time.perf_counter() - begin)
+        rounds += 1
+    return {name: 1 / statistics.median(each) for name, each in times.items()}
 
 
 def _cpu_tells() -> tuple[str | None, str]:

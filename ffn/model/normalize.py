@@ -56,11 +56,11 @@ class Normalisation:
 
     def __str__(self) -> str:
         """Return all that the result depends on, for the provenance."""
-        curve = "" if self.curve is None else f"; matched in {len(self.curve[0])} levels, {self._checksum()}"
-        return f"{self.mean!r} ± {self.stddev!r}{curve}"
-
-    def _checksum(self) -> str:
-        return hashlib.sha256(np.array(self.curve).tobytes()).hexdigest()
+        text = f"{self.mean!r} ± {self.stddev!r}"
+        if self.curve is None:
+            return text
+        checksum = hashlib.sha256(np.array(self.curve).tobytes()).hexdigest()
+        return f"{text}; matched in {len(self.curve[0])} levels, {checksum}"
 
     def apply(self, raw: np.ndarray) -> np.ndarray:
         """Return the network's input for grey levels of any real type, as float32."""
@@ -173,10 +173,10 @@ def histogram_of(spec: str, masks: Sequence[Mask] = ()) -> Histogram:
         with open_masks(masks, image.voxel_size_zyx_nm) as opened:
             histogram = Histogram.of_counts(_counts(image, opened))
     if len(histogram.levels) < 2:
-        left = len(histogram.levels)
-        found = f"every sampled voxel is {histogram.levels[0]:g}" if left else "masks leave no sampled voxel"
-        wrong = "Is it the right image?" if left else "Do the masks cover it?"
-        raise VolumeError(f"{spec}: {found}, expected grey levels that vary. {wrong}")
+        raise VolumeError(
+            f"{spec}: has {len(histogram.levels)} grey levels in a sample outside of its masks, expected several. Is "
+            "it the right image, and do the masks leave some of it?"
+        )
     return histogram
 
 

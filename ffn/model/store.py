@@ -63,12 +63,8 @@ def load_model(folder: str | Path) -> Model:
 
 def load_histogram(folder: str | Path) -> Histogram | None:
     """Return the grey levels that a model was trained on, None where its folder does not record them."""
-    path = Path(folder) / DESCRIPTION
-    values = _read_description(path).get("histogram")
-    try:
-        return None if values is None else Histogram.from_json(values)
-    except (KeyError, TypeError, ValueError):
-        raise ModelError(f"{path}: histogram has no lists 'levels' and 'counts'. Restore the file") from None
+    values = _read_description(Path(folder) / DESCRIPTION).get("histogram")
+    return None if values is None else Histogram.from_json(values)
 
 
 def load_architecture(folder: str | Path) -> ModelConfig:
@@ -85,12 +81,11 @@ def load_architecture(folder: str | Path) -> ModelConfig:
 def check_weights(config: ModelConfig, weights: Weights, where: str) -> None:
     """Check that names and shapes of `weights` fit the architecture."""
     expected = weight_shapes(config)
-    for name in sorted(expected.keys() | weights.keys()):
-        found = weights[name].shape if name in weights else "nothing"
-        if found != expected.get(name, "nothing"):
-            raise ModelError(
-                f"{where}: {name}: found {found}, expected {expected.get(name, 'nothing')} for this architecture"
-            )
+    found = {name: array.shape for name, array in weights.items()}
+    for name in sorted(expected.keys() | found.keys()):
+        if found.get(name) != expected.get(name):
+            shapes = f"found {found.get(name)}, expected {expected.get(name)}"
+            raise ModelError(f"{where}: {name}: {shapes} for this architecture")
 
 
 def _read_description(path: Path) -> dict[str, Any]:

@@ -9,8 +9,16 @@ import numpy as np
 
 from ffn.config import ModelConfig
 from ffn.machine.jax_device import require_jax
-from ffn.machine.pace import calls_per_second
-from ffn.model.choice import ASKED_FOR, PRECISIONS, Choice, choice_name, choose_once, sees_gpu, with_precision
+from ffn.model.choice import (
+    ASKED_FOR,
+    PRECISIONS,
+    Choice,
+    calls_per_second,
+    choice_name,
+    choose_once,
+    sees_gpu,
+    with_precision,
+)
 from ffn.model.network import Weights
 from ffn.training.config import TrainConfig
 from ffn.training.initial import initial_weights
