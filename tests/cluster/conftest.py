@@ -14,11 +14,11 @@ from ..small_run import ROOT, SMALL_RUN, Workflow
 from .mini_slurm import MiniSlurm, unavailable
 from .profiles import site_profile
 
-collect_ignore = ["shims"]  # commands, of which none is to be imported in search of doctests
-
 
 class ClusterWorkflow(Workflow):
     """Snakemake on the login node of a cluster."""
+
+    snakefile = ROOT / "Snakefile"
 
     def __init__(self, folder: Path, config: dict, cluster: MiniSlurm, profile: str = "slurm") -> None:
         super().__init__(folder, config)
@@ -27,7 +27,7 @@ class ClusterWorkflow(Workflow):
 
     def command(self, *arguments: str) -> list[str]:
         """Return the command line of Snakemake with a profile for these small nodes."""
-        snakemake = [sys.executable, "-m", "tests.cluster.impatient", "--snakefile", str(ROOT / "Snakefile")]
+        snakemake = [sys.executable, "-m", "tests.cluster.impatient", "--snakefile", str(self.snakefile)]
         places = ["--directory", str(self.folder), "--profile", str(site_profile(self.folder, self.profile))]
         return self.cluster.login(*snakemake, *arguments, *places, "--configfile", str(self.folder / "run.yaml"))
 

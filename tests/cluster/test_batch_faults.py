@@ -1,16 +1,14 @@
-"""Ctrl-C, jobs that vanish, and members of a group that fail, on jobs that do nothing but take time."""
-
-from __future__ import annotations
+"""Ctrl-C, and members of a group that fail, on batch jobs that do nothing but take time."""
 
 import signal
 import subprocess
 import time
-from collections.abc import Callable
 
 import pytest
 
-from ..small_run import ROOT
-from .batch import Site
+from .conftest import ClusterWorkflow
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 # Grouped by the profile like the rules of the same name.
 SNAKEFILE = """
@@ -32,21 +30,26 @@ rule segment:
     resources: runtime=5
     shell: {segment!r}
 """
-QUICK = "echo {wildcards.i} >> done; touch {output}"
 
 
-def site_with(tmp_path, train: str, segment: str = QUICK) -> Site:
-    """Return a site whose Snakefile has these two commands; groups are treated as the pipeline treats them."""
-    site = Site(tmp_path / "run")
-    (site.folder / "Snakefile").write_text(SNAKEFILE.format(train=train, segment=segment))
-    return site
+@pytest.fixture
+def run_of(idle, tmp_path):
+    """Return a function that makes a run whose rules have these two commands."""
+
+    def make(train, segment):
+        workflow = ClusterWorkflow(tmp_path / "run", {"run": "batch"}, idle, "slurm-generic")
+        workflow.snakefile = workflow.folder / "Snakefile"
+        workflow.snakefile.write_text(SNAKEFILE.format(train=train, segment=segment))
+        return workflow
+
+    return make
 
 
-def press_ctrl_c(process, site: Site) -> None:
+def press_ctrl_c(process, folder):
     """Interrupt Snakemake as a user does: it ignores a Ctrl-C while it writes a log line, so press until it answers."""
 
-    def has_answered() -> bool:
-        logs = site.folder.glob(".snakemake/log/*.log")
+    def has_answered():
+        logs = folder.glob(".snakemake/log/*.log")
         return process.poll() is not None or any("Terminating processes" in path.read_text() for path in logs)
 
     while not has_answered():
@@ -56,79 +59,24 @@ def press_ctrl_c(process, site: Site) -> None:
             time.sleep(0.1)
 
 
-def wait_until(condition: Callable[[], object]) -> None:
-    """Wait, as long as a test may take: how busy the machine is decides nothing."""
-    while not condition():
+def test_ctrl_c_cancels_what_was_submitted(run_of):
+    run = run_of("touch started; sleep 600", "touch started{wildcards.i}; sleep 600")
+    null = subprocess.DEVNULL
+    process = subprocess.Popen(run.command(), cwd=run.folder, env=run.environment(), stdout=null, stderr=null)
+    while not ((run.folder / "started").exists() and list(run.folder.glob("started?"))):
+        assert process.poll() is None
         time.sleep(0.1)
-
-
-@pytest.mark.slow
-def test_ctrl_c_cancels_what_was_submitted(tmp_path):
-    site = site_with(tmp_path, "touch started; sleep 600", "touch started{wildcards.i}; sleep 600")
-    process = site.start()
-    wait_until(lambda: (site.folder / "started").exists() and list(site.folder.glob("started?")))
-    press_ctrl_c(process, site)
+    press_ctrl_c(process, run.folder)
     process.wait()
-    wait_until(lambda: not list(site.state.glob("*.job")))
-    listed = subprocess.run(["pgrep", "-f", str(site.folder)], capture_output=True, text=True).stdout
-    assert listed == "", "jobs survived"
-    codes = [path.read_text().strip() for path in site.folder.glob(".snakemake/cluster/*.exit")]
-    assert "0" not in codes
-    cancelled = " ".join(site.transcript("qdel")).split()
-    assert sorted(word.split(".")[0] for word in cancelled if word != "qdel") == ["1001", "1002"]
+    run.cluster.wait_until_idle()
+    assert "0" not in [path.read_text().strip() for path in run.folder.glob(".snakemake/cluster/*.exit")]
 
 
-@pytest.mark.slow
-def test_a_lost_job_is_repeated(tmp_path):
-    once = "if [ ! -e tried ]; then touch tried; sleep 600; fi; touch {output}"
-    site = site_with(tmp_path, once)
-    process = site.start("single")
-    wait_until(lambda: (site.folder / "tried").exists())
-    strike(site, "lose")
-    assert process.wait() == 0
-    assert len(site.transcript("qsub")) == 2
-
-
-@pytest.mark.slow
-def test_a_preempted_job_goes_on_and_has_not_failed(tmp_path):
-    """It is killed without a warning, and started again by its scheduler: no new submission, no doubled memory."""
-    once = "if [ ! -e tried ]; then touch tried; sleep 600; fi; touch {output}"
-    site = site_with(tmp_path, once)
-    process = site.start("single", "--retries", "0")
-    wait_until(lambda: (site.folder / "tried").exists())
-    strike(site, "preempt")
-    assert process.wait() == 0
-    (submitted,) = site.transcript("qsub")
-    assert " -r y " in submitted
-
-
-def strike(site: Site, blow: str) -> None:
-    """Do something to the site's first job, by a method of the shims' local backend."""
-    code = "import sys; sys.path.insert(0, sys.argv[1]); import backend; getattr(backend.Local(), sys.argv[2])('1001')"
-    command = ["python3", "-c", code, str(ROOT / "tests/cluster/shims"), blow]
-    subprocess.run(command, env=site.environment(), check=True)
-
-
-@pytest.mark.slow
-def test_of_a_failed_group_only_what_is_missing_is_repeated(tmp_path):
-    once = "if [ {wildcards.i} = 2 ] && [ ! -e tried ]; then touch tried; exit 1; fi; " + QUICK
-    site = site_with(tmp_path, "touch {output}", once)
-    output = site.run()
-    assert "Trying to restart" in output
-    assert sorted((site.folder / "done").read_text().split()) == ["0", "1", "2", "3"]
-    assert sum("ffn-segment" in line for line in site.transcript("qsub")) == 2
-
-
-@pytest.mark.slow
-def test_a_scheduler_that_is_away_is_waited_for(tmp_path):
-    """Its qstat fails for a while: no job is given up."""
-    site = site_with(tmp_path, "sleep 3; touch {output}")
-    away = tmp_path / "away"
-    away.mkdir()
-    (away / "qstat").write_text("#!/bin/sh\necho 'cannot connect to server' >&2\nexit 1\n")
-    (away / "qstat").chmod(0o755)
-    environment = site.environment()
-    environment["PATH"] = f"{away}:{environment['PATH']}"
-    done = subprocess.run(site.command("single"), cwd=site.folder, env=environment, capture_output=True)
-    assert done.returncode == 0
-    assert len(site.transcript("qsub")) == 1
+def test_of_a_failed_group_only_what_is_missing_is_repeated(run_of):
+    member = "echo {wildcards.i} >> done; touch {output}"
+    run = run_of(
+        "touch {output}", f"if [ {{wildcards.i}} = 2 ] && [ ! -e tried ]; then touch tried; exit 1; fi; {member}"
+    )
+    assert "Trying to restart" in run.succeed()
+    assert sorted((run.folder / "done").read_text().split()) == ["0", "1", "2", "3"]
+    assert len(list(run.folder.glob(".snakemake/cluster/ffn-segment-*.sh"))) == 3, "two groups, and one again"

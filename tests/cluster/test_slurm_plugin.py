@@ -1,12 +1,9 @@
 """What the profile `slurm` asks of Snakemake's plugin, on a real Slurm and jobs that do next to nothing."""
 
 import re
-import subprocess
-import sys
 
 import pytest
 
-from ..small_run import ROOT
 from .conftest import ClusterWorkflow
 from .profiles import site_profile
 
@@ -32,12 +29,10 @@ rule segment:
 def test_subvolumes_are_tasks_of_job_arrays(cluster, tmp_path):
     """There are more than `jobs` allows at a time, for which the plugin by itself waits for ever; and one fails."""
     workflow = ClusterWorkflow(tmp_path, {"run": "arrays"}, cluster)
-    (tmp_path / "Snakefile").write_text(SNAKEFILE)
-    place = site_profile(tmp_path, "slurm", **{"jobs": 3, "groups": {"all": "all"}, "slurm-array-jobs": "segment"})
-    snakemake = [sys.executable, "-m", "tests.cluster.impatient", "--directory", str(tmp_path), "--profile", str(place)]
-    command = cluster.login(*snakemake, "--snakefile", str(tmp_path / "Snakefile"))
-    done = subprocess.run(command, env=workflow.environment(), cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    workflow.snakefile = tmp_path / "Snakefile"
+    workflow.snakefile.write_text(SNAKEFILE)
+    site_profile(tmp_path, "slurm", **{"jobs": 3, "groups": {"all": "all"}, "slurm-array-jobs": "segment"})
+    output = workflow.succeed()
     made = [(tmp_path / f"member{i}").read_text().split() for i in range(7)]
     assert [words[-1] for words in made] == [str(i) for i in range(7)]
-    assert re.search(r"array job .* \d+,\d+,\d+", done.stderr)
+    assert re.search(r"array job .* \d+,\d+,\d+", output)

@@ -43,6 +43,12 @@ def test_the_check_job_has_account_and_queue(profile, queue):
     assert " -n 2 " in line or "select=2:ncpus=32:mpiprocs=4:ngpus=4:system=polaris" in line
 
 
+def test_the_ranks_of_polaris_are_bound_to_its_gpus():
+    words = read_site("polaris", 2).layout.words
+    assert words[:8] == "mpiexec -n 8 --ppn 4 --depth 8 --cpu-bind".split()
+    assert "CUDA_VISIBLE_DEVICES=3,2,1,0" in words
+
+
 def test_the_check_job_has_the_options_of_the_plugin(tmp_path):
     values = {
         "executor": "slurm",

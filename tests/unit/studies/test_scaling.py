@@ -5,8 +5,14 @@ import pytest
 
 from ffn.errors import EvaluationError
 from ffn.io import hdf5
-from ffn.studies.cluster import Cluster, Interconnect, curve, ring_allreduce_seconds
-from ffn.studies.scaling import _variation_for, read_measurement
+from ffn.studies.scaling import (
+    Cluster,
+    Interconnect,
+    _variation_for,
+    curve,
+    read_measurement,
+    ring_allreduce_seconds,
+)
 
 RNG = np.random.default_rng(5)
 TIMES = 0.02 + RNG.lognormal(-4.0, 0.3, (2, 200))
