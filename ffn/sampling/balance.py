@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -56,9 +55,11 @@ def plan_records(
     paths: dict[str, str], config: RecordsConfig, rng_seed: int, weights: Mapping[str, float] | None = None
 ) -> RecordsPlan:
     """Count the coordinates and set how often each partition occurs."""
-    weights = weights or {}
-    _require_weights(weights, paths)
-    of_all = tuple(weights.get(name, 1.0) for name in paths)
+    given = weights or {}
+    for name, weight in given.items():
+        if name not in paths or not 0 < weight < float("inf"):
+            raise RecordError(f"--weight: found {name}={weight:g}, expected a positive number for one of {list(paths)}")
+    of_all = tuple(given.get(name, 1.0) for name in paths)
     if max(of_all) > MAX_WEIGHT_RATIO * min(of_all):
         raise RecordError(
             f"--weight: {max(of_all):g} is more than {MAX_WEIGHT_RATIO:g} times {min(of_all):g}, so the lighter volume "
@@ -70,14 +71,7 @@ def plan_records(
     quota = max((sum(counts) for counts in sizes.values()), default=0)
     if config.max_records is not None:
         quota = min(quota, config.max_records // max(1, len(sizes)))
-    plan = RecordsPlan(
-        {name: str(path) for name, path in paths.items()},
-        sizes,
-        quota,
-        config.num_shards,
-        rng_seed,
-        of_all,
-    )
+    plan = RecordsPlan(paths, sizes, quota, config.num_shards, rng_seed, of_all)
     if not quota:
         raise RecordError(
             f"--max-records: {config.max_records} leaves no record for each of the {len(sizes)} partitions in "
@@ -129,14 +123,6 @@ def _keys(plan: RecordsPlan, *stream: int) -> np.ndarray:
     return permutation_keys(np.random.default_rng([plan.rng_seed, len(stream), *stream]))
 
 
-def _table_sizes(path: str | Path) -> dict[int, int]:
+def _table_sizes(path: str) -> dict[int, int]:
     with hdf5.open_file(path, RecordError) as file:
         return {partition: len(table) for partition, table in coordinate_tables(file, path).items()}
-
-
-def _require_weights(weights: Mapping[str, float], paths: Mapping[str, str]) -> None:
-    for name, weight in weights.items():
-        if name not in paths:
-            raise RecordError(f"--weight: found volume {name!r}, expected one of {list(paths)}, as in --coordinates")
-        if not 0 < weight < float("inf"):
-            raise RecordError(f"--weight: found {weight:g} for {name!r}, expected a positive number")

@@ -23,7 +23,7 @@ from ffn.io.masks import Masks, mask_inputs, open_masks
 from ffn.io.open import identity, open_volume
 from ffn.io.store_names import MAIN, split_store
 from ffn.io.training_records import COORDINATES_FORMAT, COORDINATES_GROUP, OUTSIDE_PARTITION
-from ffn.io.volume import Volume, require_inside, split_spec, volume_in
+from ffn.io.volume import Volume, require_inside, volume_in
 from ffn.options import add_box_option, add_masks_option, add_options, add_volume_option, from_arguments, masks_from
 from ffn.progress import track
 from ffn.provenance import fingerprint, provenance
@@ -45,7 +45,9 @@ REASONS = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """List the voxels that may be the centre of a training example: in a partition, away from membranes and border."""
     add_volume_option(parser, "--partitions", "from 'ffn partition'")
-    parser.add_argument("--membrane", metavar="FILE", help="from 'ffn membrane' (default: keep voxels near membranes)")
+    parser.add_argument(
+        "--membrane", metavar="NAME.zarr", help="from 'ffn membrane' (default: keep voxels near membranes)"
+    )
     add_box_option(parser)
     parser.add_argument("--out", required=True, metavar="FILE.h5", help="tables of coordinates, one for each partition")
     add_masks_option(parser)
@@ -76,8 +78,7 @@ def coordinates(
     partitions_spec : str
         Volume that the stage `partition` wrote.
     membrane_spec : str or None
-        File that the stage `membrane` wrote, ``membrane.zarr``, ``membrane.h5:distance`` …; None keeps voxels near
-        membranes.
+        Store that the stage `membrane` wrote, or another volume of distances; None keeps voxels near membranes.
     out_path : path
         HDF5 file to write, with ``partitions/1`` and so on: int32 of shape (N, 3), full-volume voxels, zyx, block by
         block. Its attributes tell how many voxels each condition removed.
@@ -131,35 +132,23 @@ def coordinates(
     log.info("%s: %s", out_path, ", ".join(f"{count} {fate}" for fate, count in counts.items()))
 
 
-def select(
-    partitions: np.ndarray, distance: np.ndarray | None, config: CoordinatesConfig
-) -> tuple[np.ndarray, Counter[str]]:
-    """Mark the eligible voxels of a block by all conditions but the margin."""
-    conditions = {"outside": partitions == OUTSIDE_PARTITION}
-    if not config.include_background:
-        conditions["background"] = partitions == 0
-    if distance is not None:
-        conditions["membrane"] = distance < config.min_membrane_distance
-    eligible = np.ones(partitions.shape, dtype=bool)
-    removed: Counter[str] = Counter()
-    for reason, bad in conditions.items():
-        removed[reason] = int(np.count_nonzero(eligible & bad))
-        eligible &= ~bad
-    return eligible, removed
-
-
 def _classes(partitions: Volume, distance: Volume | None, masks: Masks, config: CoordinatesConfig, row: Box) -> Result:
     """Return the partitions of eligible voxels, 255 elsewhere, and the numbers of those that were removed."""
     found = np.full(row.shape, OUTSIDE_PARTITION, np.uint8)
     removed: Counter[str] = Counter()
     for block in row.blocks(BLOCK_ZYX):
         classes = partitions.read(block)
-        eligible, of_block = select(classes, None if distance is None else distance.read(block), config)
+        conditions = {"outside": classes == OUTSIDE_PARTITION}
+        if not config.include_background:
+            conditions["background"] = classes == 0
+        if distance is not None:
+            conditions["membrane"] = distance.read(block) < config.min_membrane_distance
         if masks:
-            masked = eligible & masks.read(block)
-            eligible &= ~masked
-            of_block["masked"] = int(np.count_nonzero(masked))
-        removed.update(of_block)
+            conditions["masked"] = masks.read(block)
+        eligible = np.ones(block.shape, bool)
+        for reason, bad in conditions.items():
+            removed[reason] += int(np.count_nonzero(eligible & bad))
+            eligible &= ~bad
         found[block.slices(row.start)][eligible] = classes[eligible]
     return {"classes": found, "removed": dict(removed)}
 
@@ -173,7 +162,12 @@ def _write_tables(file: hdf5.Group, rows: Sequence[Box], results: Iterable[Resul
         for block in row.blocks(BLOCK_ZYX):
             classes = of_row["classes"][block.slices(row.start)]
             eligible = classes != OUTSIDE_PARTITION
-            counts["eligible"] += _append(group, classes[eligible], np.argwhere(eligible) + block.start)
+            counts["eligible"] += int(np.count_nonzero(eligible))
+            centers_zyx, of_each = (np.argwhere(eligible) + block.start).astype(np.int32), classes[eligible]
+            for partition in np.unique(of_each).tolist():
+                name = str(partition)
+                table = group[name] if name in group else hdf5.create_rows(group, name, 3, np.int32)
+                hdf5.append_rows(table, centers_zyx[of_each == partition])
     return counts
 
 
@@ -183,19 +177,10 @@ def _require_eligible(partitions: Volume, box: Box, counts: dict[str, int]) -> N
         raise RecordError(f"{partitions.name}: none of the {box.num_voxels} voxels of {box} is eligible: {fates}")
 
 
-def _append(group: hdf5.Group, classes: np.ndarray, centers_zyx: np.ndarray) -> int:
-    """Append coordinates to the tables of their partitions; return their number."""
-    for partition in np.unique(classes).tolist():
-        name = str(partition)
-        table = group[name] if name in group else hdf5.create_rows(group, name, 3, np.int32)
-        hdf5.append_rows(table, centers_zyx[classes == partition].astype(np.int32))
-    return len(classes)
-
-
 def _distance_spec(membrane_spec: str) -> str:
-    store, (path, dataset) = split_store(membrane_spec), split_spec(membrane_spec)
-    is_named = store[1] != MAIN if store else dataset is not None
-    return membrane_spec if is_named else volume_in(store[0] if store else path, "distance")
+    """Return the distance in a store of 'ffn membrane'; another volume as it is named."""
+    store = split_store(membrane_spec)
+    return volume_in(store[0], "distance") if store and store[1] == MAIN else membrane_spec
 
 
 def _require(partitions: Volume, distance: Volume | None, box: Box) -> None:

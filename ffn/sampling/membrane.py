@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 from pathlib import Path
 
 import numpy as np
@@ -12,14 +11,12 @@ from ffn import edges
 from ffn.geometry import Box, VoxelSize
 from ffn.io.blocks import WHOLE, Job, Writers, add_job_options, job_of, map_blocks
 from ffn.io.open import identity, open_volume
-from ffn.io.volume import Placement, Volume, require_image, require_inside
+from ffn.io.volume import Placement, Volume, require_image, require_inside, voxel_size_of
 from ffn.options import add_box_option, add_options, add_volume_option, from_arguments
 from ffn.provenance import fingerprint, provenance
 from ffn.sampling.config import MEMBRANE_BLOCK_ZYX, MembraneConfig
 
 MAX_DISTANCE = 16.0  # in units of the smallest voxel side; distances are clipped here, our choice
-
-log = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,7 +65,7 @@ def membrane(
         require_image(image)
         box = box or image.box
         require_inside(image, box)
-        voxel_size = _voxel_size(image)
+        voxel_size = voxel_size_of(image)
         placement = Placement(box, voxel_size, provenance("membrane", config, image=image_spec, box=box))
         key = fingerprint("membrane", config, image=identity(image_spec), box=box)
 
@@ -94,11 +91,3 @@ def membrane_block(
     inside = block.slices(near.start)
     distance = edges.distance(near_edges, voxel_size_zyx)[inside]
     return near_edges[inside], np.minimum(distance, np.float32(MAX_DISTANCE))
-
-
-def _voxel_size(image: Volume) -> VoxelSize:
-    size = image.voxel_size_zyx_nm
-    if size is None:
-        log.warning("%s: has no voxel size, so voxels are taken for cubes", image.name)
-        return 1.0, 1.0, 1.0
-    return size

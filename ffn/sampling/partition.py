@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from ffn.config import PART_ZYX
-from ffn.contingency import ContingencyTable, count_ids, merge_tables
+from ffn.contingency import RowSum, count_ids
 from ffn.geometry import ZYX, Box, zyx
 from ffn.io.block_log import Result
 from ffn.io.blocks import WHOLE, Job, Writers, add_job_options, blocks_of, job_of, map_blocks, reduce_step
@@ -140,24 +140,26 @@ def classify(counts: np.ndarray, lom_radius_zyx: ZYX, thresholds: tuple[float, .
 
 def label_sizes(labels: Volume, blocks: Iterable[Box]) -> Result:
     """Count the voxels of each label."""
-    sizes = merge_tables(_table(*count_ids(_read_ids(labels, block))) for block in blocks)
-    return {"ids": sizes.a, "voxels": sizes.voxels}
+    sizes = RowSum(2, np.uint64)
+    for block in blocks:
+        ids, voxels = count_ids(_read_ids(labels, block))
+        sizes.add(np.stack([ids, voxels.astype(np.uint64)], axis=1))  # NumPy would make floats of both types
+    return {"sizes": sizes.rows()}
 
 
-def large_labels(sizes: Iterable[Result], min_size: int) -> np.ndarray:
+def large_labels(results: Iterable[Result], min_size: int) -> np.ndarray:
     """Find the labels with at least `min_size` voxels."""
-    total = merge_tables(_table(each["ids"], each["voxels"]) for each in sizes)
-    counts = (total.a != 0) & (total.a != IGNORED)
-    large = total.a[counts & (total.voxels >= min_size)]
+    sizes = RowSum(2, np.uint64)
+    for each in results:
+        sizes.add(each["sizes"])
+    ids, voxels = sizes.rows().T
+    counts = (ids != 0) & (ids != IGNORED)
+    large = ids[counts & (voxels >= min_size)]
     log.info("%d of %d labels have at least %d voxels", len(large), np.count_nonzero(counts), min_size)
     if counts.any() and not len(large):
-        most = total.voxels[counts].max()
+        most = voxels[counts].max()
         log.warning("all labels are smaller, so all voxels are background. Lower --min-size to %d or less", most)
     return large
-
-
-def _table(ids: np.ndarray, voxels: np.ndarray) -> ContingencyTable:
-    return ContingencyTable(ids, np.zeros_like(ids), voxels)
 
 
 def _partition_block(

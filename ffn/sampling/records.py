@@ -6,12 +6,10 @@ import argparse
 import functools
 import logging
 import multiprocessing
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -36,8 +34,6 @@ from ffn.sampling.config import RecordsConfig
 
 log = logging.getLogger(__name__)
 
-_OURS = re.compile(r"coordinates-\d{5}-of-\d{5}\.tfrecord\.gz|" + re.escape(INDEX_NAME))
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Write balanced, shuffled, sharded TFRecord files of coordinates: every partition occurs equally often."""
@@ -56,38 +52,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    paths = parse_named_paths(arguments.coordinates)
+    paths = parse_named("--coordinates", arguments.coordinates, str)
+    weights = parse_named("--weight", arguments.weight, float)
     config = from_arguments(RecordsConfig, arguments)
-    weights = parse_weights(arguments.weight)
     records(paths, arguments.out, config, arguments.rng_seed, arguments.processes, weights)
 
 
-def parse_named_paths(words: list[str]) -> dict[str, str]:
-    """Split ``NAME=FILE.h5`` words."""
-    return _parse_named("--coordinates", words, "FILE.h5")
-
-
-def parse_weights(words: list[str]) -> dict[str, float]:
-    """Split ``NAME=WEIGHT`` words."""
-    weights = {}
-    for name, text in _parse_named("--weight", words, "WEIGHT").items():
-        try:
-            weights[name] = float(text)
-        except ValueError:
-            raise ConfigError(f"--weight: found {text!r} for {name!r}, expected a positive number") from None
-    return weights
-
-
-def _parse_named(option: str, words: list[str], value_name: str) -> dict[str, str]:
+def parse_named(option: str, words: list[str], convert: Callable[[str], Any]) -> dict[str, Any]:
     """Return the values of ``NAME=VALUE`` words by name."""
-    values: dict[str, str] = {}
+    values: dict[str, Any] = {}
     for word in words:
-        name, equals, value = word.partition("=")
-        if not (name and equals and value):
-            raise ConfigError(f"{option}: found {word!r}, expected NAME={value_name}")
+        name, _, value = word.partition("=")
+        if not (name and value):
+            raise ConfigError(f"{option}: found {word!r}, expected NAME=VALUE")
         if name in values:
             raise ConfigError(f"{option}: found the volume {name!r} twice, expected different names")
-        values[name] = value
+        try:
+            values[name] = convert(value)
+        except ValueError:
+            raise ConfigError(f"{option}: found {value!r} for {name!r}, expected a number") from None
     return values
 
 
@@ -132,12 +115,12 @@ def records(
     ------
     RecordError
         If a file of coordinates or a weight is unusable, there are fewer records than shards or partitions, or the
-        folder cannot be written.
+        folder holds other files.
     """
     plan = plan_records(paths, config, rng_seed, weights)
     out_dir = Path(out_dir).absolute()
     _require_replaceable(out_dir)
-    with _whole_folder(out_dir) as folder:
+    with atomic_path(out_dir) as folder:
         shards = track(_write_shards(plan, folder, processes), plan.num_shards, "records", unit="shard")
         index = _index(plan, tuple(shards), config)
         write_json(folder / INDEX_NAME, index.model_dump(mode="json"))
@@ -180,14 +163,8 @@ def _write_shards(plan: RecordsPlan, folder: Path, processes: int) -> Iterator[S
         yield from map(write, range(plan.num_shards))
         return
     # a fork would copy the locks of running threads (progress bar, HDF5)
-    try:
-        with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
-            yield from pool.map(write, range(plan.num_shards))
-    except BrokenProcessPool:
-        raise RecordError(
-            f"{folder.parent}: a process that writes shards was killed, often for lack of memory. Give more memory, or "
-            "fewer --processes"
-        ) from None
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+        yield from pool.map(write, range(plan.num_shards))
 
 
 def _index(plan: RecordsPlan, shards: tuple[Shard, ...], config: RecordsConfig) -> RecordIndex:
@@ -205,20 +182,9 @@ def _index(plan: RecordsPlan, shards: tuple[Shard, ...], config: RecordsConfig) 
     )
 
 
-@contextmanager
-def _whole_folder(path: Path) -> Iterator[Path]:
-    try:
-        with atomic_path(path) as temporary:
-            yield temporary
-    except (PermissionError, NotADirectoryError, FileExistsError) as reason:
-        raise RecordError(f"{path}: cannot be written ({reason}). Choose another output folder") from None
-
-
 def _require_replaceable(path: Path) -> None:
     """Check that replacing the folder loses nothing but records."""
-    if path.is_dir():
-        foreign = sorted(entry.name for entry in path.iterdir() if not _OURS.fullmatch(entry.name))
-        if foreign:
-            raise RecordError(
-                f"{path}: holds {foreign[0]!r}, expected no folder or a folder of records. Choose another"
-            )
+    names = sorted(entry.name for entry in path.iterdir()) if path.is_dir() else []
+    foreign = [name for name in names if name != INDEX_NAME and not name.endswith(".tfrecord.gz")]
+    if foreign:
+        raise RecordError(f"{path}: holds {foreign[0]!r}, expected no folder or a folder of records. Choose another")

@@ -36,14 +36,14 @@ def test_a_heavy_volume_uses_all_its_voxels_before_one_repeats(paths):
 
 @pytest.mark.parametrize("weight", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_weight_that_is_not_positive_is_refused(paths, weight):
-    with pytest.raises(RecordError, match="--weight: .* 'a'"):
+    with pytest.raises(RecordError, match="--weight: .*a="):
         plan_records(paths, CONFIG, 5, {"a": weight})
 
 
 def test_a_negligible_weight_and_an_unknown_volume_are_refused(paths):
     with pytest.raises(RecordError, match="--weight: .* 1e-09"):
         plan_records(paths, CONFIG, 5, {"a": 1e-9})
-    with pytest.raises(RecordError, match="--weight: .* 'c'"):
+    with pytest.raises(RecordError, match="--weight: .*c="):
         plan_records(paths, CONFIG, 5, {"c": 1.0})
 
 

@@ -36,7 +36,7 @@ def write(path, name, voxels, box=BOX) -> str:
 def inputs(tmp_path, monkeypatch) -> tuple[str, str]:
     monkeypatch.setattr(stage, "BLOCK_ZYX", (7, 11, 13))
     partitions = write(tmp_path / "p.h5", "partitions", PARTITIONS)
-    return f"{partitions}:partitions", write(tmp_path / "m.h5", "distance", DISTANCE)
+    return f"{partitions}:partitions", write(tmp_path / "m.zarr", "distance", DISTANCE)
 
 
 def read(path) -> tuple[dict[int, np.ndarray], dict[str, int]]:
@@ -134,7 +134,7 @@ def test_the_error_for_no_eligible_voxel_counts_what_removed_them(tmp_path, inpu
 def test_unusable_input_is_one_error(tmp_path, inputs):
     out = tmp_path / "c.h5"
     labels = write(tmp_path / "l.h5", "labels", PARTITIONS.astype(np.uint64)) + ":labels"
-    small = write(tmp_path / "s.h5", "distance", DISTANCE[:, 1:-1], BOX.grow((0, -1, 0)))
+    small = write(tmp_path / "s.zarr", "distance", DISTANCE[:, 1:-1], BOX.grow((0, -1, 0)))
     for partitions, membrane, said in (
         (labels, None, "uint64"),
         (inputs[0], inputs[0], "uint8"),

@@ -100,7 +100,7 @@ def test_voxels_outside_the_box_have_no_influence(tmp_path):
 
 
 def test_labels_that_are_all_too_small_are_warned_of(caplog):
-    found = {"ids": np.array([0, 3, 5, IGNORED], np.uint64), "voxels": np.array([9000, 40, 812, 7000])}
+    found = {"sizes": np.array([[0, 9000], [3, 40], [5, 812], [IGNORED, 7000]], np.uint64)}
     assert large_labels([found], 812).tolist() == [5] and "background" not in caplog.text
     assert not len(large_labels([found], 1000))
     assert "--min-size to 812" in caplog.text

@@ -1,9 +1,7 @@
 """Records are balanced and shuffled, the same for any number of processes, and TensorFlow reads them."""
 
 from collections import Counter
-from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from unittest.mock import Mock
 
 import h5py
 import numpy as np
@@ -13,7 +11,7 @@ from ffn.errors import ConfigError, RecordError
 from ffn.io import hdf5
 from ffn.io.training_records import load_index, read_shard, shard_name
 from ffn.sampling.config import RecordsConfig
-from ffn.sampling.records import parse_named_paths, parse_weights, records
+from ffn.sampling.records import parse_named, records
 
 CONFIG = RecordsConfig(num_shards=4, max_records=None)
 
@@ -31,13 +29,6 @@ def read_all(folder) -> tuple[np.ndarray, np.ndarray]:
 
 def content(folder) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
-def test_a_killed_process_is_an_error_of_one_line(tmp_path, paths, monkeypatch):
-    monkeypatch.setattr("ffn.sampling.records.ProcessPoolExecutor", Mock(side_effect=BrokenProcessPool("terminated")))
-    with pytest.raises(RecordError, match="--processes"):
-        records(paths, tmp_path / "records", CONFIG, processes=2)
-    assert not (tmp_path / "records").exists()
 
 
 def test_partitions_occur_equally_often_and_their_voxels_nearly(folder):
@@ -98,9 +89,6 @@ def test_records_replace_only_records(tmp_path, paths, folder):
     before = content(folder)
     with pytest.raises(RecordError, match="notes.txt"):
         records(paths, folder, CONFIG, processes=1)
-    (tmp_path / "file").touch()
-    with pytest.raises(RecordError, match="file/r"):
-        records(paths, tmp_path / "file" / "r", CONFIG, processes=1)
     assert content(folder) == before
 
 
@@ -137,13 +125,7 @@ def test_a_flipped_bit_in_the_coordinates_is_one_error(tmp_path, paths):
     assert not (tmp_path / "r").exists()
 
 
-@pytest.mark.parametrize("words", [["a.h5"], ["=a.h5"], ["a=1.h5", "a=2.h5"]])
-def test_malformed_coordinates_are_refused(words):
-    with pytest.raises(ConfigError, match="--coordinates"):
-        parse_named_paths(words)
-
-
-@pytest.mark.parametrize("words", [["a"], ["a=heavy"], ["a=1", "a=2"]])
+@pytest.mark.parametrize("words", [["a"], ["=1"], ["a=heavy"], ["a=1", "a=2"]])
 def test_malformed_weights_are_refused(words):
     with pytest.raises(ConfigError, match="--weight"):
-        parse_weights(words)
+        parse_named("--weight", words, float)
