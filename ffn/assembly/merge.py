@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import heapq
 import logging
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from ffn.assembly.calibration import read_scored
 from ffn.assembly.config import MergeConfig
-from ffn.assembly.corrections import corrections_text
+from ffn.assembly.connected import connected_roots
 from ffn.assembly.given import (
+    NO_NUCLEI,
+    NOTHING_GIVEN,
     NUCLEI,
     SEGMENTS,
+    Constraints,
     GraphInputs,
     add_given_options,
     count_nuclei,
     warn_of_joined,
 )
-from ffn.assembly.merge_graph import MergeGraphError, apply_groups, best_scores, mapping_text, merge_groups
+from ffn.assembly.merge_graph import DIGITS, MergeEdge, MergeGraphError
 from ffn.config import PART_ZYX
 from ffn.contingency import RowLookup, add_up, count_ids
 from ffn.geometry import Box
@@ -31,7 +34,6 @@ from ffn.io.blocks import WHOLE, Job, Writers, add_job_options, job_of, map_bloc
 from ffn.io.open import identity, open_segmentation
 from ffn.io.store import require_replaceable
 from ffn.io.store_names import MAIN
-from ffn.io.tables import Tables
 from ffn.io.volume import Placement, require_labels, require_other_file, voxel_size_of
 from ffn.options import add_options, add_volume_option, from_arguments
 from ffn.provenance import fingerprint, provenance
@@ -39,6 +41,7 @@ from ffn.provenance import fingerprint, provenance
 log = logging.getLogger(__name__)
 
 MAPPING = "mapping"  # step before the blocks
+LINKED_AT_ONCE = 2**18  # scores, if no cluster has more; our choice
 NUM_LISTED = 50
 WARN_SHARE = 0.2  # of the labelled voxels in one group; our choice: the largest body of FIB-25's 250³ has a tenth
 
@@ -59,13 +62,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    config = from_arguments(MergeConfig, arguments)
     inputs = GraphInputs(
         segmentation=arguments.segmentation,
         graphs=arguments.graphs,
         corrections=arguments.corrections,
         nuclei=arguments.nuclei,
     )
+    config = from_arguments(MergeConfig, arguments)
     merge(inputs, arguments.out, config, arguments.mapping, arguments.groups, job_of(arguments))
 
 
@@ -96,69 +99,61 @@ def merge(
         Which blocks to write, see `ffn.io.blocks`.
     """
     read = {"segmentation": inputs.segmentation, **inputs.given}
-    require_other_file(out, *read.values(), *inputs.graphs)
-    for table in filter(None, (mapping_path, groups_path)):
-        require_other_file(table, *read.values(), out, *inputs.graphs)
+    for written in filter(None, (out, mapping_path, groups_path)):
+        require_other_file(written, *read.values(), *inputs.graphs, *({out} - {written}))
     require_replaceable(out, {MAIN})
-    key = {**fingerprint("merge", config), "graphs": hashlib.sha256("\n".join(inputs.graphs).encode()).hexdigest()}
-    made = _mapping(inputs, out, config, key, job)
-    if made is None:
+    corrections = inputs.read_corrections()
+    nuclei = count_nuclei(inputs, out, job)
+    if nuclei is None:
         return
-    mapping, key = made
+    names = hashlib.sha256("\n".join(inputs.graphs).encode()).hexdigest()
+    key = fingerprint("merge", config, graphs=names, **{name: identity(spec) for name, spec in read.items()})
+
+    def joined(_: object) -> dict[str, np.ndarray]:
+        return _joined(inputs, inputs.constraints(corrections), nuclei.read(SEGMENTS), config)
+
+    mapping = reduce_step(out, MAPPING, [], no_result, joined, key, job)
+    if mapping is None:
+        return
     base_ids, group_ids = mapping.read("base_ids"), mapping.read("group_ids")
     lookup = RowLookup(base_ids)
-    record = provenance("merge", config, **read, graphs=len(inputs.graphs), joined=len(base_ids))
     with open_segmentation(inputs.segmentation) as base:
         require_labels(base)
 
         def work(block: Box, writers: Writers) -> Result:
-            found, num_labelled = [], 0
+            found = []
             for part in block.blocks(PART_ZYX):
                 labels = base.read(part).astype(np.uint64)
                 ids, sizes = count_ids(labels[labels != 0])
-                rows = lookup.find(ids)
-                found.append(np.stack([rows, sizes], axis=1)[rows >= 0])
-                num_labelled += int(sizes.sum())
+                found.append(np.stack([lookup.find(ids), sizes], axis=1))
                 writers[MAIN].write(part, apply_groups(labels, base_ids, group_ids))
-            return {"sizes": add_up(np.concatenate(found)), "labelled": num_labelled}
+            return {"voxels": add_up(np.concatenate(found))}  # of each row of the mapping, and of all other segments
 
         def at_end(results: Iterable[Result]) -> None:
-            voxels, num_labelled = np.zeros(len(base_ids), np.int64), 0
+            voxels = np.zeros(len(base_ids) + 1, np.int64)  # the last number is that of row -1
             for each in results:
-                voxels[each["sizes"][:, 0]] += each["sizes"][:, 1]
-                num_labelled += each["labelled"]
-            _require_held(base_ids[voxels == 0], inputs.segmentation)
+                voxels[each["voxels"][:, 0]] += each["voxels"][:, 1]
+            _require_held(base_ids[voxels[:-1] == 0], inputs.segmentation)
             if mapping_path is not None:
                 atomic.write_text(mapping_path, mapping_text(base_ids.tolist(), group_ids.tolist()))
-            _report(_largest(group_ids, voxels, num_labelled), out, groups_path)
+            _report(_largest(group_ids, voxels[:-1], int(voxels.sum())), out, groups_path)
 
+        record = provenance("merge", config, **read, graphs=len(inputs.graphs), joined=len(base_ids))
         placement = Placement(base.box, voxel_size_of(base), record)
-        map_blocks(out, {MAIN: np.uint64}, placement, work, key, job, at_end=at_end)
+        map_blocks(out, {MAIN: np.uint64}, placement, work, {**key, "mapping": mapping.digest}, job, at_end=at_end)
 
 
-def _mapping(
-    inputs: GraphInputs, out_path: str, config: MergeConfig, key: Mapping[str, Any], job: Job
-) -> tuple[Tables, dict[str, Any]] | None:
-    """Return the segments that graphs and people join, with their groups, and the key that depends on them."""
-    corrections = inputs.read_corrections()
-    nuclei = count_nuclei(inputs, out_path, job)
-    if nuclei is None:
-        return None
-    key = {**key, "segmentation": identity(inputs.segmentation), "nuclei": nuclei.digest}
-    key["corrections"] = corrections_text(corrections)  # its text, so that touching the file repeats nothing
-
-    def joined(_: object) -> dict[str, np.ndarray]:
-        scores = best_scores(read_scored(inputs.graphs, config.calibration))
-        segments = nuclei.read(SEGMENTS)
-        base_ids, group_ids = merge_groups(scores, config.threshold, inputs.constraints(corrections), segments)
-        numbers = np.unique(group_ids, return_counts=True)[1]
-        counts = (len(scores), len(base_ids), len(numbers), numbers.max(initial=0))
-        log.info("%d pairs with a score, %d segments in %d groups, %d in the largest", *counts)
-        warn_of_joined(segments, base_ids, group_ids, where=str(inputs.corrections))
-        return {"base_ids": base_ids, "group_ids": group_ids}
-
-    mapping = reduce_step(out_path, MAPPING, [], no_result, joined, key, job)
-    return None if mapping is None else (mapping, {**key, "mapping": mapping.digest})
+def _joined(
+    inputs: GraphInputs, constraints: Constraints, nuclei: np.ndarray, config: MergeConfig
+) -> dict[str, np.ndarray]:
+    """Return the segments that graphs and people join, and their groups."""
+    scores = best_scores(read_scored(inputs.graphs, config.calibration))
+    base_ids, group_ids = merge_groups(scores, config.threshold, constraints, nuclei)
+    numbers = np.unique(group_ids, return_counts=True)[1]
+    counts = (len(scores), len(base_ids), len(numbers), numbers.max(initial=0))
+    log.info("%d pairs with a score, %d segments in %d groups, %d in the largest", *counts)
+    warn_of_joined(nuclei, base_ids, group_ids, where=str(inputs.corrections))
+    return {"base_ids": base_ids, "group_ids": group_ids}
 
 
 def _require_held(missing: np.ndarray, spec: str) -> None:
@@ -190,3 +185,154 @@ def _largest(group_ids: np.ndarray, voxels: np.ndarray, num_labelled: int) -> li
     np.add.at(sizes, index, voxels)
     order = np.argsort(-sizes, kind="stable")[:NUM_LISTED]
     return [(int(groups[k]), int(numbers[k]), int(sizes[k]), sizes[k] / num_labelled) for k in order]
+
+
+def best_scores(edges: Iterable[MergeEdge]) -> np.ndarray:
+    """Return the best score of every pair of segments, which may have several decision points.
+
+    Rows (uint64, (N, 3)) are smaller id, larger id, score in steps of 10⁻⁶: whole numbers add up in any order.
+    """
+    found = ((edge.segment_a, edge.segment_b, round(edge.score * 10**DIGITS)) for edge in edges)
+    rows = np.fromiter(found, np.dtype((np.uint64, 3)))
+    rows = rows[np.lexsort(rows.T[::-1])]
+    is_last = np.append((rows[1:, :2] != rows[:-1, :2]).any(axis=1), True)[: len(rows)]
+    return rows[is_last]
+
+
+def merge_groups(
+    scores: np.ndarray, threshold: float, constraints: Constraints = NOTHING_GIVEN, nuclei: np.ndarray = NO_NUCLEI
+) -> tuple[np.ndarray, np.ndarray]:
+    """Join segments by average linkage: two groups are joined if the mean score between them reaches a threshold.
+
+    So one wrong edge joins two segments, but not two groups that other edges hold apart.
+
+    Parameters
+    ----------
+    scores : uint64 ndarray of shape (N, 3)
+        Of `best_scores`.
+    threshold : float
+        Smallest mean score that joins.
+    constraints : Constraints
+        Pairs that are joined before the first score counts, and pairs that no score joins.
+    nuclei : uint64 ndarray of shape (N, 2)
+        Segments, and the nucleus that each is of. No score joins two groups of different nuclei.
+
+    Returns
+    -------
+    base_ids, group_ids : uint64 ndarrays of shape (N,)
+        Only segments that were joined, by ascending id. A group has the smallest id of its members.
+
+    Notes
+    -----
+    The best mean is joined first; of equal ones, that with the smallest ids. Segments without an edge between them say
+    nothing about their groups. A mean is no better than the best of its scores, so a group lies in one cluster of
+    segments, which scores of at least the threshold connect. Dictionaries are made of some clusters at a time.
+    """
+    limit = threshold * 10**DIGITS
+    ids, clusters = _connected(np.concatenate([scores[scores[:, 2] >= limit, :2], constraints.joined]))
+    rows_of_two = scores, constraints.joined, constraints.apart, nuclei[:, [0, 0, 1]]
+    tables = [_within(clusters, ids, rows) for rows in rows_of_two]
+    bounds = np.unique(tables[0][0][LINKED_AT_ONCE::LINKED_AT_ONCE])
+    parts = (np.split(rows, np.searchsorted(numbers, bounds)) for numbers, rows in tables)
+    linkages = (_Linkage(part, Constraints(*pairs), of) for part, *pairs, of in zip(*parts, strict=True))
+    joins = [linkage.join(limit) for linkage in linkages]
+    base_ids, roots = _connected(np.concatenate(joins))
+    return base_ids, base_ids[roots]
+
+
+def _connected(pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ids that are in pairs, ascending, and for each the place of the smallest that it is connected with."""
+    ids, ends = np.unique(pairs, return_inverse=True)
+    return ids, connected_roots(len(ids), ends.reshape(-1, 2))
+
+
+def _within(clusters: np.ndarray, ids: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows whose first two ids are in one cluster, after its number, by which they are sorted."""
+    lookup = RowLookup(ids)
+    a, b = (np.append(clusters, -1)[lookup.find(column)] for column in rows.T[:2])  # -1 for ids that are in none
+    kept = np.flatnonzero((a >= 0) & (a == b))
+    kept = kept[np.argsort(a[kept], kind="stable")]
+    return a[kept], rows[kept]
+
+
+class _Linkage:
+    """Groups of segments and the scores between them; a group is named by its smallest id."""
+
+    def __init__(self, scores: np.ndarray, constraints: Constraints, nuclei: np.ndarray) -> None:
+        self._links: dict[int, dict[int, tuple[int, int]]] = {}  # of each group: sum and number of scores with another
+        for a, b, score in scores.tolist():
+            self._links.setdefault(a, {})[b] = self._links.setdefault(b, {})[a] = score, 1
+        self._apart: dict[int, set[int]] = {}
+        for a, b in constraints.apart.tolist():
+            self._apart.setdefault(a, set()).add(b)
+            self._apart.setdefault(b, set()).add(a)
+        self._nuclei = {segment: {nucleus} for segment, _, nucleus in nuclei.tolist()}
+        self._joins: list[tuple[int, int]] = []
+        ids, roots = _connected(constraints.joined)
+        for a, b in zip(ids[roots].tolist(), ids.tolist(), strict=True):
+            if a != b:
+                self._join(a, b)
+
+    def join(self, threshold: float) -> np.ndarray:
+        """Join groups, the best mean first, and return the joined pairs: uint64 (N, 2)."""
+        pairs = ((a, b) for a, others in self._links.items() for b in others if a < b)
+        queue = [entry for a, b in pairs if (entry := self._entry(a, b, threshold))]
+        heapq.heapify(queue)
+        while queue:
+            _, a, b, total, number = heapq.heappop(queue)
+            if self._links.get(a, {}).get(b) != (total, number) or self._are_apart(a, b):
+                continue  # one of them has grown since, or they are kept apart
+            for other in self._join(a, b):
+                entry = self._entry(min(a, other), max(a, other), threshold)
+                if entry:
+                    heapq.heappush(queue, entry)
+        return np.array(self._joins, np.uint64).reshape(-1, 2)
+
+    def _entry(self, a: int, b: int, threshold: float) -> tuple[float, int, int, int, int] | None:
+        total, number = self._links[a][b]
+        return (-total / number, a, b, total, number) if total >= threshold * number else None
+
+    def _are_apart(self, a: int, b: int) -> bool:
+        """Whether two groups are separated by hand or of different nuclei; those joined by hand may hold several."""
+        one, other = (self._nuclei.get(group, set()) for group in (a, b))
+        return b in self._apart.get(a, ()) or not (one <= other or other <= one)
+
+    def _join(self, a: int, b: int) -> list[int]:
+        """Make group `b` a part of `a`, and return the groups that may be joined with it now."""
+        self._joins.append((a, b))
+        changed = [other for other in self._links.get(b, {}) if other != a]
+        own = self._links.setdefault(a, {})
+        own.pop(b, None)
+        for other, (more, others) in self._links.pop(b, {}).items():
+            if other == a:
+                continue
+            del self._links[other][b]
+            before, count = own.get(other, (0, 0))
+            own[other] = self._links[other][a] = before + more, count + others
+        for other in self._apart.pop(b, set()):
+            self._apart[other].discard(b)
+            self._apart[other].add(a)
+            self._apart.setdefault(a, set()).add(other)
+        if b in self._nuclei:
+            self._nuclei[a] = self._nuclei.get(a, set()) | self._nuclei.pop(b)
+            changed = list(own)  # some were of another nucleus before
+        return changed
+
+
+def apply_groups(labels: np.ndarray, base_ids: np.ndarray, group_ids: np.ndarray) -> np.ndarray:
+    """Return `labels`, unsigned integers of any shape, with the ids of supervoxels replaced by those of their groups.
+
+    Examples
+    --------
+    >>> apply_groups(np.array([0, 3, 5, 9]), np.array([3, 9]), np.array([3, 3])).tolist()
+    [0, 3, 5, 3]
+    """
+    if not len(base_ids):
+        return labels
+    position = np.searchsorted(base_ids, labels).clip(max=len(base_ids) - 1)
+    return np.where(base_ids[position] == labels, group_ids[position], labels)
+
+
+def mapping_text(base_ids: Sequence[int], group_ids: Sequence[int]) -> str:
+    """Return the text of a mapping file: ``base_id,group_id`` of each joined segment."""
+    return "base_id,group_id\n" + "".join(f"{a},{b}\n" for a, b in zip(base_ids, group_ids, strict=True))

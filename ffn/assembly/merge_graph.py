@@ -2,31 +2,66 @@
 
 from __future__ import annotations
 
-import heapq
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from ffn.assembly.connected import connected_roots
+from ffn.assembly.config import AgglomerateConfig
 from ffn.assembly.contacts import Contact
-from ffn.assembly.corrections import NOTHING_GIVEN, Constraints
-from ffn.assembly.evidence import Evidence
-from ffn.contingency import RowLookup
 from ffn.errors import FfnError
 from ffn.io.store_names import how_to_make
 
 DIGITS = 6
-LINKED_AT_ONCE = 2**18  # scores, if no cluster has more; our choice
-NO_NUCLEI = np.empty((0, 2), np.uint64)
+ONE_SIDED = 0.6  # our choice: a threshold above it needs both sides
+OPEN = 0.7  # default of merge.threshold; to judge again is to grow both sides in small steps
 
 
 class MergeGraphError(FfnError):
     """An agglomeration graph that cannot be used."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Result of growing both sides of a contact. All counts and shares are of voxels inside the window."""
+
+    voxels_a: int  # size of each segment
+    voxels_b: int
+    radius_a: float  # largest distance of a voxel of the segment from its surface, in smallest voxel sides
+    radius_b: float
+    tries_a: int  # seeds tried; 0 if no voxel of the side can be a seed, or the score was 0 without it
+    tries_b: int
+    fovs_a: int  # network evaluations from the seed that counts
+    fovs_b: int
+    recovered_aa: float  # share of each segment that its own object covers again
+    recovered_ab: float  # share of b that the object grown from a covers
+    recovered_ba: float
+    recovered_bb: float
+    agreement: float  # voxels in both objects, as a share of the smaller object
+    iou: float  # voxels in both objects, as a share of the voxels in either
+    deleted_a: float  # share of the object that it lost again as it grew (POM from 0.8 or more to less than 0.5)
+    deleted_b: float
+    lost: float  # share of both segments that neither object covers
+
+    def score(self, config: AgglomerateConfig) -> float:
+        """Return how much the two sides agree.
+
+        The agreement, or `ONE_SIDED` of it if only one side grew into the other. 0 if neither did, or if a side did not
+        recover itself or lost too much of its object.
+        """
+        crossing = sorted((self.recovered_ab, self.recovered_ba))
+        own = min(self.recovered_aa, self.recovered_bb)
+        steady = max(self.deleted_a, self.deleted_b) <= config.max_deleted
+        if own < config.min_recovered or crossing[1] < config.min_crossing or not steady:
+            return 0.0
+        return self.agreement if crossing[0] >= config.min_crossing else ONE_SIDED * self.agreement
+
+    def is_open(self, config: AgglomerateConfig) -> bool:
+        """Whether only one side entered the other, and the default of `merge.threshold` would join them if both did."""
+        entered = min(self.recovered_ab, self.recovered_ba)
+        return self.score(config) > 0 and entered < config.min_crossing and self.agreement >= OPEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,154 +154,3 @@ def _maker(path: str | Path) -> Any:
         return record["config"], record["inputs"]["weights"], record["inputs"].get("segmentation")
     except (IndexError, ValueError, KeyError, TypeError, AttributeError):
         return None
-
-
-def best_scores(edges: Iterable[MergeEdge]) -> np.ndarray:
-    """Return the best score of every pair of segments, which may have several decision points.
-
-    Rows (uint64, (N, 3)) are smaller id, larger id, score in steps of 10⁻⁶: whole numbers add up in any order.
-    """
-    found = ((edge.segment_a, edge.segment_b, round(edge.score * 10**DIGITS)) for edge in edges)
-    rows = np.fromiter(found, np.dtype((np.uint64, 3)))
-    rows = rows[np.lexsort(rows.T[::-1])]
-    is_last = np.append((rows[1:, :2] != rows[:-1, :2]).any(axis=1), True)[: len(rows)]
-    return rows[is_last]
-
-
-def merge_groups(
-    scores: np.ndarray, threshold: float, constraints: Constraints = NOTHING_GIVEN, nuclei: np.ndarray = NO_NUCLEI
-) -> tuple[np.ndarray, np.ndarray]:
-    """Join segments by average linkage: two groups are joined if the mean score between them reaches a threshold.
-
-    So one wrong edge joins two segments, but not two groups that other edges hold apart.
-
-    Parameters
-    ----------
-    scores : uint64 ndarray of shape (N, 3)
-        Of `best_scores`.
-    threshold : float
-        Smallest mean score that joins.
-    constraints : Constraints
-        Pairs that are joined before the first score counts, and pairs that no score joins.
-    nuclei : uint64 ndarray of shape (N, 2)
-        Segments, and the nucleus that each is of. No score joins two groups of different nuclei.
-
-    Returns
-    -------
-    base_ids, group_ids : uint64 ndarrays of shape (N,)
-        Only segments that were joined, by ascending id. A group has the smallest id of its members.
-
-    Notes
-    -----
-    The best mean is joined first; of equal ones, that with the smallest ids. Segments without an edge between them say
-    nothing about their groups. A mean is no better than the best of its scores, so a group lies in one cluster of
-    segments, which scores of at least the threshold connect. Dictionaries are made of some clusters at a time.
-    """
-    limit = threshold * 10**DIGITS
-    ids, clusters = _connected(np.concatenate([scores[scores[:, 2] >= limit, :2], constraints.joined]))
-    rows_of_two = scores, constraints.joined, constraints.apart, nuclei[:, [0, 0, 1]]
-    tables = [_within(clusters, ids, rows) for rows in rows_of_two]
-    bounds = np.unique(tables[0][0][LINKED_AT_ONCE::LINKED_AT_ONCE])
-    parts = (np.split(rows, np.searchsorted(numbers, bounds)) for numbers, rows in tables)
-    linkages = (_Linkage(part, Constraints(*pairs), of) for part, *pairs, of in zip(*parts, strict=True))
-    joins = [linkage.join(limit) for linkage in linkages]
-    base_ids, roots = _connected(np.concatenate(joins))
-    return base_ids, base_ids[roots]
-
-
-def _connected(pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ids that are in pairs, ascending, and for each the place of the smallest that it is connected with."""
-    ids, ends = np.unique(pairs, return_inverse=True)
-    return ids, connected_roots(len(ids), ends.reshape(-1, 2))
-
-
-def _within(clusters: np.ndarray, ids: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows whose first two ids are in one cluster, after its number, by which they are sorted."""
-    lookup = RowLookup(ids)
-    a, b = (np.append(clusters, -1)[lookup.find(column)] for column in rows.T[:2])  # -1 for ids that are in none
-    kept = np.flatnonzero((a >= 0) & (a == b))
-    kept = kept[np.argsort(a[kept], kind="stable")]
-    return a[kept], rows[kept]
-
-
-class _Linkage:
-    """Groups of segments and the scores between them; a group is named by its smallest id."""
-
-    def __init__(self, scores: np.ndarray, constraints: Constraints, nuclei: np.ndarray) -> None:
-        self._links: dict[int, dict[int, tuple[int, int]]] = {}  # of each group: sum and number of scores with another
-        for a, b, score in scores.tolist():
-            self._links.setdefault(a, {})[b] = self._links.setdefault(b, {})[a] = score, 1
-        self._apart: dict[int, set[int]] = {}
-        for a, b in constraints.apart.tolist():
-            self._apart.setdefault(a, set()).add(b)
-            self._apart.setdefault(b, set()).add(a)
-        self._nuclei = {segment: {nucleus} for segment, _, nucleus in nuclei.tolist()}
-        self._joins: list[tuple[int, int]] = []
-        ids, roots = _connected(constraints.joined)
-        for a, b in zip(ids[roots].tolist(), ids.tolist(), strict=True):
-            if a != b:
-                self._join(a, b)
-
-    def join(self, threshold: float) -> np.ndarray:
-        """Join groups, the best mean first, and return the joined pairs: uint64 (N, 2)."""
-        pairs = ((a, b) for a, others in self._links.items() for b in others if a < b)
-        queue = [entry for a, b in pairs if (entry := self._entry(a, b, threshold))]
-        heapq.heapify(queue)
-        while queue:
-            _, a, b, total, number = heapq.heappop(queue)
-            if self._links.get(a, {}).get(b) != (total, number) or self._are_apart(a, b):
-                continue  # one of them has grown since, or they are kept apart
-            for other in self._join(a, b):
-                entry = self._entry(min(a, other), max(a, other), threshold)
-                if entry:
-                    heapq.heappush(queue, entry)
-        return np.array(self._joins, np.uint64).reshape(-1, 2)
-
-    def _entry(self, a: int, b: int, threshold: float) -> tuple[float, int, int, int, int] | None:
-        total, number = self._links[a][b]
-        return (-total / number, a, b, total, number) if total >= threshold * number else None
-
-    def _are_apart(self, a: int, b: int) -> bool:
-        """Whether two groups are separated by hand or of different nuclei; those joined by hand may hold several."""
-        one, other = (self._nuclei.get(group, set()) for group in (a, b))
-        return b in self._apart.get(a, ()) or not (one <= other or other <= one)
-
-    def _join(self, a: int, b: int) -> list[int]:
-        """Make group `b` a part of `a`, and return the groups that may be joined with it now."""
-        self._joins.append((a, b))
-        changed = [other for other in self._links.get(b, {}) if other != a]
-        own = self._links.setdefault(a, {})
-        own.pop(b, None)
-        for other, (more, others) in self._links.pop(b, {}).items():
-            if other == a:
-                continue
-            del self._links[other][b]
-            before, count = own.get(other, (0, 0))
-            own[other] = self._links[other][a] = before + more, count + others
-        for other in self._apart.pop(b, set()):
-            self._apart[other].discard(b)
-            self._apart[other].add(a)
-            self._apart.setdefault(a, set()).add(other)
-        if b in self._nuclei:
-            self._nuclei[a] = self._nuclei.get(a, set()) | self._nuclei.pop(b)
-            changed = list(own)  # some were of another nucleus before
-        return changed
-
-
-def apply_groups(labels: np.ndarray, base_ids: np.ndarray, group_ids: np.ndarray) -> np.ndarray:
-    """Return `labels`, unsigned integers of any shape, with the ids of supervoxels replaced by those of their groups.
-
-    Examples
-    --------
-    >>> apply_groups(np.array([0, 3, 5, 9]), np.array([3, 9]), np.array([3, 3])).tolist()
-    [0, 3, 5, 3]
-    """
-    if not len(base_ids):
-        return labels
-    position = np.searchsorted(base_ids, labels).clip(max=len(base_ids) - 1)
-    return np.where(base_ids[position] == labels, group_ids[position], labels)
-
-
-def mapping_text(base_ids: Sequence[int], group_ids: Sequence[int]) -> str:
-    """Return the text of a mapping file: ``base_id,group_id`` of each joined segment."""
-    return "base_id,group_id\n" + "".join(f"{a},{b}\n" for a, b in zip(base_ids, group_ids, strict=True))

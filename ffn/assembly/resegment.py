@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
-import logging
 import threading
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from ffn.assembly.config import Agglomeration
+from ffn.assembly.config import AgglomerateConfig, Agglomeration
 from ffn.assembly.contacts import Contact, Scene
-from ffn.assembly.evidence import Evidence, Grown, compare, share_of
-from ffn.assembly.merge_graph import MergeEdge, header, parse_edge
+from ffn.assembly.merge_graph import Evidence
 from ffn.geometry import ZYX, Box, VoxelSize, add, relative_sides, subtract, zyx
 from ffn.inference.canvas import MASKED, Canvas, Frame, is_free, mirrored_radius, reach_of
 from ffn.inference.grower import ObjectGrower
 from ffn.inference.inputs import Network
 from ffn.inference.lanes import Lanes, open_lanes, run_jobs
-from ffn.io import atomic
 from ffn.io.volume import voxel_size_of
 from ffn.machine.limits import threads_here
-from ffn.progress import track
-from ffn.provenance import fingerprint, provenance
 
-log = logging.getLogger(__name__)
-
-CHECKSUM_BLOCK_ZYX = (128, 128, 128)  # voxels read at a time; the checksum depends on it
 MAX_TRIES = 3  # seeds of a side until one moves and recovers its own segment; our choice
 NEARNESS = 0.25  # our choice: being one voxel deeper is worth being four voxels farther from the contact
 
@@ -64,16 +54,6 @@ class Judge:
             scene = self.scene
             return scene.image.read(window), scene.segmentation.read(window), scene.masks.read(window)
 
-    def checksum(self, box: Box) -> str:
-        """Return a checksum of all voxels that the windows of contacts in a box show."""
-        total = hashlib.sha256()
-        corners, whole = (box.start, zyx(n - 1 for n in box.stop)), self.scene.segmentation.box
-        windows = (Box.around(corner, self.config.window_radius_zyx).moved_into(whole) for corner in corners)
-        for block in Box.hull(windows).blocks(CHECKSUM_BLOCK_ZYX):
-            for volume in (self.scene.segmentation, self.scene.image, self.scene.masks):
-                total.update(np.ascontiguousarray(volume.read(block)).data)
-        return total.hexdigest()
-
     def with_smaller_steps(self) -> Judge | None:
         """Return a judge that moves in the steps of training where these are smaller; None if they are on no axis."""
         model = self.network.model
@@ -84,76 +64,31 @@ class Judge:
         return replace(self, network=replace(self.network, model=finer))
 
 
-def judge_all(judge: Judge, candidates: list[Contact], out_path: str, about: dict[str, str]) -> None:
-    """Write the edges of all candidates, in order; `about` are the inputs.
-
-    They are appended to ``<out>.partial``, and those judged again to ``<out>.again.partial``, from which a killed job
-    resumes.
-    """
-    partials = Path(f"{out_path}.partial"), Path(f"{out_path}.again.partial")
-    lanes = judge.open_lanes(len(candidates))
-    about = {**about, "engine": lanes.name}
-    head = header(fingerprint("agglomerate", judge.config, **about, canvases=lanes.size))
-    lines = judged(partials[0], head, candidates, judge, lanes)
-    del lanes  # a device may have no room for a second set
-    finer = judge.with_smaller_steps()
-    if finer:
-        lines = judged_again(partials[1], head, lines, candidates, finer)
-    write_lines(out_path, header(provenance("agglomerate", judge.config, **about)), lines)
-    for partial in partials:
-        partial.unlink(missing_ok=True)
-
-
-def judged(partial: Path, head: str, candidates: list[Contact], judge: Judge, lanes: Lanes) -> list[str]:
-    """Judge the candidates that a killed job did not get to; return the lines of all edges.
-
-    Each line is appended to `partial` as soon as it is known. Its first lines, `head`, tell options and inputs.
-    """
-    lines = _resumed(partial, head, candidates)
-    with open(partial, "a") as file:
-        rest = candidates[len(lines) :]
-        for contact, evidence in track(resegmented(judge, rest, lanes), len(rest), "agglomerate", "point"):
-            lines.append(MergeEdge.of(contact, evidence, evidence.score(judge.config)).row())
-            file.write(lines[-1] + "\n")
-            file.flush()
-    return lines
-
-
-def judged_again(partial: Path, head: str, lines: list[str], candidates: list[Contact], finer: Judge) -> list[str]:
-    """Judge open contacts again, in smaller steps; return all lines, with the higher score of both."""
-    edges = [parse_edge(line, "") for line in lines]
-    left = [n for n, edge in enumerate(edges) if edge.evidence.is_open(finer.config)]
-    if not left:
-        return lines  # an engine takes seconds to start
-    found = judged(partial, head, [candidates[n] for n in left], finer, finer.open_lanes(len(left)))
-    better = {n: line for n, line in zip(left, found, strict=True) if parse_edge(line, "").score > edges[n].score}
-    log.info("%d decision points judged again in smaller steps, %d with a higher score", len(left), len(better))
-    return [better.get(n, line) for n, line in enumerate(lines)]
-
-
-def _resumed(partial: Path, head: str, expected: list[Contact]) -> list[str]:
-    """Return the finished lines of a killed job with the same options and inputs; drop all else from its file."""
-    partial.parent.mkdir(parents=True, exist_ok=True)
-    text = partial.read_text(errors="replace") if partial.exists() else ""
-    whole = text[len(head) :].rpartition("\n")[0] if text.startswith(head) else ""
-    lines = whole.split("\n")[: len(expected)] if whole else []
-    if lines:
-        log.info("%s: resuming after %d decision points", partial, len(lines))
-    write_lines(partial, head, lines)
-    return lines
-
-
-def write_lines(path: str | Path, head: str, lines: list[str]) -> None:
-    """Write a file of edges at once."""
-    atomic.write_text(path, head + "".join(line + "\n" for line in lines))
-
-
 class Side(NamedTuple):
     """One segment of a contact, in the window."""
 
     mask: np.ndarray  # the segment
     radius: float  # as in `Evidence`
     merit: np.ndarray  # how good a seed each voxel in the canvas's reach is; -inf outside the segment
+
+
+@dataclass(frozen=True)
+class Grown:
+    """The object that one side of a contact has grown to."""
+
+    mask: np.ndarray  # the object in the window; empty if the seed did not survive
+    num_fovs: int = 0  # as in `Evidence`
+    num_tries: int = 0
+    num_deleted: int = 0  # as in `ffn.inference.canvas.Canvas`
+
+    @property
+    def deleted(self) -> float:
+        """Voxels lost again, as a share of the object."""
+        return self.num_deleted / max(1, int(np.count_nonzero(self.mask)), self.num_deleted)
+
+    def is_sound(self, side: np.ndarray, config: AgglomerateConfig) -> bool:
+        """Whether the object recovers the segment that it was grown from, and lost little; else the score is 0."""
+        return share_of(self.mask, side) >= config.min_recovered and self.deleted <= config.max_deleted
 
 
 class Resegmentation:
@@ -210,7 +145,7 @@ class Resegmentation:
                 enters, is_entered = (share_of(grown[n].mask, sides[1 - n].mask) for n in (which, 1 - which))
                 if enters < config.min_crossing <= is_entered:
                     grown[which] = yield from self._from_within(canvas, sides, grown, which)
-        self.evidence = compare([side.mask for side in sides], grown, [side.radius for side in sides])
+        self.evidence = compare(sides, grown)
 
     def _from_within(
         self, canvas: Canvas, sides: list[Side], grown: list[Grown], which: int
@@ -221,33 +156,36 @@ class Resegmentation:
         seed = best_seed(np.where(entered, side.merit, -np.inf), canvas.reach)
         if seed is None:
             return before
-        grower = self._grower_of(canvas, seed)
-        yield grower
-        new = _result(grower, before.num_tries + 1)
+        new = yield from self._from_seed(canvas, seed, before.num_tries + 1)
         enters_as_far = share_of(new.mask, other.mask) >= share_of(before.mask, other.mask)
         is_better = enters_as_far and new.is_sound(side.mask, self._judge.config)
         return new if is_better else replace(before, num_tries=new.num_tries)
 
-    def _grower_of(self, canvas: Canvas, seed_zyx: ZYX) -> ObjectGrower:
-        return ObjectGrower(canvas, seed_zyx, self._judge.config.max_fovs)
-
     def _one_side(self, canvas: Canvas, side: Side) -> Generator[ObjectGrower, None, Grown]:
         """Grow a side; one that does not leave its seed or recover its own segment is grown from other seeds."""
-        best, config = Grown(np.zeros(canvas.shape, bool)), self._judge.config
+        best = Grown(np.zeros(canvas.shape, bool))
         for attempt in range(1, MAX_TRIES + 1):
             seed = best_seed(side.merit, canvas.reach)
             if seed is None:
                 break
-            grower = self._grower_of(canvas, seed)
-            yield grower
-            new = _result(grower, attempt)
+            new = yield from self._from_seed(canvas, seed, attempt)
             is_better = attempt == 1 or _worth(new, side) > _worth(best, side)
             best = new if is_better else replace(best, num_tries=attempt)
             tried = Box.around(seed, canvas.deltas_zyx).intersect(canvas.reach)
             side.merit[tried.slices(canvas.reach.start)] = -np.inf
-            if best.num_fovs > 1 and share_of(best.mask, side.mask) >= config.min_recovered:
+            if best.num_fovs > 1 and share_of(best.mask, side.mask) >= self._judge.config.min_recovered:
                 break
         return best
+
+    def _from_seed(self, canvas: Canvas, seed_zyx: ZYX, attempt: int) -> Generator[ObjectGrower, None, Grown]:
+        """Grow an object; return it as a mask of the window, which is empty if the seed did not survive."""
+        grower = ObjectGrower(canvas, seed_zyx, self._judge.config.max_fovs)
+        yield grower
+        mask = np.zeros(canvas.shape, bool)
+        if grower.is_strong:
+            box, grown = canvas.object_mask()
+            mask[box.slices()] = grown & is_free(canvas.segmentation[box.slices()])
+        return Grown(mask, grower.num_fovs, attempt, canvas.num_deleted)
 
 
 def resegmented(judge: Judge, contacts: Sequence[Contact], lanes: Lanes) -> Iterator[tuple[Contact, Evidence]]:
@@ -258,23 +196,18 @@ def resegmented(judge: Judge, contacts: Sequence[Contact], lanes: Lanes) -> Iter
             yield jobs.popleft().contact, evidence
 
 
-def measured_side(mask: np.ndarray, near_zyx: ZYX, reach: Box, units_zyx: VoxelSize, within: Box | None = None) -> Side:
-    """Measure a segment in its window. Good seeds lie deep inside it and near a point."""
-    depth = _depth(mask, units_zyx)
-    if within is not None:
-        beyond = np.ones(mask.shape, bool)
-        beyond[within.slices()] = False
-        mask, depth = mask & ~beyond, np.where(beyond, 0, depth)
+def measured_side(mask: np.ndarray, near_zyx: ZYX, reach: Box, units_zyx: VoxelSize, within: Box) -> Side:
+    """Measure the part of a segment in a box of its window. Good seeds lie deep inside it and near a point."""
+    depth, inside = _depth(mask, units_zyx), np.zeros(mask.shape, bool)
+    inside[within.slices()] = True
+    mask, depth = mask & inside, np.where(inside, depth, 0)
     radius = float(depth.max(initial=0))
     if reach.is_empty:
         return Side(mask, radius, np.empty((0, 0, 0)))
-    z, y, x = (
-        (np.arange(start, stop) - center) * unit
-        for start, stop, center, unit in zip(reach.start, reach.stop, near_zyx, units_zyx, strict=True)
-    )
-    away = np.sqrt(z[:, None, None] ** 2 + y[:, None] ** 2 + x**2)
-    inside = reach.slices()
-    return Side(mask, radius, np.where(mask[inside], depth[inside] - NEARNESS * away, -np.inf))
+    where = reach.slices()
+    away = [(n - at) * unit for n, at, unit in zip(np.ogrid[where], near_zyx, units_zyx, strict=True)]
+    distance = np.sqrt(away[0] ** 2 + away[1] ** 2 + away[2] ** 2)
+    return Side(mask, radius, np.where(mask[where], depth[where] - NEARNESS * distance, -np.inf))
 
 
 def best_seed(merit: np.ndarray, reach: Box) -> ZYX | None:
@@ -296,11 +229,33 @@ def _worth(grown: Grown, side: Side) -> tuple[bool, float]:
     return grown.num_fovs > 1, share_of(grown.mask, side.mask)
 
 
-def _result(grower: ObjectGrower, attempt: int) -> Grown:
-    """Return the grown object as a mask of the window; empty if the seed did not survive."""
-    canvas = grower.canvas
-    mask = np.zeros(canvas.shape, bool)
-    if grower.is_strong:
-        box, grown = canvas.object_mask()
-        mask[box.slices()] = grown & is_free(canvas.segmentation[box.slices()])
-    return Grown(mask, grower.num_fovs, attempt, canvas.num_deleted)
+def compare(sides: Sequence[Side], grown: Sequence[Grown]) -> Evidence:
+    """Compare the objects grown from both sides with the segments and with each other."""
+    (a, b), (grown_a, grown_b) = (side.mask for side in sides), (one.mask for one in grown)
+    both, either = np.count_nonzero(grown_a & grown_b), np.count_nonzero(grown_a | grown_b)
+    smaller = min(np.count_nonzero(grown_a), np.count_nonzero(grown_b))
+    return Evidence(
+        voxels_a=int(np.count_nonzero(a)),
+        voxels_b=int(np.count_nonzero(b)),
+        radius_a=sides[0].radius,
+        radius_b=sides[1].radius,
+        tries_a=grown[0].num_tries,
+        tries_b=grown[1].num_tries,
+        fovs_a=grown[0].num_fovs,
+        fovs_b=grown[1].num_fovs,
+        recovered_aa=share_of(grown_a, a),
+        recovered_ab=share_of(grown_a, b),
+        recovered_ba=share_of(grown_b, a),
+        recovered_bb=share_of(grown_b, b),
+        agreement=both / smaller if smaller else 0.0,
+        iou=both / either if either else 0.0,
+        deleted_a=grown[0].deleted,
+        deleted_b=grown[1].deleted,
+        lost=1 - share_of(grown_a | grown_b, a | b),
+    )
+
+
+def share_of(of: np.ndarray, whole: np.ndarray) -> float:
+    """Return the share of `whole` that `of` covers; both are bool arrays of one shape."""
+    total = np.count_nonzero(whole)
+    return float(np.count_nonzero(of & whole) / total) if total else 0.0

@@ -9,9 +9,17 @@ from typing import Any
 import numpy as np
 
 from ffn.assembly.calibration import read_scored
-from ffn.assembly.corrections import NOTHING_GIVEN, Constraints
-from ffn.assembly.given import NUCLEI, SEGMENTS, GraphInputs, add_given_options, count_nuclei
-from ffn.assembly.merge_graph import NO_NUCLEI, apply_groups, best_scores, merge_groups
+from ffn.assembly.given import (
+    NO_NUCLEI,
+    NOTHING_GIVEN,
+    NUCLEI,
+    SEGMENTS,
+    Constraints,
+    GraphInputs,
+    add_given_options,
+    count_nuclei,
+)
+from ffn.assembly.merge import apply_groups, best_scores, merge_groups
 from ffn.config import PART_ZYX, Mask
 from ffn.contingency import ContingencyTable, count_pairs, merge_tables
 from ffn.errors import ConfigError

@@ -12,7 +12,7 @@ from typing import Any
 import neuroglancer
 import numpy as np
 
-from ffn.assembly.corrections import JOIN, SEPARATE, Correction, corrections_text, nearest_voxel, read_corrections
+from ffn.assembly.given import JOIN, SEPARATE, Correction, corrections_text, nearest_voxel, read_corrections
 from ffn.errors import VolumeError
 from ffn.geometry import ZYX, Box, zyx
 from ffn.io import atomic

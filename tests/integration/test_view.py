@@ -20,7 +20,7 @@ from PIL import Image
 from tornado.ioloop import IOLoop
 from tornado.websocket import websocket_connect
 
-from ffn.assembly.corrections import read_corrections
+from ffn.assembly.given import read_corrections
 from ffn.geometry import Box
 from ffn.io.volume import Placement
 from ffn.viewing.config import ExportConfig

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 import yaml
 
-from ffn.assembly import resegment
-from ffn.assembly.evidence import Evidence
-from ffn.assembly.merge_graph import MergeEdge, read_graph
+from ffn.assembly import agglomerate as stage
+from ffn.assembly.merge_graph import Evidence, MergeEdge, read_graph
 from ffn.cli import main
 from ffn.geometry import Box, add
 from ffn.io.open import open_volume
@@ -121,7 +120,7 @@ def test_what_large_steps_leave_open_is_judged_again_in_those_of_the_model(scene
             if not is_large and kills and kills.pop():
                 raise Killed
 
-    monkeypatch.setattr(resegment, "resegmented", grown)
+    monkeypatch.setattr(stage, "resegmented", grown)
     with pytest.raises(Killed):
         agglomerate(scene, "--deltas", *map(str, large))
     assert asked == [(True, both), (False, both)]
@@ -282,18 +281,6 @@ def test_a_graph_at_an_address_is_refused(scene, capsys, monkeypatch, out):
     assert main(["agglomerate", *inputs, "--model", f"{scene}/model", "--out", out]) == 2
     assert out in capsys.readouterr().err
     assert sorted(scene.iterdir()) == before
-
-
-def test_a_partial_graph_of_changed_voxels_is_not_resumed(scene, killed, caplog):
-    killed("--box", "100:132,20:54,3:40")
-    with open_volume(f"{scene}/raw.h5:raw") as volume:
-        image = volume.read()
-    image[:, :, 40:] += 1  # outside the box, but within reach of its windows
-    with create_volume(f"{scene}/raw.h5:raw", np.uint8, Placement(BOX, SIZE)) as writer:
-        writer.write(BOX, image)
-    with caplog.at_level("INFO"):
-        assert agglomerate(scene, "--box", "100:132,20:54,3:40")[0] == 0
-    assert "resuming after" not in caplog.text
 
 
 def test_nothing_is_decided_in_a_mask_and_no_object_enters_one(scene):

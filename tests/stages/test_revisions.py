@@ -26,8 +26,7 @@ import h5py
 import numpy as np
 import pytest
 
-from ffn.assembly.evidence import Evidence
-from ffn.assembly.merge_graph import MergeEdge, header
+from ffn.assembly.merge_graph import Evidence, MergeEdge, header
 from ffn.cli import main
 from ffn.geometry import Box
 from ffn.io.store_names import MAIN

@@ -8,8 +8,7 @@ import yaml
 
 from ffn.assembly.calibration import FEATURES, CalibrationError, features, fit, quality, read_scored
 from ffn.assembly.contacts import Contact
-from ffn.assembly.evidence import Evidence
-from ffn.assembly.merge_graph import MergeEdge, header
+from ffn.assembly.merge_graph import Evidence, MergeEdge, header
 from ffn.cli import main
 
 from ..volumes import write

@@ -5,11 +5,9 @@ import pytest
 
 from ffn.assembly.config import MergeConfig
 from ffn.assembly.contacts import Contact
-from ffn.assembly.corrections import Correction, corrections_text
-from ffn.assembly.evidence import Evidence
-from ffn.assembly.given import GraphInputs, segments_of
+from ffn.assembly.given import Correction, GraphInputs, corrections_text, segments_of
 from ffn.assembly.merge import merge
-from ffn.assembly.merge_graph import MergeEdge, MergeGraphError, header
+from ffn.assembly.merge_graph import Evidence, MergeEdge, MergeGraphError, header
 from ffn.cli import main
 from ffn.contingency import ContingencyTable
 from ffn.io.open import open_volume

@@ -3,22 +3,11 @@
 import numpy as np
 import pytest
 
-from ffn.assembly import merge_graph
+from ffn.assembly import merge
 from ffn.assembly.contacts import Contact
-from ffn.assembly.corrections import Constraints
-from ffn.assembly.evidence import Evidence
-from ffn.assembly.merge_graph import (
-    COLUMNS,
-    MergeEdge,
-    MergeGraphError,
-    apply_groups,
-    best_scores,
-    header,
-    mapping_text,
-    merge_groups,
-    read_graph,
-    read_graphs,
-)
+from ffn.assembly.given import Constraints
+from ffn.assembly.merge import apply_groups, best_scores, mapping_text, merge_groups
+from ffn.assembly.merge_graph import COLUMNS, Evidence, MergeEdge, MergeGraphError, header, read_graph, read_graphs
 
 
 def edge(a, b, score):
@@ -140,7 +129,7 @@ def by_definition(edges, threshold, joined, apart, nuclei=()):
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("at_once", [1, 2**18])
 def test_random_graphs_are_joined_by_definition(seed, at_once, monkeypatch):
-    monkeypatch.setattr(merge_graph, "LINKED_AT_ONCE", at_once)
+    monkeypatch.setattr(merge, "LINKED_AT_ONCE", at_once)
     rng = np.random.default_rng(seed)
     ids = np.unique(rng.integers(1, 2**64 - 1, 40, np.uint64, endpoint=True))
     pairs = np.sort(rng.choice(ids, (90, 2)), axis=1)

@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from ffn.assembly.corrections import Correction, corrections_text
-from ffn.assembly.evidence import Evidence
-from ffn.assembly.merge_graph import MergeEdge, best_scores, header
+from ffn.assembly.given import Correction, corrections_text
+from ffn.assembly.merge import best_scores
+from ffn.assembly.merge_graph import Evidence, MergeEdge, header
 from ffn.cli import main
 from ffn.contingency import ContingencyTable, count_pairs
 from ffn.evaluation.scores import score

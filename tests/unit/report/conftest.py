@@ -7,8 +7,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from ffn.assembly.evidence import Evidence
-from ffn.assembly.merge_graph import MergeEdge, header
+from ffn.assembly.merge_graph import Evidence, MergeEdge, header
 from ffn.cli import main
 from ffn.evaluation.config import EvaluateConfig
 from ffn.evaluation.evaluate import Inputs, evaluate

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import zarr
 
-from ffn.assembly.corrections import Correction, read_corrections
+from ffn.assembly.given import Correction, read_corrections
 from ffn.viewing.corrections import corrections_in, drawn_near, kept, with_corrections
 
 CORRECTIONS = [Correction("join", (1, 2, 3), (4, -5, 6)), Correction("separate", (7, 8, 9), (0, 0, 0))]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ffn.assembly.corrections import (
+from ffn.assembly.given import (
     COLUMNS,
     Correction,
     CorrectionError,
