@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import logging
 from pathlib import Path
 
 from ffn.assembly.config import AgglomerateJobs, Agglomeration, require_window
-from ffn.assembly.contacts import Contact, Scene, candidates, open_scene
-from ffn.assembly.merge_graph import MergeEdge, header, parse_edge
-from ffn.assembly.resegment import Judge, resegmented
+from ffn.assembly.contacts import Scene, candidates, open_scene
+from ffn.assembly.resegment import Judge, judge_all
 from ffn.assembly.tables import Objects
 from ffn.errors import ConfigError, VolumeError
 from ffn.geometry import ZYX, Box, cut
 from ffn.inference.inputs import AgglomerateInputs, add_flood_inputs, flood_inputs
-from ffn.inference.lanes import Lanes
-from ffn.io import atomic
 from ffn.io.blocks import WHOLE, Job, add_job_options, job_of, make_files
 from ffn.io.volume import require_other_file
 from ffn.options import add_box_option, add_masks_option, add_options, add_volume_option, from_arguments
 from ffn.progress import track
-from ffn.provenance import fingerprint, provenance
-
-log = logging.getLogger(__name__)
+from ffn.provenance import fingerprint
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -117,72 +111,7 @@ def agglomerate(
     objects = objects or Objects.read(inputs.segmentation)
     with open_scene(inputs.segmentation, inputs.image, inputs.masks, objects) as scene:
         box = _part_of(scene, box)
-        _judge_all(Judge(scene, network, config), candidates(scene, box, config), out_path, inputs, box)
-
-
-def _judge_all(judge: Judge, points: list[Contact], out_path: str, inputs: AgglomerateInputs, box: Box) -> None:
-    """Write the edges of all decision points, in order.
-
-    They are appended to ``<out>.partial``, and those judged again to ``<out>.again.partial``, from which a killed job
-    resumes.
-    """
-    partials = Path(f"{out_path}.partial"), Path(f"{out_path}.again.partial")
-    lanes = judge.open_lanes(len(points))
-    made_of = {**inputs.key(judge.network), "box": box, "engine": lanes.name, "canvases": lanes.size}
-    head = header(fingerprint("agglomerate", judge.config, **made_of))
-    about = {**inputs.about(judge.network, lanes.name), "segmentation": inputs.segmentation, "box": box, **inputs.known}
-    lines = _judged(partials[0], head, points, judge, lanes)
-    del lanes  # a device may have no room for a second set
-    finer = judge.with_smaller_steps()
-    if finer:
-        lines = _judged_again(partials[1], head, lines, points, finer)
-    _write_lines(Path(out_path), header(provenance("agglomerate", judge.config, **about)), lines)
-    for partial in partials:
-        partial.unlink(missing_ok=True)
-
-
-def _judged(partial: Path, head: str, points: list[Contact], judge: Judge, lanes: Lanes) -> list[str]:
-    """Judge the points that a killed job did not get to; return the lines of all edges.
-
-    Each line is appended to `partial` as soon as it is known. Its first lines, `head`, tell options and inputs.
-    """
-    lines = _resumed(partial, head, points)
-    with open(partial, "a") as file:
-        rest = points[len(lines) :]
-        for contact, evidence in track(resegmented(judge, rest, lanes), len(rest), "agglomerate", "point"):
-            lines.append(MergeEdge.of(contact, evidence, evidence.score(judge.config)).row())
-            file.write(lines[-1] + "\n")
-            file.flush()
-    return lines
-
-
-def _judged_again(partial: Path, head: str, lines: list[str], points: list[Contact], finer: Judge) -> list[str]:
-    """Judge open contacts again, in smaller steps; return all lines, with the higher score of both."""
-    edges = [parse_edge(line, "") for line in lines]
-    left = [n for n, edge in enumerate(edges) if edge.evidence.is_open(finer.config)]
-    if not left:
-        return lines  # an engine takes seconds to start
-    found = _judged(partial, head, [points[n] for n in left], finer, finer.open_lanes(len(left)))
-    better = {n: line for n, line in zip(left, found, strict=True) if parse_edge(line, "").score > edges[n].score}
-    log.info("%d decision points judged again in smaller steps, %d with a higher score", len(left), len(better))
-    return [better.get(n, line) for n, line in enumerate(lines)]
-
-
-def _resumed(partial: Path, head: str, expected: list[Contact]) -> list[str]:
-    """Return the finished lines of a killed job with the same options and inputs; drop all else from its file."""
-    partial.parent.mkdir(parents=True, exist_ok=True)
-    text = partial.read_text(errors="replace") if partial.exists() else ""
-    whole = text[len(head) :].rpartition("\n")[0] if text.startswith(head) else ""
-    lines = whole.split("\n")[: len(expected)] if whole else []
-    if lines:
-        log.info("%s: resuming after %d decision points", partial, len(lines))
-    _write_lines(partial, head, lines)
-    return lines
-
-
-def _write_lines(path: Path, head: str, lines: list[str]) -> None:
-    """Write a file of edges at once."""
-    atomic.write_text(path, head + "".join(line + "\n" for line in lines))
+        judge_all(Judge(scene, network, config), candidates(scene, box, config), out_path, inputs, box)
 
 
 def _require_here(out_path: str) -> None:

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from ffn.assembly.config import AgglomerateConfig, Agglomeration
 from ffn.assembly.contacts import Contact, Scene
-from ffn.assembly.merge_graph import Evidence
+from ffn.assembly.merge_graph import Evidence, MergeEdge, header, parse_edge
 from ffn.geometry import ZYX, Box, VoxelSize, add, relative_sides, subtract, zyx
 from ffn.inference.canvas import MASKED, Canvas, Frame, is_free, mirrored_radius, reach_of
 from ffn.inference.grower import ObjectGrower
-from ffn.inference.inputs import Network
+from ffn.inference.inputs import AgglomerateInputs, Network
 from ffn.inference.lanes import Lanes, open_lanes, run_jobs
+from ffn.io import atomic
 from ffn.io.volume import voxel_size_of
 from ffn.machine.limits import threads_here
+from ffn.progress import track
+from ffn.provenance import fingerprint, provenance
+
+log = logging.getLogger(__name__)
 
 MAX_TRIES = 3  # seeds of a side until one moves and recovers its own segment; our choice
 NEARNESS = 0.25  # our choice: being one voxel deeper is worth being four voxels farther from the contact
@@ -62,6 +69,71 @@ class Judge:
             return None
         finer = replace(model, config=model.config.model_copy(update={"deltas_zyx": deltas_zyx}))
         return replace(self, network=replace(self.network, model=finer))
+
+
+def judge_all(judge: Judge, points: list[Contact], out_path: str, inputs: AgglomerateInputs, box: Box) -> None:
+    """Write the edges of all decision points, in order.
+
+    They are appended to ``<out>.partial``, and those judged again to ``<out>.again.partial``, from which a killed job
+    resumes.
+    """
+    partials = Path(f"{out_path}.partial"), Path(f"{out_path}.again.partial")
+    lanes = judge.open_lanes(len(points))
+    made_of = {**inputs.key(judge.network), "box": box, "engine": lanes.name, "canvases": lanes.size}
+    head = header(fingerprint("agglomerate", judge.config, **made_of))
+    about = {**inputs.about(judge.network, lanes.name), "segmentation": inputs.segmentation, "box": box, **inputs.known}
+    lines = _judged(partials[0], head, points, judge, lanes)
+    del lanes  # a device may have no room for a second set
+    finer = judge.with_smaller_steps()
+    if finer:
+        lines = _judged_again(partials[1], head, lines, points, finer)
+    _write_lines(Path(out_path), header(provenance("agglomerate", judge.config, **about)), lines)
+    for partial in partials:
+        partial.unlink(missing_ok=True)
+
+
+def _judged(partial: Path, head: str, points: list[Contact], judge: Judge, lanes: Lanes) -> list[str]:
+    """Judge the points that a killed job did not get to; return the lines of all edges.
+
+    Each line is appended to `partial` as soon as it is known. Its first lines, `head`, tell options and inputs.
+    """
+    lines = _resumed(partial, head, points)
+    with open(partial, "a") as file:
+        rest = points[len(lines) :]
+        for contact, evidence in track(resegmented(judge, rest, lanes), len(rest), "agglomerate", "point"):
+            lines.append(MergeEdge.of(contact, evidence, evidence.score(judge.config)).row())
+            file.write(lines[-1] + "\n")
+            file.flush()
+    return lines
+
+
+def _judged_again(partial: Path, head: str, lines: list[str], points: list[Contact], finer: Judge) -> list[str]:
+    """Judge open contacts again, in smaller steps; return all lines, with the higher score of both."""
+    edges = [parse_edge(line, "") for line in lines]
+    left = [n for n, edge in enumerate(edges) if edge.evidence.is_open(finer.config)]
+    if not left:
+        return lines  # an engine takes seconds to start
+    found = _judged(partial, head, [points[n] for n in left], finer, finer.open_lanes(len(left)))
+    better = {n: line for n, line in zip(left, found, strict=True) if parse_edge(line, "").score > edges[n].score}
+    log.info("%d decision points judged again in smaller steps, %d with a higher score", len(left), len(better))
+    return [better.get(n, line) for n, line in enumerate(lines)]
+
+
+def _resumed(partial: Path, head: str, expected: list[Contact]) -> list[str]:
+    """Return the finished lines of a killed job with the same options and inputs; drop all else from its file."""
+    partial.parent.mkdir(parents=True, exist_ok=True)
+    text = partial.read_text(errors="replace") if partial.exists() else ""
+    whole = text[len(head) :].rpartition("\n")[0] if text.startswith(head) else ""
+    lines = whole.split("\n")[: len(expected)] if whole else []
+    if lines:
+        log.info("%s: resuming after %d decision points", partial, len(lines))
+    _write_lines(partial, head, lines)
+    return lines
+
+
+def _write_lines(path: Path, head: str, lines: list[str]) -> None:
+    """Write a file of edges at once."""
+    atomic.write_text(path, head + "".join(line + "\n" for line in lines))
 
 
 class Side(NamedTuple):

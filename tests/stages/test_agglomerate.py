@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import yaml
 
-from ffn.assembly import agglomerate as stage
+from ffn.assembly import resegment
 from ffn.assembly.merge_graph import Evidence, MergeEdge, read_graph
 from ffn.cli import main
 from ffn.geometry import Box, add
@@ -120,7 +120,7 @@ def test_what_large_steps_leave_open_is_judged_again_in_those_of_the_model(scene
             if not is_large and kills and kills.pop():
                 raise Killed
 
-    monkeypatch.setattr(stage, "resegmented", grown)
+    monkeypatch.setattr(resegment, "resegmented", grown)
     with pytest.raises(Killed):
         agglomerate(scene, "--deltas", *map(str, large))
     assert asked == [(True, both), (False, both)]
