@@ -44,7 +44,7 @@ def _run(arguments: argparse.Namespace) -> None:
         _export_start(arguments.checkpoint, arguments.trained, arguments.out)
         return
     if path.is_dir() or path.name.startswith("step-"):
-        from ffn.training.checkpoint_files import export_checkpoint
+        from ffn.training.checkpoint import export_checkpoint
 
         export_checkpoint(arguments.checkpoint, arguments.out, reference_image)
         return

@@ -207,7 +207,7 @@ def _training(folder: Path) -> Description:
 
 
 def _checkpoint(folder: Path) -> Description:
-    from ffn.training.checkpoint_files import describe_checkpoint
+    from ffn.training.checkpoint import describe_checkpoint
 
     found = describe_checkpoint(folder)
     fingerprint = found.pop("fingerprint")

@@ -1,31 +1,35 @@
-"""Checkpoints of a training job. They appear whole, are verified when read, and suit any number of processes."""
+"""Checkpoints of a training job: written whole, verified when read, good for any number of processes; their models."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import logging
-import os
 import re
 import shutil
-import socket
-import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ffn.config import ModelConfig
 from ffn.errors import ModelError, TrainError
 from ffn.io import atomic, hdf5
-from ffn.training.checkpoint_files import MANIFEST, SHARED, Arrays, digest, read_manifest, read_verified
+from ffn.model.grey_levels import Histogram
+from ffn.model.normalize import reference_histogram, reference_input
+from ffn.model.store import DESCRIPTION, Model, load_architecture, load_histogram, save_model
+from ffn.provenance import provenance
 from ffn.training.parallel.process_group import ProcessGroup
+from ffn.training.step import model_weights
+
+MANIFEST = "manifest.json"
+SHARED = "shared.h5"
+PARTS = "parts.h5"
+
+Arrays = dict[str, np.ndarray]
 
 log = logging.getLogger(__name__)
-
-VISIBLE_SECONDS = 90  # NFS caches the contents of a folder for up to 60 s
 
 
 class Checkpoint(NamedTuple):
@@ -33,7 +37,7 @@ class Checkpoint(NamedTuple):
 
     step: int
     shared: Arrays  # weights and optimizer, which all processes have in common
-    parts: dict[str, Arrays]  # of this process, such as a lane, by name; others may read them when they resume
+    parts: dict[str, Arrays]  # of lanes and workers, by name: those of this process to save, all of them when restored
 
 
 class Kept(NamedTuple):
@@ -56,121 +60,86 @@ class Kept(NamedTuple):
 
 
 class CheckpointFolder:
-    """Reads and writes the checkpoints of one job. All processes make every call together.
+    """Reads and writes the checkpoints of one job. All processes make every call together; rank 0 has the files.
 
-    A `fingerprint` is everything that the result depends on, JSON-ready. With `file_per_process`, each process writes a
-    file with its parts, else rank 0 gathers and writes them, and they have to be small.
+    A `fingerprint` is everything that the result depends on, JSON-ready.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        fingerprint: Mapping[str, Any],
-        kept: Kept,
-        group: ProcessGroup,
-        file_per_process: bool = True,
-    ) -> None:
+    def __init__(self, folder: Path, fingerprint: Mapping[str, Any], kept: Kept, group: ProcessGroup) -> None:
         self._folder = folder
         self._fingerprint = fingerprint
         self._kept = kept
         self._group = group
-        self._file_per_process = file_per_process
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint and remove old ones."""
-        digests = self._require_equal_weights(checkpoint)
-        try:
-            self._write(checkpoint, digests)
-            if self._group.rank == 0:
-                self._remove_old()
-        except OSError as reason:
-            raise TrainError(f"{self._folder}: checkpoint {checkpoint.step} cannot be written ({reason})") from None
+        self._require_equal_weights(checkpoint)
+        parts = {name: part for of_rank in self._group.gather(checkpoint.parts) for name, part in of_rank.items()}
+        whole = checkpoint._replace(parts=parts)
+        self._group.together(lambda: self._write(whole) if self._group.rank == 0 else None)
 
-    def _remove_old(self) -> None:
-        found = self._found()
-        kept = self._kept.among([step for step, _ in found])
-        for step, path in found:
-            if step not in kept:
-                shutil.rmtree(path, ignore_errors=True)
-
-    def restore(self, max_step: int, parts: Collection[str]) -> Checkpoint | None:
-        """Return the newest usable checkpoint, with the `parts` of this process.
+    def restore(self, max_step: int) -> Checkpoint | None:
+        """Return the newest usable checkpoint.
 
         A damaged checkpoint is logged and renamed, and the one before it is tried.
         """
-        self._remove_leftovers()
-        for step in self._group.broadcast([step for step, _ in self._found()])[::-1]:
-            path, checkpoint = self._path(step), None
-            # one process lists the folder, not a thousand
-            manifest, damage = self._group.broadcast(_manifest(path) if self._group.rank == 0 else (None, ""))
-            if manifest:
-                self._require_same_training(path, manifest, max_step)
-                files = {SHARED} | {manifest["parts"][part] for part in parts if part in manifest["parts"]}
-                self._group.together(partial(_wait_until_visible, path, files))  # not yet visible is not damaged
-                checkpoint, damage = _read(path, parts, manifest)
-            damages = [text for text in self._group.gather(damage) if text]
-            if not damages:
-                self._log(f"resuming from {path}")
-                return checkpoint
-            target = path.with_name(f"damaged-{path.name}")
-            self._log(f"not resuming from {path}, which is damaged: {damages[0]}. It is now {target}")
-            if self._group.rank == 0:  # not removed: it may be the file system that is damaged, for a moment
-                shutil.rmtree(target, ignore_errors=True)
-                path.rename(target)
-        return None
+        found = self._group.together(lambda: self._newest(max_step) if self._group.rank == 0 else None)
+        found = self._group.broadcast(found)
+        return found and Checkpoint(*found)
 
-    def _write(self, checkpoint: Checkpoint, digests: list[str]) -> None:
-        with self._shared_temporary(self._path(checkpoint.step)) as temporary:
-            parts = checkpoint.parts if self._file_per_process else self._gathered(checkpoint.parts)
-            own = self._group.together(lambda: self._write_own(temporary, parts) if parts else None)
-            written = [of_rank for of_rank in self._group.gather(own and (*own, list(parts))) if of_rank]
-            files = {name: digest for name, digest, _ in written}
-            if self._group.rank == 0:
-                _wait_until_visible(temporary, files)
+    def _write(self, checkpoint: Checkpoint) -> None:
+        parts = {f"{part}/{name}": array for part, arrays in checkpoint.parts.items() for name, array in arrays.items()}
+        try:
+            with atomic.atomic_path(self._path(checkpoint.step)) as temporary:
+                temporary.mkdir()
                 hdf5.write_arrays(temporary / SHARED, checkpoint.shared, {})
+                hdf5.write_arrays(temporary / PARTS, parts, {})
                 manifest = {
                     "step": checkpoint.step,
+                    "processes": self._group.size,
                     "fingerprint": self._fingerprint,
-                    "shared_sha256_by_rank": digests,
-                    "sha256": files | {SHARED: digest(temporary / SHARED)},
-                    "parts": {part: name for name, _, parts in written for part in parts},
+                    "sha256": {name: digest(temporary / name) for name in (SHARED, PARTS)},
                 }
                 atomic.write_json(temporary / MANIFEST, manifest)
-
-    def _gathered(self, parts: dict[str, Arrays]) -> dict[str, Arrays]:
-        """Return the parts of all processes on rank 0, none on others."""
-        gathered = self._group.gather(parts)
-        if self._group.rank != 0:
-            return {}
-        return {name: arrays for of_rank in gathered for name, arrays in of_rank.items()}
-
-    def _write_own(self, folder: Path, parts: Mapping[str, Arrays]) -> tuple[str, str]:
-        """Write the parts of this process; return the name of the file and its checksum."""
-        _wait_until_visible(folder)
-        path = folder / f"rank-{self._group.rank:05d}.h5"
-        arrays = {f"{part}/{name}": array for part, arrays in parts.items() for name, array in arrays.items()}
-        try:
-            hdf5.write_arrays(path, arrays, {})
-            return path.name, digest(path)
         except OSError as reason:
-            raise TrainError(f"{path}: rank {self._group.rank} cannot write its checkpoint ({reason})") from None
+            raise TrainError(f"{self._folder}: checkpoint {checkpoint.step} cannot be written ({reason})") from None
+        steps = self._steps()
+        for step in set(steps) - self._kept.among(steps):
+            shutil.rmtree(self._path(step), ignore_errors=True)
 
-    @contextmanager
-    def _shared_temporary(self, path: Path) -> Iterator[Path]:
-        """Yield the folder that all processes write to. Rank 0 renames it to `path` in the end."""
-        if self._group.rank != 0:
-            yield Path(self._group.broadcast(""))
-            return
-        with atomic.atomic_path(path) as temporary:
-            temporary.mkdir()
-            yield Path(self._group.broadcast(str(temporary)))
+    def _newest(self, max_step: int) -> Checkpoint | None:
+        for path in self._folder.glob(".step-*"):  # unfinished, of a killed job
+            shutil.rmtree(path, ignore_errors=True)
+        for step in reversed(self._steps()):
+            path = self._path(step)
+            try:
+                checkpoint = self._read(path, max_step)
+            except ModelError as damage:
+                target = path.with_name(f"damaged-{path.name}")
+                log.info("not resuming from %s, which is damaged: %s. It is now %s", path, damage, target)
+                shutil.rmtree(target, ignore_errors=True)
+                path.rename(target)  # not removed: it may be the file system that is damaged, for a moment
+            else:
+                log.info("resuming from %s", path)
+                return checkpoint
+        return None
 
-    def _require_equal_weights(self, checkpoint: Checkpoint) -> list[str]:
-        """Return the checksum of every process's weights and optimizer; end the job if they differ."""
-        digest = hashlib.sha256()
+    def _read(self, path: Path, max_step: int) -> Checkpoint:
+        manifest = read_manifest(path)
+        self._require_same_training(path, manifest, max_step)
+        shared, arrays = (read_verified(path / name, manifest["sha256"]) for name in (SHARED, PARTS))
+        parts: dict[str, Arrays] = {}
+        for name, array in arrays.items():
+            part, _, name = name.rpartition("/")
+            parts.setdefault(part, {})[name] = array
+        return Checkpoint(manifest["step"], shared, parts)
+
+    def _require_equal_weights(self, checkpoint: Checkpoint) -> None:
+        """End the job if weights or optimizer differ between processes."""
+        found = hashlib.sha256()
         for name in sorted(checkpoint.shared):
-            digest.update(np.ascontiguousarray(checkpoint.shared[name]).tobytes())
-        digests = self._group.gather(digest.hexdigest())
+            found.update(np.ascontiguousarray(checkpoint.shared[name]).tobytes())
+        digests = self._group.gather(found.hexdigest())
         different = [rank for rank, other in enumerate(digests) if other != digests[0]]
         if different:
             self._group.fail(
@@ -180,18 +149,17 @@ class CheckpointFolder:
                     "kind of processor. The last checkpoint is good"
                 )
             )
-        return digests
 
     def _path(self, step: int) -> Path:
         return self._folder / f"step-{step:08d}"
 
-    def _found(self) -> list[tuple[int, Path]]:
-        """Checkpoints by ascending step."""
-        matches = ((re.fullmatch(r"step-(\d+)", path.name), path) for path in self._folder.glob("step-*"))
-        return sorted((int(match[1]), path) for match, path in matches if match)
+    def _steps(self) -> list[int]:
+        """List the steps of all checkpoints, ascending."""
+        found = (re.fullmatch(r"step-(\d+)", path.name) for path in self._folder.glob("step-*"))
+        return sorted(int(match[1]) for match in found if match)
 
     def _require_same_training(self, path: Path, manifest: Mapping[str, Any], max_step: int) -> None:
-        """End the job with the first difference between a checkpoint's fingerprint and ours."""
+        """Refuse a checkpoint of another training, and name the first difference."""
         mine, theirs = _flat(json.loads(json.dumps(self._fingerprint))), _flat(manifest["fingerprint"])
         differing = [key for key in sorted(mine.keys() | theirs.keys()) if mine.get(key) != theirs.get(key)]
         if differing:
@@ -202,67 +170,83 @@ class CheckpointFolder:
             found = f"train.max_steps is {max_step}, it has {manifest['step']} steps"
         else:
             return
-        self._group.fail(
-            TrainError(
-                f"{path}: another training is here: {found}. Choose another --out (run), or remove {self._folder}. To "
-                "start from its weights, give it as init"
-            )
+        raise TrainError(
+            f"{path}: another training is here: {found}. Choose another --out (run), or remove {self._folder}. To "
+            "start from its weights, give it as init"
         )
 
-    def _remove_leftovers(self) -> None:
-        """Remove unfinished checkpoints of a killed job."""
-        if self._group.rank == 0:
-            for path in self._folder.glob(".step-*"):
-                shutil.rmtree(path, ignore_errors=True)
 
-    def _log(self, message: str) -> None:
-        if self._group.rank == 0:
-            log.info(message)
+def is_checkpoint(path: str | Path) -> bool:
+    """Whether `path` is one of our checkpoints, such as ``model/checkpoints/step-00000500``."""
+    return (Path(path) / MANIFEST).is_file()
 
 
-def _manifest(path: Path) -> tuple[dict[str, Any] | None, str]:
-    """Return the manifest of a checkpoint, or None and a problem."""
+def load_checkpoint(path: str | Path) -> Model:
+    """Return the model in a checkpoint, with averaged weights if training averaged them."""
+    path = Path(path)
+    if not path.is_dir():
+        found = sorted(other.name for other in path.parent.glob("step-*"))
+        raise ModelError(
+            f"{path}: no such checkpoint, {path.parent} holds {found}. Choose one of them, or train again with a "
+            "higher train.keep_checkpoints"
+        )
+    shared = read_verified(path / SHARED, read_manifest(path)["sha256"])
+    return Model(architecture_of(path), model_weights(shared), {})
+
+
+def architecture_of(path: str | Path) -> ModelConfig:
+    """Read only the architecture of a model folder or of a checkpoint of ours."""
+    if not is_checkpoint(path):
+        return load_architecture(path)
+    return ModelConfig(**read_manifest(Path(path))["fingerprint"]["model"])
+
+
+def describe_checkpoint(path: str | Path) -> dict[str, Any]:
+    """Describe a checkpoint, and verify the checksums of all its files."""
+    manifest = read_manifest(Path(path))
+    checksums = manifest.pop("sha256")
+    for name in checksums:
+        read_verified(Path(path) / name, checksums)
+    return manifest
+
+
+def export_checkpoint(path: str | Path, out_folder: str | Path, reference_image: str | None = None) -> None:
+    """Write the model in a checkpoint as a model folder."""
+    model = load_checkpoint(path)
+    origin = provenance("import-checkpoint", model.config, checkpoint=path, **reference_input(reference_image))
+    histogram = _histogram(Path(path)) or reference_histogram(reference_image)
+    save_model(out_folder, Model(model.config, model.weights, origin, histogram))
+
+
+def _histogram(checkpoint: Path) -> Histogram | None:
+    """Return the volumes that the finished training recorded, in the model folder around the checkpoint."""
+    model = checkpoint.absolute().parents[1]
+    return load_histogram(model) if (model / DESCRIPTION).is_file() else None
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """Return step, fingerprint and checksums; a `ModelError` if they cannot be read."""
     try:
-        manifest = read_manifest(path)
-    except ModelError as error:
-        return None, str(error)
-    missing = sorted(manifest["sha256"].keys() - set(os.listdir(path)))
-    return (None, f"{path / missing[0]}: no such file") if missing else (manifest, "")
+        manifest = json.loads((path / MANIFEST).read_text())
+        needed = {name: manifest[name] for name in ("step", "fingerprint", "sha256")}
+        return needed | {"processes": manifest.get("processes")}  # version 0.3 wrote none
+    except (OSError, ValueError, KeyError, TypeError) as reason:
+        raise ModelError(f"{path / MANIFEST}: cannot be read ({reason})") from None
 
 
-def _read(path: Path, parts: Collection[str], manifest: Mapping[str, Any]) -> tuple[Checkpoint | None, str]:
-    """Return the checkpoint with these parts, or None and a problem."""
-    own: dict[str, Arrays] = {part: {} for part in parts}
-    if missing := [part for part in parts if part not in manifest["parts"]]:
-        return None, f"{path / MANIFEST}: lists no {missing[0]}"
-    try:
-        shared, _ = read_verified(path / SHARED, manifest["sha256"])
-        for file in sorted({manifest["parts"][part] for part in parts}):
-            for name, array in read_verified(path / file, manifest["sha256"])[0].items():
-                part, _, name = name.rpartition("/")
-                if part in own:
-                    own[part][name] = array
-    except ModelError as error:
-        return None, str(error)
-    return Checkpoint(manifest["step"], shared, own), ""
+def read_verified(path: Path, sha256: Mapping[str, str]) -> Arrays:
+    """Return the content of a file, by the checksums of its checkpoint; a `ModelError` if it is damaged."""
+    if not path.is_file():
+        raise ModelError(f"{path}: no such file")
+    if digest(path) != sha256.get(path.name):
+        raise ModelError(f"{path}: checksum differs from {MANIFEST}")
+    return hdf5.read_arrays(path, ModelError)[0]
 
 
-def _wait_until_visible(folder: Path, names: Iterable[str] = ()) -> None:
-    """Wait for files of another process; shared file systems show them to other machines seconds later."""
-    deadline = time.monotonic() + VISIBLE_SECONDS
-    while True:
-        try:
-            missing = sorted(set(names) - set(os.listdir(folder)))  # asks the server, unlike a look-up of one file
-        except FileNotFoundError:
-            missing = [""]
-        if not missing:
-            return
-        if time.monotonic() > deadline:
-            raise TrainError(
-                f"{folder / missing[0]}: not visible on {socket.gethostname()} {VISIBLE_SECONDS} s after another "
-                "process wrote it, expected a file system that all processes share. Choose another --out"
-            )
-        time.sleep(1)
+def digest(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from pathlib import Path
 
 import numpy as np
 
+from ffn.config import ModelConfig
 from ffn.errors import DivergenceError, TrainError
 from ffn.model.network import Weights, num_weights
 from ffn.training.checkpoint import Checkpoint, CheckpointFolder, Kept
 from ffn.training.choice import make_learner
 from ffn.training.config import TrainConfig
+from ffn.training.data.examples import patch_size
 from ffn.training.interruption import Interruption
 from ffn.training.lane_walks import LaneWalks, Prefetcher, position_of, without_walk
 from ffn.training.monitoring.metrics import (
@@ -33,8 +36,9 @@ from ffn.training.validation import Validation, ValidationSet
 from ffn.training.walk import NUM_COUNTS
 
 MAX_SKIPPED_IN_ROW = 10
-# Processes; more begin their examples again, because each would write its own file into a checkpoint. Our choice.
-MOST_WITH_WALKS = 64
+# Of all walks and errors of compression, which pass through every process on their way into a checkpoint. Larger ones
+# are left out: examples begin again. About 280 FOVs a step of the published network; our choice.
+WALK_BYTES = 2**27
 REPORTED = "reported"  # part of a checkpoint that only rank 0 has, which writes the tables
 
 log = logging.getLogger(__name__)
@@ -50,8 +54,8 @@ def run(
             RowLog(folder / "metrics.csv", COLUMNS, 0)
         return 0, plan.initial.weights
     kept = Kept(train.keep_checkpoints, train.checkpoint_steps)
-    checkpoints = CheckpointFolder(folder / "checkpoints", plan.fingerprint(), kept, group, _saves_walks(train))
-    checkpoint = checkpoints.restore(train.max_steps, _parts(plan, group.rank))
+    checkpoints = CheckpointFolder(folder / "checkpoints", plan.fingerprint(), kept, group)
+    checkpoint = checkpoints.restore(train.max_steps)
     lanes = plan.lanes(group.rank)
     at = {lane: position_of(checkpoint.parts[_lane_part(lane)]) if checkpoint else 0 for lane in lanes}
     with Prefetcher(plan.example_source(lanes), at) as prefetcher:
@@ -99,9 +103,11 @@ class Trainer:
         """Restore the state from a checkpoint."""
         self._step = checkpoint.step
         parts, rank = checkpoint.parts, self._group.rank
-        self._learner.restore(checkpoint.shared, [parts[_worker_part(worker)] for worker in self._plan.workers(rank)])
+        errors = [parts.get(_worker_part(worker), {}) for worker in self._plan.workers(rank)]
+        self._learner.restore(checkpoint.shared, errors)
         self._walks.restore({lane: parts[_lane_part(lane)] for lane in self._plan.lanes(rank)})
-        if reported := parts.get(REPORTED):
+        if rank == 0:
+            reported = parts[REPORTED]
             self._seconds_before = float(reported["seconds"])
             self._counted = Accumulator.from_arrays(reported)
             self._validated_with = reported["validated_with"].tobytes()
@@ -204,7 +210,7 @@ class Trainer:
 
     def _checkpoint(self) -> Checkpoint:
         states, errors = self._walks.states(), self._learner.worker_states()
-        if not _saves_walks(self._config):
+        if not _saves_walks(self._model, self._config):
             states, errors = {lane: without_walk(state) for lane, state in states.items()}, [{} for _ in errors]
         parts = {_lane_part(lane): state for lane, state in states.items()}
         parts |= dict(zip(map(_worker_part, self._plan.workers(self._group.rank)), errors, strict=True))
@@ -228,15 +234,12 @@ class Trainer:
         )
 
 
-def _saves_walks(train: TrainConfig) -> bool:
-    """Whether checkpoints hold unfinished walks, to resume to the bit."""
-    return train.num_workers <= MOST_WITH_WALKS
-
-
-def _parts(plan: TrainingPlan, rank: int) -> list[str]:
-    """Name the parts of a checkpoint that a process has."""
-    parts = [*map(_lane_part, plan.lanes(rank)), *map(_worker_part, plan.workers(rank))]
-    return [*parts, REPORTED] if rank == 0 else parts
+def _saves_walks(model: ModelConfig, train: TrainConfig) -> bool:
+    """Whether checkpoints hold unfinished walks and errors of compression, to resume to the bit."""
+    values = train.num_lanes * math.prod(patch_size(model, train))
+    if train.compression == "1-bit":
+        values += train.num_workers * train.virtual_workers * num_weights(model)
+    return 4 * values <= WALK_BYTES
 
 
 def _lane_part(lane: int) -> str:

@@ -20,7 +20,7 @@ from ffn.io.volume import is_same_source
 from ffn.model.store import Model, load_model, weights_checksum
 from ffn.options import option_name
 from ffn.provenance import revision
-from ffn.training.checkpoint_files import is_checkpoint, load_checkpoint
+from ffn.training.checkpoint import is_checkpoint, load_checkpoint
 from ffn.training.config import TrainConfig
 from ffn.training.data.examples import Example, ExampleMaker
 from ffn.training.data.lanes import COLUMNS, LaneStream, RecordShards, generator
@@ -125,6 +125,7 @@ class TrainingPlan:
             "num_lanes": self.train.num_lanes,
             "rng_seed": self.rng_seed,
             "revision": revision("train"),
+            "layout": 2,  # of checkpoints
             "initial_weights": weights_checksum(self.initial.weights),
             **self.data_checksums,
         }

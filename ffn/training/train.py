@@ -21,7 +21,7 @@ from ffn.model.store import Model, save_model
 from ffn.options import add_options, add_staging_option, from_arguments
 from ffn.provenance import provenance
 from ffn.training.arguments import add_data_arguments, training_data
-from ffn.training.checkpoint_files import architecture_of
+from ffn.training.checkpoint import architecture_of
 from ffn.training.choice import chosen_engine
 from ffn.training.config import TrainConfig, are_matched, fine_tuning_defaults
 from ffn.training.data.contrast import with_contrast

@@ -24,7 +24,7 @@ from ffn.io.reference import has_copy
 from ffn.io.shards import Shards, shard_shape
 from ffn.io.store_names import LAST, tracked_file
 from ffn.options import flags
-from ffn.training.checkpoint_files import MANIFEST, architecture_of, is_checkpoint
+from ffn.training.checkpoint import MANIFEST, architecture_of, is_checkpoint
 from ffn.training.config import fine_tuning_defaults
 from ffn.workflow.job_boxes import JobBoxes, contact_boxes, subvolume_boxes
 from ffn.workflow.needs import most_canvases

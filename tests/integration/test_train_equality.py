@@ -1,6 +1,5 @@
 """However many processes share the work, training is the same."""
 
-import json
 import shutil
 
 import numpy as np
@@ -65,14 +64,6 @@ def test_gradient_and_weights_are_those_of_one_process(trained, name):
     rows = [read_rows(folder)[-1] for folder in (reference, other)]
     assert rows[0]["epoch"] == rows[1]["epoch"] and float(rows[0]["epoch"]) > 1
     assert float(rows[0]["loss"]) == pytest.approx(float(rows[1]["loss"]), rel=1e-5)
-
-
-@pytest.mark.parametrize("name", ["two processes", "four processes"])
-def test_all_processes_hold_bit_identical_weights(trained, name):
-    for step in range(1, 11):
-        manifest = json.loads((trained[name] / f"checkpoints/step-{step:08d}/manifest.json").read_text())
-        digests = manifest["shared_sha256_by_rank"]
-        assert len(digests) == SHARES[name][0] and len(set(digests)) == 1
 
 
 @pytest.mark.parametrize("name", ["two processes for four", "one process for four"])

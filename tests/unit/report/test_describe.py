@@ -161,9 +161,9 @@ def test_a_checkpoint(tmp_path, capsys):
     found = show(capsys, path)
     assert (found["kind"], found["step"], found["processes"]) == ("checkpoint", 12, 1)
     assert found["architecture"] == {"depth": 2, "features": 3} and found["of"] == {"version": "9"}
-    (path / "rank-00000.h5").write_bytes(b"")
+    (path / "parts.h5").write_bytes(b"")
     assert main(["info", str(path)]) == 2
-    assert "rank-00000.h5" in capsys.readouterr().err
+    assert "parts.h5" in capsys.readouterr().err
 
 
 def test_a_store_shows_its_volumes_and_tables(tmp_path, capsys):

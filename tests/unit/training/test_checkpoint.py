@@ -1,8 +1,6 @@
 """Checkpoints: written whole, verified, and used only by the run they belong to."""
 
-import json
 import logging
-import os
 import shutil
 
 import numpy as np
@@ -13,29 +11,18 @@ from ffn.config import ModelConfig
 from ffn.errors import ModelError, TrainError
 from ffn.model.network import weight_shapes
 from ffn.model.store import load_model
-from ffn.training.checkpoint import Checkpoint, CheckpointFolder, Kept
-from ffn.training.checkpoint_files import describe_checkpoint, export_checkpoint
+from ffn.training.checkpoint import Checkpoint, CheckpointFolder, Kept, export_checkpoint
 from ffn.training.parallel.process_group import ProcessGroup
 
 FINGERPRINT = {"rng_seed": 1, "train": {"learning_rate": 0.1, "permutable_axes": ("y", "x")}}
 
 
-def make(step: int, parts=("lanes/0", "lanes/1", "workers/0")) -> Checkpoint:
+def make(step: int, parts=("lanes/0", "lanes/1")) -> Checkpoint:
     def state(part):
-        if part.startswith("workers"):
-            return {}
         return {"position": np.array([step, int(part[-1])]), "canvas_logit": np.full((3, 4), step + 0.5, np.float32)}
 
     shared = {"weights/conv0_a/weights": np.full((3, 2), step, np.float32)}
     return Checkpoint(step, shared, {part: state(part) for part in parts})
-
-
-def restore(folder, max_step=100, parts=("lanes/0", "lanes/1", "workers/0")):
-    return folder.restore(max_step, parts)
-
-
-def lane_of(group):
-    return [f"lanes/{group.rank}"]
 
 
 def folder_of(tmp_path, fingerprint=FINGERPRINT, keep=3, group=None):
@@ -55,7 +42,7 @@ def saved(tmp_path):
 
 def test_the_newest_checkpoint_comes_back_unchanged(saved, caplog):
     caplog.set_level(logging.INFO)
-    checkpoint = restore(folder_of(saved), 100)
+    checkpoint = folder_of(saved).restore(100)
     np.testing.assert_equal(checkpoint, make(30))
     assert checkpoint.parts["lanes/1"]["canvas_logit"].dtype == np.float32
     assert "resuming from" in caplog.text and "step-00000030" in caplog.text
@@ -79,7 +66,7 @@ def test_a_checkpoint_between_intervals_never_replaces_a_regular_one(tmp_path, k
     assert left_after(50, 60) == [40, 50, 60][-keep:]
 
 
-@pytest.mark.parametrize("name", ["shared.h5", "rank-00000.h5", "manifest.json"])
+@pytest.mark.parametrize("name", ["shared.h5", "parts.h5", "manifest.json"])
 @pytest.mark.parametrize("damage", ["truncate", "flip", "delete"])
 def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_used(saved, caplog, name, damage):
     caplog.set_level(logging.INFO)
@@ -93,7 +80,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_used(saved, capl
         path.write_bytes(content.replace(b'"sha256"', b'"sha255"'))
     else:
         path.write_bytes(content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
-    np.testing.assert_equal(restore(folder_of(saved), 100), make(20))
+    np.testing.assert_equal(folder_of(saved).restore(100), make(20))
     assert "step-00000030" in caplog.text and name in caplog.text
     assert names(saved) == ["damaged-step-00000030", "step-00000010", "step-00000020"]
 
@@ -101,73 +88,27 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_used(saved, capl
 def test_another_training_is_refused_and_the_difference_is_named(saved):
     other = {"rng_seed": 1, "train": {"learning_rate": 0.2, "permutable_axes": ("y", "x")}}
     with pytest.raises(TrainError, match=r"step-00000030: .*train.learning_rate"):
-        restore(folder_of(saved, other))
+        folder_of(saved, other).restore(100)
     with pytest.raises(TrainError, match=r"new.a is 0"):
-        restore(folder_of(saved, other | {"new": {"a": 0, "b": 1}}))
+        folder_of(saved, other | {"new": {"a": 0, "b": 1}}).restore(100)
     with pytest.raises(TrainError, match="train.max_steps is 25"):
-        restore(folder_of(saved), 25)
+        folder_of(saved).restore(25)
     assert names(saved) == ["step-00000010", "step-00000020", "step-00000030"]
 
 
 def test_an_unfinished_checkpoint_of_a_killed_job_is_removed(saved):
     half = saved / "checkpoints" / ".step-00000040.tmp-elsewhere-1"
     shutil.copytree(saved / "checkpoints" / "step-00000030", half)
-    np.testing.assert_equal(restore(folder_of(saved), 100), make(30))
+    np.testing.assert_equal(folder_of(saved).restore(100), make(30))
     assert not half.exists()
 
 
-@pytest.mark.parametrize("sizes", [(3, 3), (2, 1), (1, 4), (2, 3)])
-def test_processes_share_the_parts_of_a_checkpoint_out_anew(tmp_path, run_processes, sizes):
-    parts = [*(f"lanes/{lane}" for lane in range(8)), *(f"workers/{worker}" for worker in range(4))]
-    before, after = sizes
-
-    def save(group):
-        folder_of(tmp_path, group=group).save(make(10, parts[group.rank :: before]))
-
-    def restored(group):
-        return restore(folder_of(tmp_path, group=group), 100, parts[group.rank :: after])
-
-    run_processes(before, save)
-    for rank, checkpoint in enumerate(run_processes(after, restored)):
-        np.testing.assert_equal(checkpoint, make(10, parts[rank::after]))
-    manifest = json.loads((tmp_path / "checkpoints/step-00000010/manifest.json").read_text())
-    assert sorted(manifest["sha256"]) == [*(f"rank-{rank:05d}.h5" for rank in range(before)), "shared.h5"]
-
-
-def test_damage_that_one_process_finds_is_damage_for_all(tmp_path, run_processes):
-    for step in (10, 20):
-        run_processes(2, lambda group, step=step: folder_of(tmp_path, group=group).save(make(step, lane_of(group))))
-    (tmp_path / "checkpoints/step-00000020/rank-00001.h5").write_bytes(b"nothing")
-    restored = run_processes(2, lambda group: restore(folder_of(tmp_path, group=group), 100, lane_of(group)))
-    assert [checkpoint.step for checkpoint in restored] == [10, 10]
-
-
-@pytest.fixture
-def slow_to_show(monkeypatch):
-    """Function that hides folders for the first `number` listings."""
-    listdir = os.listdir
-    listings = []
-
-    def hide(number):
-        def late(folder):
-            listings.append(folder)
-            if len(listings) <= number:
-                raise FileNotFoundError(folder)
-            return listdir(folder)
-
-        monkeypatch.setattr("os.listdir", late)
-        monkeypatch.setattr("time.sleep", lambda seconds: None)
-
-    return hide
-
-
-def test_a_folder_that_is_not_shared_ends_the_job(tmp_path, slow_to_show, run_processes, monkeypatch):
-    monkeypatch.setattr("ffn.training.checkpoint.VISIBLE_SECONDS", 0)
-    slow_to_show(1000)
-    for error in run_processes(2, lambda group: folder_of(tmp_path, group=group).save(make(10, lane_of(group)))):
-        assert isinstance(error, TrainError)
-        assert "not visible on" in str(error)
-    assert not list(tmp_path.glob("checkpoints/step-*"))
+@pytest.mark.parametrize("sizes", [(3, 3), (2, 1), (1, 4)])
+def test_every_process_gets_what_all_of_them_saved(tmp_path, run_processes, sizes):
+    lanes, (before, after) = [f"lanes/{lane}" for lane in range(8)], sizes
+    run_processes(before, lambda group: folder_of(tmp_path, group=group).save(make(10, lanes[group.rank :: before])))
+    for checkpoint in run_processes(after, lambda group: folder_of(tmp_path, group=group).restore(100)):
+        np.testing.assert_equal(checkpoint, make(10, lanes))
 
 
 def test_processes_with_different_weights_write_no_checkpoint(tmp_path, run_processes):
@@ -202,23 +143,3 @@ def test_a_checkpoint_becomes_a_model(tmp_path):
     assert main(["import-checkpoint", str(path), "--out", str(tmp_path / "again")]) == 2
     with pytest.raises(ModelError, match="step-00000020: .*'step-00000040'"):
         export_checkpoint(path.with_name("step-00000020"), tmp_path / "again")
-
-
-@pytest.mark.parametrize("readers", [1, 2, 4])
-def test_small_parts_of_all_processes_are_one_file_for_any_number_of_readers(tmp_path, run_processes, readers):
-    def folder(group):
-        return CheckpointFolder(tmp_path / "checkpoints", FINGERPRINT, Kept(3), group, file_per_process=False)
-
-    run_processes(
-        2, lambda group: folder(group).save(make(10, (f"lanes/{2 * group.rank}", f"lanes/{2 * group.rank + 1}")))
-    )
-    path = tmp_path / "checkpoints/step-00000010"
-    assert sorted(file.name for file in path.iterdir()) == ["manifest.json", "rank-00000.h5", "shared.h5"]
-    assert describe_checkpoint(path)["processes"] == 2
-
-    def own(group):
-        return [f"lanes/{lane}" for lane in range(4) if lane % readers == group.rank]
-
-    found = run_processes(readers, lambda group: (own(group), restore(folder(group), 100, own(group))))
-    for lanes, checkpoint in found:
-        np.testing.assert_equal(checkpoint, make(10, lanes))

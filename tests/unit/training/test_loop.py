@@ -193,8 +193,8 @@ def test_other_ranks_save_when_rank_0_does_whatever_their_clocks_say(tmp_path, m
     assert [checkpoint.step for checkpoint in saved] == [2, 5, 9] and not any(learner.saves_wanted)
 
 
-def test_a_checkpoint_of_many_processes_has_positions_but_no_walks_and_no_errors_of_compression(tmp_path, monkeypatch):
-    monkeypatch.setattr("ffn.training.loop.MOST_WITH_WALKS", 0)
+def test_a_checkpoint_of_large_walks_has_positions_but_no_walks_and_no_errors_of_compression(tmp_path, monkeypatch):
+    monkeypatch.setattr("ffn.training.loop.WALK_BYTES", 2**9)
     saved = Saved()
     make_trainer(Learner(), max_steps=4).run(tmp_path, saved)
     parts = {name: set(part) for name, part in saved[0].parts.items()}
