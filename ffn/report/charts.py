@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ffn.report.score_table import SHOWN_CONVENTIONS
-from ffn.training.monitoring.metrics import MOVE_SCORES, SCORES, MetricsRow, smoothed
+from ffn.training.metrics import MOVE_SCORES, SCORES, MetricsRow, smoothed
 
 STYLE: Any = {
     "svg.hashsalt": "report",  # so that reruns give the same bytes

@@ -216,7 +216,7 @@ def _checkpoint(folder: Path) -> Description:
 
 def _progress(folder: Path) -> Description:
     """Return the progress and the scores of a training."""
-    from ffn.training.monitoring.metrics import SCORES, best_validation, complaints, read_metrics
+    from ffn.training.metrics import SCORES, best_validation, complaints, read_metrics
 
     shown = ("step", "epoch", "loss", *SCORES, "learning_rate", "fovs_per_second", "skipped_steps")
     rows, validations = (read_metrics(folder / name) for name in ("metrics.csv", "validation.csv"))

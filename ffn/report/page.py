@@ -37,7 +37,7 @@ from ffn.report.score_table import (
     score_rows,
 )
 from ffn.report.volume_pictures import close_ups, neurons, open_volumes, slices
-from ffn.training.monitoring.metrics import best_validation, read_complaints, read_metrics
+from ffn.training.metrics import best_validation, read_complaints, read_metrics
 from ffn.viewing.state import LINKS_FOLDER
 from ffn.workflow.paths import RunPaths
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ffn.evaluation.metrics import METRICS, Metric
 from ffn.report.run_folder import VolumeFiles, read_flood_findings, read_grey_levels, read_volumes
-from ffn.training.monitoring.metrics import read_complaints
+from ffn.training.metrics import read_complaints
 from ffn.workflow.paths import RunPaths
 
 MISSING = "–"

@@ -13,7 +13,7 @@ from ffn.provenance import provenance
 from ffn.studies.config import CurvesConfig, EfficiencyConfig
 from ffn.studies.pages import BLACK, Line, Panel, draw, with_uncertainty, write_study
 from ffn.studies.runs import SCORES, Run, best_rates, read_runs, runs_at_best
-from ffn.training.monitoring.metrics import SMOOTHING
+from ffn.training.metrics import SMOOTHING
 
 LABELS = {"time": "relative time to reach F1", "fovs": "relative FOVs to reach F1"}
 TITLES = {"accuracy": "Accuracy", "f1": "F1", "precision": "Precision", "recall": "Recall"}

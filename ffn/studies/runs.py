@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ffn.errors import EvaluationError
-from ffn.training.monitoring.metrics import SMOOTHING, read_metrics, smoothed
+from ffn.training.metrics import SMOOTHING, read_metrics, smoothed
 
 SCORES = ("accuracy", "f1", "precision", "recall")
 PROCESSES = "processes"  # column that 'ffn study train' adds to the metrics

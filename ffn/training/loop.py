@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import time
@@ -18,18 +19,20 @@ from ffn.training.config import TrainConfig
 from ffn.training.data.examples import patch_size
 from ffn.training.interruption import Interruption
 from ffn.training.lane_walks import LaneWalks, Prefetcher, position_of, without_walk
-from ffn.training.monitoring.metrics import (
+from ffn.training.metrics import (
     COLUMNS,
+    NO_STEPS,
     PARTS_OF_STEP,
-    Accumulator,
     MetricsRow,
     RowLog,
     StepClock,
+    means_of,
     scores_of,
+    sums_of,
 )
-from ffn.training.monitoring.reporting import Report, load_best, open_report
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.plan import TrainingPlan
+from ffn.training.reporting import Report, load_best
 from ffn.training.schedule import learning_rate
 from ffn.training.step import Learner
 from ffn.training.validation import Validation, ValidationSet
@@ -94,9 +97,9 @@ class Trainer:
         self._validated_with = b""
         self._step = 0
         self._seconds_before = 0.0
-        self._counted = Accumulator()
+        self._sums = NO_STEPS
         self._skipped_in_row = 0
-        self._report = Report()
+        self._report: Report | None = None  # of rank 0
         self._clock = StepClock()
 
     def restore(self, checkpoint: Checkpoint) -> None:
@@ -109,24 +112,28 @@ class Trainer:
         if rank == 0:
             reported = parts[REPORTED]
             self._seconds_before = float(reported["seconds"])
-            self._counted = Accumulator.from_arrays(reported)
+            self._sums = reported["sums"]
             self._validated_with = reported["validated_with"].tobytes()
 
     def run(self, folder: Path, checkpoints: CheckpointFolder) -> None:
         """Train to the last step, and write metrics, checkpoints and validations on the way."""
         log.debug("rank %d: %d weights, from step %d", self._group.rank, num_weights(self._model), self._step)
         same_examples = self._validated_with == self._validation_digest
-        with open_report(self._group.rank, folder, self._plan, self._step, same_examples) as self._report:
+        with contextlib.ExitStack() as stack:
+            if self._group.rank == 0:
+                report = Report(folder, self._plan, self._step, same_examples)
+                self._report = stack.enter_context(contextlib.closing(report))
             self._started = self._saved = time.monotonic()
             self._row_step = self._step
             self._clock.lap()
-            if not self._group.broadcast(self._report.has_validated(self._step)):
+            if not self._group.broadcast(self._report is not None and self._report.has_validated(self._step)):
                 self._validate()
             while self._step < self._config.max_steps:
                 stop, save = self._train_step()
                 if self._due(self._config.log_steps):
                     self._report_row()
-                self._report.progress(self._step)
+                if self._report:
+                    self._report.progress(self._step)
                 if stop or save or self._due(self._config.checkpoint_steps):
                     checkpoints.save(self._checkpoint())
                     self._saved = time.monotonic()
@@ -143,7 +150,7 @@ class Trainer:
         outcome = self._learner.step(batch, rate, self._interruption.requested, self._wants_checkpoint)
         self._clock.add("compute", outcome.compute_seconds)
         self._clock.add("allreduce", outcome.allreduce_seconds)
-        self._counted.add_step(outcome)
+        self._sums = self._sums + sums_of(outcome)
         with self._clock.measure("input"):
             self._walks.proceed(outcome)
         self._step += 1
@@ -184,20 +191,21 @@ class Trainer:
             "learning_rate": learning_rate(self._config, self._step - 1),
             "fovs_per_second": float(self._config.num_lanes * num_steps / seconds.sum()),
             "seconds": self._seconds(),
-            "skipped_steps": self._counted.num_skipped,
-            **self._counted.means(),
+            **means_of(self._sums),
             **dict(zip(PARTS_OF_STEP, (1000 * seconds / num_steps).tolist(), strict=True)),
         }
-        self._counted, self._row_step = Accumulator(), self._step
-        self._report.training(row)
+        self._sums, self._row_step = NO_STEPS, self._step
+        if self._report:
+            self._report.training(row)
 
     def _validate(self) -> None:
         """Validate if a validation is due."""
         if self._validation is None or not self._due(self._config.validation_steps):
             return
-        with self._clock.pause(), self._learner.averaged():
+        with self._clock.measure("pause"), self._learner.averaged():
             row = self._validation.run(self._learner.forward, self._step)
-        self._report.validation(row, self._learner.averaged_weights)
+        if self._report:
+            self._report.validation(row, self._learner.averaged_weights)
 
     def _seconds(self) -> float:
         """Time of training so far, including the time before the checkpoint."""
@@ -216,7 +224,7 @@ class Trainer:
         parts |= dict(zip(map(_worker_part, self._plan.workers(self._group.rank)), errors, strict=True))
         if self._group.rank == 0:
             parts[REPORTED] = {
-                **self._counted.arrays(),
+                "sums": self._sums,
                 "seconds": np.array(self._seconds()),
                 "validated_with": np.frombuffer(self._validation_digest, np.uint8),
             }

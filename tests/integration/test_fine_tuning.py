@@ -7,7 +7,7 @@ from ffn.geometry import Box
 from ffn.io.open import open_volume
 from ffn.io.volume import Placement
 from ffn.model.store import load_model
-from ffn.training.monitoring.metrics import read_metrics
+from ffn.training.metrics import read_metrics
 
 from ..small_run import Workflow
 from ..volumes import create_volume

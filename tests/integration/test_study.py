@@ -2,7 +2,7 @@
 
 import pytest
 
-from ffn.training.monitoring.metrics import read_metrics
+from ffn.training.metrics import read_metrics
 
 from .training_jobs import MODEL, command, succeed
 

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from ffn.report import charts
 from ffn.report.charts import sweep_charts, training_charts
 from ffn.report.run_folder import read_sweep
-from ffn.training.monitoring.metrics import read_metrics
+from ffn.training.metrics import read_metrics
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 from ffn.io import hdf5
 from ffn.studies.config import StudyConfig
 from ffn.studies.runs import SCORES, Run
-from ffn.training.monitoring.metrics import COLUMNS
+from ffn.training.metrics import COLUMNS
 
 RATES = np.array([1e-4, 2e-4, 4e-4, 8e-4, 16e-4, 32e-4])
 WORKERS = (1, 2, 4, 8)

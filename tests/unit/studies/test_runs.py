@@ -7,7 +7,7 @@ import pytest
 
 from ffn.errors import EvaluationError
 from ffn.studies.runs import read_runs, runs_at_best
-from ffn.training.monitoring.metrics import smoothed
+from ffn.training.metrics import smoothed
 
 from .conftest import run_of
 

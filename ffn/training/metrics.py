@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import io
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -82,71 +80,45 @@ def scores_of(counts: np.ndarray) -> dict[str, float]:
     return classification_scores(counts[:4]) | move_scores(np.reshape(counts[4:], (-1, 3)))
 
 
-class Smoother:
-    """Exponential moving average of a curve, value by value, as in TensorBoard."""
-
-    def __init__(self, factor: float = SMOOTHING) -> None:
-        self._factor = factor
-        self._sum = self._weight = 0.0
-
-    def add(self, value: float) -> float:
-        """Return the average up to `value` inclusive; a value that is not finite gives NaN and does not count."""
-        if not np.isfinite(value):
-            return float("nan")
-        self._sum = self._factor * self._sum + (1 - self._factor) * value
-        self._weight = self._factor * self._weight + (1 - self._factor)
-        return self._sum / self._weight
-
-
 def smoothed(values: Iterable[float], factor: float = SMOOTHING) -> np.ndarray:
-    """Return the exponential moving average of a curve, unbiased from the first value on. NaN stays NaN.
+    """Return the exponential moving average of a curve, as in TensorBoard but unbiased from the first value on.
+
+    A value that is not finite gives NaN and does not count.
 
     Examples
     --------
     >>> smoothed([2.0, 2.0, float("nan"), 4.0], 0.5).round(3).tolist()
     [2.0, 2.0, nan, 3.143]
     """
-    smoother = Smoother(factor)
-    return np.array([smoother.add(value) for value in values], np.float64)
+    total = weight = 0.0
+    averages = []
+    for value in values:
+        if np.isfinite(value):
+            total = factor * total + (1 - factor) * value
+            weight = factor * weight + (1 - factor)
+        averages.append(total / weight if np.isfinite(value) else math.nan)
+    return np.array(averages, np.float64)
 
 
-@dataclass
-class Accumulator:
-    """Sums over the steps since the last row; of loss and norm only over those that changed the weights."""
+def sums_of(outcome: Outcome) -> np.ndarray:
+    """Return a step's part of the sums for a row: loss and norm if it changed the weights, bytes, steps, skipped."""
+    if outcome.finite:
+        return np.array([outcome.loss, outcome.gradient_norm, outcome.bytes_sent, 1, 0])
+    return np.array([0.0, 0.0, outcome.bytes_sent, 0, 1])
 
-    loss_sum: float = 0.0
-    norm_sum: float = 0.0
-    bytes_sent: int = 0
-    num_steps: int = 0
-    num_skipped: int = 0
 
-    def add_step(self, outcome: Outcome) -> None:
-        """Count one step."""
-        self.bytes_sent += outcome.bytes_sent
-        if outcome.finite:
-            self.loss_sum += outcome.loss
-            self.norm_sum += outcome.gradient_norm
-            self.num_steps += 1
-        else:
-            self.num_skipped += 1
+NO_STEPS = np.zeros(5)
 
-    def means(self) -> dict[str, float]:
-        """Return mean loss and gradient norm (NaN without steps), and the bytes sent per step."""
-        steps = self.num_steps or float("nan")
-        return {
-            "loss": self.loss_sum / steps,
-            "gradient_norm": self.norm_sum / steps,
-            "bytes_sent": self.bytes_sent // max(1, self.num_steps + self.num_skipped),
-        }
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return the state for a checkpoint."""
-        return {name: np.array(value) for name, value in vars(self).items()}
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Accumulator:
-        """Restore the arrays that `arrays` returned."""
-        return cls(**{field.name: arrays[field.name].item() for field in fields(cls)})
+def means_of(sums: np.ndarray) -> MetricsRow:
+    """Return mean loss and gradient norm (NaN without steps), bytes per step and skipped steps from `sums_of` steps."""
+    loss, norm, num_bytes, done, skipped = sums.tolist()
+    return {
+        "loss": loss / (done or math.nan),
+        "gradient_norm": norm / (done or math.nan),
+        "bytes_sent": num_bytes // max(1, done + skipped),
+        "skipped_steps": skipped,
+    }
 
 
 class RowLog:
@@ -159,19 +131,16 @@ class RowLog:
         self._path = path
         self._columns = columns
         self.kept = [row for row in read_metrics(path) if row["step"] <= step]
-        atomic.write_text(path, ",".join(columns) + "\n" + self._as_csv(self.kept))
+        atomic.write_text(path, "".join([",".join(columns) + "\n", *map(self._line, self.kept)]))
 
     def write(self, row: MetricsRow) -> None:
-        """Append one row with all columns."""
-        with self._path.open("a", newline="") as file:
-            file.write(self._as_csv([row]))
+        """Append one row."""
+        with self._path.open("a") as file:
+            file.write(self._line(row))
 
-    def _as_csv(self, rows: list[MetricsRow]) -> str:
-        text = io.StringIO()
-        writer = csv.DictWriter(text, self._columns, restval="nan", extrasaction="ignore", lineterminator="\n")
-        # with nine digits, byte counts stay whole, and values that are read back are written unchanged
-        writer.writerows({k: f"{v:.9g}" if isinstance(v, float) else v for k, v in row.items()} for row in rows)
-        return text.getvalue()
+    def _line(self, row: MetricsRow) -> str:
+        """Return a row in nine digits: byte counts stay whole, and values that are read back are written unchanged."""
+        return ",".join(f"{row.get(name, math.nan):.9g}" for name in self._columns) + "\n"
 
 
 def read_metrics(path: str | Path) -> list[MetricsRow]:
@@ -201,46 +170,37 @@ def _numbers(row: Mapping[str, str]) -> MetricsRow | None:
         return None
 
 
-StepPart = Literal["input", "compute", "allreduce"]
-
-PARTS: tuple[StepPart, ...] = get_args(StepPart)
+MEASURED = ("input", "compute", "allreduce", "pause")  # parts of the time between two laps; pauses are no part of steps
 
 
 class StepClock:
-    """Times of the steps since the last lap, without pauses such as a validation."""
+    """Times of the steps since the last lap."""
 
     def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
         self._now = now
         self._restart()
 
     @contextlib.contextmanager
-    def measure(self, part: StepPart) -> Iterator[None]:
-        """Count the time of a ``with`` block as time of `part`."""
+    def measure(self, part: str) -> Iterator[None]:
+        """Count the time of a ``with`` block as time of `part`, one of `MEASURED`."""
         start = self._now()
         yield
         self.add(part, self._now() - start)
 
-    def add(self, part: StepPart, seconds: float) -> None:
+    def add(self, part: str, seconds: float) -> None:
         """Count `seconds` as time of `part`."""
         self._seconds[part] += seconds
 
-    @contextlib.contextmanager
-    def pause(self) -> Iterator[None]:
-        """Exclude the time of a ``with`` block."""
-        start = self._now()
-        yield
-        self._start += self._now() - start
-
     def lap(self) -> np.ndarray:
         """Return seconds of input, compute, allreduce and the rest since the last lap, and start the next one."""
-        parts = [self._seconds[part] for part in PARTS]
-        rest = max(0.0, self._now() - self._start - sum(parts))
+        *parts, pause = self._seconds.values()
+        rest = max(0.0, self._now() - self._start - sum(parts) - pause)
         self._restart()
         return np.array([*parts, rest])
 
     def _restart(self) -> None:
         self._start = self._now()
-        self._seconds: dict[StepPart, float] = dict.fromkeys(PARTS, 0.0)
+        self._seconds = dict.fromkeys(MEASURED, 0.0)
 
 
 # Of a network that answers the same everywhere: about half of the voxels of balanced examples are in the object.

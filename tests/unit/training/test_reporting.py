@@ -3,16 +3,15 @@
 import contextlib
 
 import numpy as np
-import pytest
 
 from ffn.config import ModelConfig
 from ffn.model.network import weight_shapes
 from ffn.model.store import Model
 from ffn.training.config import TrainConfig
 from ffn.training.data.lanes import RecordShards
-from ffn.training.monitoring.metrics import COLUMNS, SCORES
-from ffn.training.monitoring.reporting import FOLDER, VALIDATION_COLUMNS, BestModel, Events, load_best, open_report
+from ffn.training.metrics import SCORES
 from ffn.training.plan import TrainingPlan
+from ffn.training.reporting import VALIDATION_COLUMNS, Events, Report
 
 MODEL = ModelConfig(depth=1, features=2, fov_size_zyx=(3, 3, 3), deltas_zyx=(1, 1, 1), image_mean=0, image_stddev=1)
 PLAN = TrainingPlan(TrainConfig(max_steps=40), 1, Model(MODEL, {}, {}), RecordShards([], [40], len), None, {})
@@ -27,26 +26,17 @@ def weights(value=0):
     return {name: np.full(shape, value, np.float32) for name, shape in weight_shapes(MODEL).items()}
 
 
-def test_ranks_above_0_report_nothing(tmp_path):
-    with open_report(1, tmp_path, PLAN, 0, same_examples=True) as report:
-        report.training(row(COLUMNS, 10))
-        report.validation(row(VALIDATION_COLUMNS, 10), weights)
-        report.progress(10)
-        assert not report.has_validated(10)
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_collapse_is_said_once(tmp_path, caplog):
     def report_f1(report, *values):
         for step, f1 in values:
             report.validation({**row(VALIDATION_COLUMNS, step), "f1": f1}, weights)
         return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
 
-    with open_report(0, tmp_path, PLAN, 0, same_examples=True) as report:
+    with contextlib.closing(Report(tmp_path, PLAN, 0, same_examples=True)) as report:
         assert report_f1(report, (0, 0.8), (10, 0.5)) == []
         (said,) = report_f1(report, (20, 0.3), (30, 0.2))
     assert said.startswith("train: validation F1")
-    with open_report(0, tmp_path, PLAN, 30, same_examples=True) as report:
+    with contextlib.closing(Report(tmp_path, PLAN, 30, same_examples=True)) as report:
         assert report_f1(report, (40, 0.1)) == [said]
 
 
@@ -67,34 +57,18 @@ def read_events(folder):
     return found
 
 
-def test_scalars_of_training_have_a_smoothed_curve(tmp_path):
+def test_training_and_validation_share_their_plots(tmp_path):
     with contextlib.closing(Events(tmp_path)) as events:
         events.write("train", scalars(10, 2.0))
         events.write("train", scalars(20, 4.0))
         events.write("validation", scalars(10, 3.0))
     train, validation = read_events(tmp_path / "train"), read_events(tmp_path / "validation")
     assert train["loss"] == {10: 2.0, 20: 4.0}
-    assert train["loss_smoothed"][20] == pytest.approx((0.9 * 2 + 4) / 1.9)
     assert validation["loss"] == {10: 3.0}
-    assert set(validation) == {"loss", *SCORES}
+    assert set(validation) == set(train) == {"loss", *SCORES}
 
 
 def test_a_run_without_rows_has_no_file(tmp_path):
     with contextlib.closing(Events(tmp_path / "tensorboard")):
         pass
     assert not (tmp_path / "tensorboard").exists()
-
-
-def offer(best, step, f1):
-    best.offer({"step": step, "f1": f1}, lambda: weights(step))
-
-
-@pytest.mark.parametrize(
-    ("step", "is_comparable", "kept"), [(30, True, True), (20, True, True), (10, True, False), (30, False, False)]
-)
-def test_a_resumed_training_keeps_a_best_model_of_its_own_past(tmp_path, step, is_comparable, kept):
-    offer(BestModel(tmp_path, MODEL, 0, False), 20, 0.5)
-    resumed = BestModel(tmp_path, MODEL, step, is_comparable)
-    assert (tmp_path / FOLDER).exists() == kept
-    offer(resumed, 40, 0.25)
-    assert load_best(tmp_path)[0] == (20 if kept else 40)

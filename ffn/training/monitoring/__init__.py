@@ -1,1 +1,0 @@
-"""Monitoring of a training: metrics, pictures, timings."""
