@@ -57,6 +57,6 @@ def _export_start(init_folder: str, trained_folder: str, out_folder: str) -> Non
     from ffn.training.plan import choose_model
 
     trained = load_model(trained_folder)
-    weights = choose_model(trained.config, init_folder, rng_seed=0).weights  # with any seed, new modules add nothing
+    weights = choose_model(trained.config, init_folder, rng_seed=0).weights
     origin = provenance("import-checkpoint", trained.config, checkpoint=init_folder)
     save_model(out_folder, replace(trained, weights=weights, provenance=origin))

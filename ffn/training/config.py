@@ -10,6 +10,14 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from ffn.config import Axes, Fraction, ModelConfig, NonNegativeInt, Normalize, SameResult, Section
 from ffn.errors import ConfigError
 
+NO_AUGMENTATION: Mapping[str, Any] = {
+    "contrast_jitter": 0.0,
+    "brightness_jitter": 0.0,
+    "gamma_jitter": 0.0,
+    "missing_slice_rate": 0.0,
+    "misaligned_slice_rate": 0.0,
+    "blur_rate": 0.0,
+}
 PRESETS: dict[str, Mapping[str, Any]] = {
     # Dong et al. 2019: Adam, one FOV per worker, no schedule; the rate of one worker is read off Fig. 4, and beyond 16
     # workers it grows with the square root. Their code builds on google/ffn and leaves the rest as there: clipping, ε,
@@ -32,12 +40,7 @@ PRESETS: dict[str, Mapping[str, Any]] = {
         "shuffle_moves": True,
         "unlabelled_weight": 1.0,
         "permutable_axes": ("y", "x"),
-        "contrast_jitter": 0.0,
-        "brightness_jitter": 0.0,
-        "gamma_jitter": 0.0,
-        "missing_slice_rate": 0.0,
-        "misaligned_slice_rate": 0.0,
-        "blur_rate": 0.0,
+        **NO_AUGMENTATION,
         "use_best": False,
     }
 }
@@ -60,7 +63,7 @@ FINE_TUNING = {"learning_rate": 1e-5, "warmup_steps": 100}
 
 # Options that only some values of another option use. Elsewhere they keep their defaults, or a mistake would go unseen.
 USED_WITH: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "weight_decay": ("optimizer", ("adamw", "muon", "lars")),
+    "weight_decay": ("optimizer", ("adamw", "muon")),
     "qsgd_levels": ("compression", ("qsgd",)),
 }
 
@@ -92,9 +95,7 @@ class TrainConfig(Section):
     batch_size: PositiveInt = Field(1, description="FOVs per worker and step")
     max_steps: NonNegativeInt = Field(10_000, description="optimizer steps; 0 keeps the initial weights")
 
-    optimizer: Literal["adam", "adamw", "muon", "lars", "momentum", "sgd"] = Field(
-        "adam", description="optimizer; for lars, learning_rate is the relative change of the weights per step"
-    )
+    optimizer: Literal["adam", "adamw", "muon", "momentum", "sgd"] = Field("adam", description="optimizer")
     learning_rate: PositiveFloat = Field(
         1e-3,
         description="peak rate, after the warm-up and before scaling_rule; "
@@ -113,7 +114,7 @@ class TrainConfig(Section):
         "2000 steps between the peak and a tenth of it",
     )
 
-    weight_decay: NonNegativeFloat = Field(0.0, description="weight decay of the optimizers adamw, muon and lars")
+    weight_decay: NonNegativeFloat = Field(0.0, description="weight decay of the optimizers adamw and muon")
     clip_entries: PositiveFloat | None = Field(
         None,
         description="magnitude to which larger entries of the gradient are clipped; google/ffn: 0.7; null: no clipping",
@@ -241,11 +242,6 @@ class TrainConfig(Section):
                     f"{name}: found {value:g}, expected {usual:g} for {other} {found}. Or choose the {other} {choices}"
                 )
         return self
-
-    def without_unused(self) -> TrainConfig:
-        """Return the same with the defaults of all options that it does not use."""
-        unused = [name for name, (other, users) in USED_WITH.items() if getattr(self, other) not in users]
-        return self.model_copy(update={name: type(self).model_fields[name].default for name in unused})
 
     @property
     def patch_moves(self) -> int:

@@ -35,7 +35,7 @@ from ffn.training.plan import TrainingPlan
 from ffn.training.reporting import Report, load_best
 from ffn.training.schedule import learning_rate
 from ffn.training.step import Learner
-from ffn.training.validation import Validation, ValidationSet
+from ffn.training.validation import Validation
 from ffn.training.walk import NUM_COUNTS
 
 MAX_SKIPPED_IN_ROW = 10
@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 
 
 def run(
-    plan: TrainingPlan, examples: ValidationSet | None, folder: Path, group: ProcessGroup, interruption: Interruption
+    plan: TrainingPlan, validation: Validation | None, folder: Path, group: ProcessGroup, interruption: Interruption
 ) -> tuple[int, Weights]:
     """Train as planned, from the newest usable checkpoint if there is one. All processes call this together."""
     config, train = plan.initial.config, plan.train
@@ -64,7 +64,6 @@ def run(
     with Prefetcher(plan.example_source(lanes), at) as prefetcher:
         learner = group.together(lambda: make_learner(config, train, plan.initial.weights, group, plan.rng_seed))
         walks = LaneWalks(prefetcher, at, config, train)
-        validation = Validation(examples, config, train, group) if examples else None
         trainer = Trainer(plan, group, learner, walks, interruption, validation)
         if checkpoint is not None:
             trainer.restore(checkpoint)

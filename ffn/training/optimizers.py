@@ -14,11 +14,11 @@ import numpy as np
 from ffn.training.config import TrainConfig
 
 BETA_1, BETA_2 = np.float32(0.9), np.float32(0.999)  # of Adam, as in Keras
-MOMENTUM = 0.9  # of momentum and lars (You et al. 2017)
+MOMENTUM = 0.9
 MUON_MOMENTUM = 0.95
 MUON_SCALE = 0.2  # root mean square of the entries of a step at rate 1, about that of Adam's: both take the same rates
 MUON_ROUNDS, MUON_COEFFICIENTS = 5, (3.4445, -4.7750, 2.0315)
-NUM_SLOTS = {"sgd": 0, "momentum": 1, "lars": 1, "adam": 2, "adamw": 2, "muon": 2}
+NUM_SLOTS = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2, "muon": 2}
 
 
 class Library(NamedTuple):
@@ -58,9 +58,7 @@ class Optimizer:
         self._library = library
         self._is_kernel = self._per_entry([len(shape) > 1 for shape in shapes])
         self._is_matrix = self._per_entry([_is_matrix(shape) for shape in shapes])
-        self._step = {"lars": self._lars, "muon": self._muon, "adam": self._adam, "adamw": self._adam}.get(
-            train.optimizer, self._momentum
-        )
+        self._step = {"muon": self._muon, "adam": self._adam, "adamw": self._adam}.get(train.optimizer, self._momentum)
 
     def initial(self, weights: np.ndarray) -> State:
         """Return the state before the first update."""
@@ -119,28 +117,6 @@ class Optimizer:
             return self._library.where(self._is_matrix, of_matrices, of_others)
 
         return pick(by_muon, by_adam), (pick(momentum, mean), pick(0.0, square))
-
-    def _lars(self, state: State, gradient: Any, rate: Any, number: Any) -> tuple[Any, tuple[Any, ...]]:
-        """Momentum with a step proportional to the norm of the weights, for each kernel.
-
-        For weights w with gradient g, learning rate γ, momentum m and weight decay β::
-
-            λ = ‖w‖ / (‖g‖ + β ‖w‖)        v ← m v + γ λ (g + β w)        w ← w − v
-
-        λ is 1 where ‖w‖ or the divisor is 0. Biases have λ = 1 and β = 0. γ includes the trust coefficient (0.001).
-
-        Source: You et al. 2017, Large batch training of convolutional networks, equation 6 and algorithm 1.
-        """
-        decay = self._train.weight_decay
-        parts = zip(self._split(state.weights), self._split(gradient), self._shapes, strict=True)
-        steps = [g if len(shape) == 1 else self._trust(w, g, decay) * (g + decay * w) for w, g, shape in parts]
-        velocity = MOMENTUM * state.slots[0] + rate * self._library.concatenate(steps)
-        return state.weights - velocity, (velocity,)
-
-    def _trust(self, weights: Any, gradient: Any, decay: float) -> Any:
-        norm = self._library.norm(weights)
-        divisor = self._library.norm(gradient) + decay * norm
-        return self._library.where((norm > 0) & (divisor > 0), norm / divisor, 1.0)
 
     def _orthogonal_step(self, momentum: Any, shape: tuple[int, ...]) -> Any:
         """Return a step in which all directions of a kernel's momentum count alike.

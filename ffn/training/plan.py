@@ -25,7 +25,7 @@ from ffn.training.config import TrainConfig
 from ffn.training.data.examples import Example, ExampleMaker
 from ffn.training.data.lanes import COLUMNS, LaneStream, RecordShards, generator
 from ffn.training.data.volumes import TrainingVolume, block_statistics, mean_and_stddev
-from ffn.training.initial import initial_weights, weights_of_depth
+from ffn.training.initial import initial_weights
 from ffn.training.parallel.node_array import NodeArray, node_array
 from ffn.training.parallel.process_group import ProcessGroup
 
@@ -174,19 +174,18 @@ def choose_model(wanted: ModelConfig, init_folder: str | None, rng_seed: int, re
         return Model(wanted, initial_weights(wanted, rng_seed), {})
     model = load_checkpoint(init_folder) if is_checkpoint(init_folder) else load_model(init_folder)
     given = {name: getattr(wanted, name) for name in wanted.model_fields_set}
-    features = given.get("features", model.config.features)
-    if features != model.config.features:
-        raise ModelError(
-            f"--features: found {features}, expected {model.config.features} as in the model {init_folder}. "
-            "Omit the option"
-        )
+    for name in ("depth", "features"):
+        wanted_value, found = given.get(name), getattr(model.config, name)
+        if wanted_value not in (None, found):
+            raise ModelError(
+                f"--{name}: found {wanted_value}, expected {found} as in the model {init_folder}. Omit the option"
+            )
     forgotten = dict.fromkeys(("image_mean", "image_stddev")) if remeasures else {}
     try:
         config = ModelConfig(**{**model.config.model_dump(), **forgotten, **given})
     except ValidationError as error:
         raise ModelError(explain(error, lambda path: option_name(path[0]) if path else "options")) from None
-    weights = weights_of_depth(model.weights, config, rng_seed)
-    return Model(config, weights, model.provenance, model.histogram)
+    return replace(model, config=config)
 
 
 def with_normalisation(model: Model, volumes: Mapping[str, TrainingVolume], group: ProcessGroup) -> Model:

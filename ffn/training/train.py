@@ -16,7 +16,6 @@ from ffn.errors import ConfigError
 from ffn.io.staging import stage_specs, staged_masks, staged_spec
 from ffn.machine.runlock import take_lock
 from ffn.model.choice import FOLDER
-from ffn.model.grey_levels import Histogram
 from ffn.model.store import Model, save_model
 from ffn.options import add_options, add_staging_option, from_arguments
 from ffn.provenance import provenance
@@ -32,7 +31,7 @@ from ffn.training.parallel.joining import process_group
 from ffn.training.parallel.placement import configure_libraries
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.plan import Training, TrainingData, TrainingPlan, choose_model, make_training_plan, with_normalisation
-from ffn.training.validation import ValidationBox, make_validation_set
+from ffn.training.validation import ValidationBox, make_validation
 
 log = logging.getLogger(__name__)
 
@@ -107,12 +106,12 @@ def train(training: Training, out_folder: str, machine: str | None = None) -> No
             named = ", ".join(f"{name} {value} instead of {usual}" for name, (value, usual) in departures.items())
             log.info("train: preset %s with %s", config.preset, named)
         boxes = {name: ValidationBox(opened[name], source.box) for name, source in training.data.validation.items()}
-        examples = make_validation_set(boxes, plan.initial.config, plan.train, rng_seed, group)
+        validation = make_validation(boxes, plan.initial.config, plan.train, rng_seed, group)
         plan.load_records(group)  # the last check, because it takes longest
         with alone_in(out_folder, group):
             plan = with_engine(plan, Path(machine or f"{out_folder}/{FOLDER}"), group)
             with Interruption(config.walltime_minutes) as interruption:
-                step, weights = run(plan, examples, Path(out_folder), group, interruption)
+                step, weights = run(plan, validation, Path(out_folder), group, interruption)
             if group.rank == 0:
                 origin = _origin(training, plan.train, step)
                 save_model(out_folder, Model(plan.initial.config, weights, origin, plan.initial.histogram))
@@ -137,8 +136,8 @@ def training_job(
         volumes = {name: opened[name] for name in data.volumes}
         methods = {name: data.normalize.get(name, "training") for name in opened}
         remeasures = config.max_steps > 0 and not are_matched(methods, model)
-        chosen = group.together(lambda: choose_model(model, init, rng_seed, remeasures) if group.rank == 0 else None)
-        initial = with_normalisation(_of_rank_0(chosen, group), volumes, group)
+        initial = group.together(lambda: choose_model(model, init, rng_seed, remeasures))
+        initial = with_normalisation(initial, volumes, group)
         initial = with_contrast(initial, opened, volumes, data.normalize, group)
         named = dataclasses.replace(data, records=near.records)  # checkpoints are of the originals, not of copies
         plan = group.together(lambda: make_training_plan(named, volumes, initial, config, rng_seed))
@@ -170,16 +169,6 @@ def alone_in(folder: str, group: ProcessGroup) -> Iterator[None]:
     lock = group.together(lambda: take_lock(folder, LOCK_SECONDS) if group.rank == 0 else None)
     with lock or contextlib.nullcontext():
         yield
-
-
-def _of_rank_0(model: Model | None, group: ProcessGroup) -> Model:
-    """Return the model of rank 0 on all processes."""
-    parts: tuple = ({}, {}, {}, None)  # of the other ranks
-    if model:
-        histogram = model.histogram and model.histogram.as_json()
-        parts = (model.config.model_dump(), model.weights, model.provenance, histogram)
-    config, weights, provenance, levels = group.broadcast(parts)
-    return Model(ModelConfig(**config), weights, provenance, levels and Histogram.from_json(levels))
 
 
 def _staged(data: TrainingData, folder: str, group: ProcessGroup) -> TrainingData:
@@ -236,12 +225,13 @@ def check(init: str, model: ModelConfig, is_trained: bool) -> None:
     if not Path(init).is_dir():
         raise ConfigError(f"init: {init!r} is neither a model folder nor a checkpoint's prefix. Check the path")
     own = architecture_of(init)
-    for key in ("fov_size_zyx", "deltas_zyx", "features"):
+    for key in ("depth", "features", "fov_size_zyx", "deltas_zyx"):
         wanted, found, is_given = getattr(model, key), getattr(own, key), key in model.model_fields_set
-        if wanted == found or (key == "features" and not is_given):  # the weights bring it
-            continue
-        if is_given and is_trained and key != "features":
-            continue
-        said = f"model.{key}: {wanted}{'' if is_given else ' by default'}, but init {init} has {found}"
-        choice = f", or {list(wanted)} to change it" if is_trained and key != "features" else ""
-        raise ConfigError(f"{said}. Give {found if key == 'features' else list(found)} to keep it{choice}")
+        if key in ("depth", "features"):  # the weights bring it
+            is_allowed, choice, found_text = not is_given, "", str(found)
+        else:
+            is_allowed, choice = is_given and is_trained, f", or {list(wanted)} to change it" if is_trained else ""
+            found_text = str(list(found))
+        if wanted != found and not is_allowed:
+            said = f"model.{key}: {wanted}{'' if is_given else ' by default'}, but init {init} has {found}"
+            raise ConfigError(f"{said}. Give {found_text} to keep it{choice}")

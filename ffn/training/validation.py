@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from ffn.errors import ConfigError
 from ffn.geometry import ZYX, Box, add, subtract, zyx
 from ffn.io.volume import is_ignored
 from ffn.model.normalize import Normalisation
-from ffn.training.config import TrainConfig
+from ffn.training.config import NO_AUGMENTATION, TrainConfig
 from ffn.training.data.examples import Example, ExampleMaker, patch_size
 from ffn.training.data.lanes import Record, generator
 from ffn.training.data.volumes import BLOCK_ZYX, TrainingVolume
@@ -26,16 +27,6 @@ from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.step import Batch
 from ffn.training.walk import NUM_COUNTS, Walk
 
-WITHOUT_AUGMENTATION = {
-    "permutable_axes": (),
-    "contrast_jitter": 0.0,
-    "brightness_jitter": 0.0,
-    "gamma_jitter": 0.0,
-    "missing_slice_rate": 0.0,
-    "misaligned_slice_rate": 0.0,
-    "blur_rate": 0.0,
-}
-
 
 class ValidationBox(NamedTuple):
     """A validation box in an open volume."""
@@ -44,32 +35,90 @@ class ValidationBox(NamedTuple):
     box: Box
 
 
+Forward = Callable[[Batch], tuple[np.ndarray, np.ndarray]]
+
+
 @dataclass(frozen=True)
-class ValidationSet:
-    """The validation examples of a job, the same on all processes."""
+class Validation:
+    """One process's part in the validations: all processes validate together, each on a share of the same examples."""
 
     records: tuple[Record, ...]
-    boxes: Mapping[str, Box]
+    boxes: Mapping[str, ValidationBox]
     maker: ExampleMaker
+    model: ModelConfig
+    train: TrainConfig
     rng_seed: int
-    digest: bytes
+    group: ProcessGroup
+
+    @cached_property
+    def digest(self) -> bytes:
+        """Digest of the examples: scores of others cannot be compared."""
+        scored = {name: box for name, (_, box) in self.boxes.items()}
+        checksums = {name: volume.checksum() for name, (volume, _) in self.boxes.items()}
+        decisive: tuple[object, ...] = (self.records, scored, checksums)
+        usual = Normalisation.of_model(self.model)
+        normalised = {name: volume.normalisation or usual for name, (volume, _) in self.boxes.items()}
+        if others := {name: str(method) for name, method in normalised.items() if method != usual}:
+            decisive = (*decisive, others)
+        return hashlib.sha256(repr(decisive).encode()).digest()
 
     def example(self, number: int) -> Example:
         """Return example `number`, with loss weight 0 outside its validation box. It is the same every time."""
         record = self.records[number]
         example = self.maker.make(record, generator(self.rng_seed, "validation example", number))
         patch = self.maker.patch_box(record)
-        inside = patch.intersect(self.boxes[record.volume])
-        if inside == patch:
-            return example
+        inside = patch.intersect(self.boxes[record.volume].box).slices(patch.start)
         loss_weight = np.zeros_like(example.loss_weight)
-        loss_weight[inside.slices(patch.start)] = example.loss_weight[inside.slices(patch.start)]
+        loss_weight[inside] = example.loss_weight[inside]
         return replace(example, loss_weight=loss_weight)
 
+    def run(self, forward: Forward, step: int) -> MetricsRow:
+        """Walk over all examples."""
+        start = time.monotonic()
+        results = np.empty((len(self.records), 3 + NUM_COUNTS))
+        for rank, share in enumerate(self.group.gather(self._walk_share(forward))):
+            results[rank :: self.group.size] = share
+        # in the order of the examples, whichever process had which
+        (loss_sum, weight_sum, num_fovs), counts = np.split(results.sum(axis=0), [3])
+        return {
+            "step": step,
+            "examples": len(results),
+            "fovs": int(num_fovs),
+            "loss": float(loss_sum / weight_sum),
+            **scores_of(counts),
+            "validation_seconds": time.monotonic() - start,
+        }
 
-def make_validation_set(
+    def _walk_share(self, forward: Forward) -> np.ndarray:
+        """Return loss sum, weight sum, FOVs and counts of each example of this process, shape (N, 16)."""
+        numbers = range(len(self.records))[self.group.rank :: self.group.size]
+        results = np.zeros((len(numbers), 3 + NUM_COUNTS))
+        waiting = deque(range(len(numbers)))
+        walks: dict[int, Walk] = {}
+        # all processes advance together, FOV by FOV, so that the watchdog notices and names one that hangs
+        while any(self.group.gather(bool(waiting or walks))):
+            while waiting and len(walks) < self.train.batch_size:
+                index = waiting.popleft()
+                walks[index] = Walk(self.example(numbers[index]), self.model, self.train)
+            if walks:
+                self._make_move(forward, walks, results)
+        return results
+
+    def _make_move(self, forward: Forward, walks: dict[int, Walk], results: np.ndarray) -> None:
+        """Run the network on the FOVs of all walks; note the results of walks that end, and remove them."""
+        batch = stack_fovs(list(walks.values()))
+        weights = batch.loss_weight.mean(axis=(1, 2, 3))
+        for (index, walk), pom_logit, loss, weight in zip(list(walks.items()), *forward(batch), weights, strict=True):
+            results[index, :3] += loss, weight, 1
+            walk.write(pom_logit)
+            if not walk.advance():
+                results[index, 3:] = walk.counts()
+                del walks[index]
+
+
+def make_validation(
     boxes: Mapping[str, ValidationBox], model: ModelConfig, train: TrainConfig, rng_seed: int, group: ProcessGroup
-) -> ValidationSet | None:
+) -> Validation | None:
     """Choose the validation examples. All processes call this together."""
     if not boxes or not train.validation_steps:
         if train.use_best:
@@ -85,15 +134,9 @@ def make_validation_set(
     drawn = group.together(lambda: draw_records(boxes, size, count, rng_seed) if group.rank == 0 else ())
     records = tuple(Record(zyx(center), volume) for center, volume in group.broadcast(drawn))
     volumes = {name: volume for name, (volume, _) in boxes.items()}
-    maker = ExampleMaker(volumes, model, train.model_copy(update=WITHOUT_AUGMENTATION), reflects=False)
-    checksums = {name: volume.checksum() for name, volume in volumes.items()}
-    scored, usual = {name: box for name, (_, box) in boxes.items()}, Normalisation.of_model(model)
-    decisive: tuple[object, ...] = (records, scored, checksums)
-    normalised = {name: volume.normalisation or usual for name, volume in volumes.items()}
-    if others := {name: str(method) for name, method in normalised.items() if method != usual}:
-        decisive = (*decisive, others)
-    digest = hashlib.sha256(repr(decisive).encode()).digest()
-    return ValidationSet(records, scored, maker, rng_seed, digest)
+    plain = train.model_copy(update={**NO_AUGMENTATION, "permutable_axes": ()})
+    maker = ExampleMaker(volumes, model, plain, reflects=False)
+    return Validation(records, boxes, maker, model, train, rng_seed, group)
 
 
 def draw_records(
@@ -150,60 +193,3 @@ def _require_room(name: str, box: ValidationBox, patch_size_zyx: ZYX) -> None:
             f"{where} has no voxel whose patch of {patch_size_zyx} lies in the labelled part of the image, "
             f"{labelled}. Move it away from the border"
         )
-
-
-Forward = Callable[[Batch], tuple[np.ndarray, np.ndarray]]
-
-
-class Validation:
-    """One process's part in the validations: all processes validate together, each on a share of the examples."""
-
-    def __init__(self, examples: ValidationSet, model: ModelConfig, train: TrainConfig, group: ProcessGroup) -> None:
-        self.digest = examples.digest
-        self._examples = examples
-        self._model = model
-        self._train = train
-        self._group = group
-
-    def run(self, forward: Forward, step: int) -> MetricsRow:
-        """Walk over all examples."""
-        start = time.monotonic()
-        results = np.empty((len(self._examples.records), 3 + NUM_COUNTS))
-        for rank, share in enumerate(self._group.gather(self._walk_share(forward))):
-            results[rank :: self._group.size] = share
-        # in the order of the examples, whichever process had which
-        (loss_sum, weight_sum, num_fovs), counts = np.split(results.sum(axis=0), [3])
-        return {
-            "step": step,
-            "examples": len(results),
-            "fovs": int(num_fovs),
-            "loss": float(loss_sum / weight_sum),
-            **scores_of(counts),
-            "validation_seconds": time.monotonic() - start,
-        }
-
-    def _walk_share(self, forward: Forward) -> np.ndarray:
-        """Return loss sum, weight sum, FOVs and counts of each example of this process, shape (N, 16)."""
-        numbers = range(len(self._examples.records))[self._group.rank :: self._group.size]
-        results = np.zeros((len(numbers), 3 + NUM_COUNTS))
-        waiting = deque(range(len(numbers)))
-        walks: dict[int, Walk] = {}
-        # all processes advance together, FOV by FOV, so that the watchdog notices and names one that hangs
-        while any(self._group.gather(bool(waiting or walks))):
-            while waiting and len(walks) < self._train.batch_size:
-                index = waiting.popleft()
-                walks[index] = Walk(self._examples.example(numbers[index]), self._model, self._train)
-            if walks:
-                self._make_move(forward, walks, results)
-        return results
-
-    def _make_move(self, forward: Forward, walks: dict[int, Walk], results: np.ndarray) -> None:
-        """Run the network on the FOVs of all walks; note the results of walks that end, and remove them."""
-        batch = stack_fovs(list(walks.values()))
-        weights = batch.loss_weight.mean(axis=(1, 2, 3))
-        for (index, walk), pom_logit, loss, weight in zip(list(walks.items()), *forward(batch), weights, strict=True):
-            results[index, :3] += loss, weight, 1
-            walk.write(pom_logit)
-            if not walk.advance():
-                results[index, 3:] = walk.counts()
-                del walks[index]

@@ -55,7 +55,7 @@ def study_train(run: RunConfig) -> TrainConfig:
         "use_best": False,
         "intra_op_threads": min(1, run.train.intra_op_threads),
     }
-    return run.train.model_copy(update=own).without_unused()
+    return run.train.model_copy(update=own)
 
 
 def study_job(

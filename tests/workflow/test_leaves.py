@@ -60,7 +60,7 @@ IMPORTED = {
     **{name: EVERYTHING[name] for name in ("model", "subvolumes", "partition")},
     "train": {
         **SMALL_RUN["train"],
-        **{"fov_policy": "max_pred", "optimizer": "lars", "weight_decay": 0.1, "scaling_rule": "linear"},
+        **{"fov_policy": "max_pred", "optimizer": "adamw", "weight_decay": 0.1, "scaling_rule": "linear"},
         **{"schedule": "cyclic", "compression": "qsgd"},
     },
     "segment": {"seed_policy": "points", "seed_points": "1,2,3"},

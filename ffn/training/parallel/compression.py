@@ -3,28 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
 BUCKET = 512  # entries that share a norm in QSGD, as in its paper's experiments; one norm per layer is too coarse
 WIDTHS = (1, 2, 4, 8)  # bits per packed number; they divide a byte, so no number crosses two bytes
-
-
-class Codec(Protocol):
-    """Turns a gradient into a message of fixed size."""
-
-    payload_size: int  # bytes
-    keeps_error: bool  # whether the sender has to add the error of a message to its next gradient (error feedback)
-
-    def encode(self, gradient: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
-        """Encode a float32 (N,) gradient to uint8 (payload_size,); `number` of the message is unique in the run."""
-        ...
-
-    def decode(self, payload: tf.Tensor) -> tf.Tensor:
-        """Decode a message to a float32 (N,) gradient. It is not finite if the encoded gradient was not."""
-        ...
 
 
 class OneBit:
@@ -48,7 +33,7 @@ class OneBit:
         self.payload_size = self._num_sign_bytes + 2 * 4 * len(sizes)
 
     def encode(self, gradient: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
-        """Encode a gradient, see `Codec`."""
+        """Encode a float32 (N,) gradient; `number` of the message is unique in the run."""
         import tensorflow as tf
 
         positive = gradient >= 0
@@ -56,7 +41,7 @@ class OneBit:
         return tf.concat([pack(tf.cast(positive, tf.uint8), 1), to_bytes(tf.concat(means, 0))], 0)
 
     def decode(self, payload: tf.Tensor) -> tf.Tensor:
-        """Decode a message, see `Codec`."""
+        """Decode a message; the result is not finite if the encoded gradient was not."""
         import tensorflow as tf
 
         signs = unpack(payload[: self._num_sign_bytes], 1, sum(self._sizes))
@@ -102,7 +87,7 @@ class Qsgd:
         self.payload_size = self._num_code_bytes + 4 * self._num_buckets
 
     def encode(self, gradient: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
-        """Encode a gradient, see `Codec`."""
+        """Encode a float32 (N,) gradient; `number` of the message is unique in the run."""
         import tensorflow as tf
 
         buckets = self._bucketed(gradient)
@@ -115,7 +100,7 @@ class Qsgd:
         return tf.concat([pack(tf.reshape(codes, [-1])[: self._num_values], self._width), to_bytes(norms)], 0)
 
     def decode(self, payload: tf.Tensor) -> tf.Tensor:
-        """Decode a message, see `Codec`."""
+        """Decode a message; the result is not finite if the encoded gradient was not."""
         import tensorflow as tf
 
         codes = unpack(payload[: self._num_code_bytes], self._width, self._num_values)

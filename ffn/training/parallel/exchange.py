@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ffn.training.config import TrainConfig
-from ffn.training.parallel.compression import Codec, OneBit, Qsgd, to_bytes, to_floats
+from ffn.training.parallel.compression import OneBit, Qsgd, to_bytes, to_floats
 from ffn.training.parallel.process_group import ProcessGroup, whole_branches
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class HalfExchange(Exchange):
 class EncodedExchange(Exchange):
     """Averages encoded gradients. They cannot be added, so every process gets, decodes and averages all of them."""
 
-    def __init__(self, group: ProcessGroup, num_values: int, num_virtual: int, codec: Codec) -> None:
+    def __init__(self, group: ProcessGroup, num_values: int, num_virtual: int, codec: OneBit | Qsgd) -> None:
         import tensorflow as tf
 
         super().__init__(group, num_values, num_virtual)

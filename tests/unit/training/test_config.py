@@ -27,14 +27,6 @@ def test_an_option_that_nothing_uses_or_knows_is_refused(options):
         TrainConfig(**options)
 
 
-def test_options_that_something_uses_are_kept():
-    options = {"optimizer": "lars", "weight_decay": 0.1, "compression": "qsgd", "qsgd_levels": 3}
-    config = TrainConfig(**options)
-    assert config.without_unused() == config
-    constant = config.model_copy(update={"optimizer": "adam"}).without_unused()
-    assert (constant.weight_decay, constant.qsgd_levels) == (0.0, 3)
-
-
 OTHER_VALUES = {
     "max_steps": 7,
     "engine": "jax",

@@ -59,24 +59,6 @@ def test_updates_equal_those_of_keras(name, reference, options):
         np.testing.assert_allclose(one, np.asarray(other), rtol=1e-5, atol=1e-6)
 
 
-def test_lars_steps_in_proportion_to_the_weights():
-    decay, (kernel, bias) = 0.3, start()
-    velocities = [np.zeros_like(kernel), np.zeros_like(bias)]
-    for step in range(4):
-        g_kernel, g_bias = gradients(step)
-        trust = np.linalg.norm(kernel) / (np.linalg.norm(g_kernel) + decay * np.linalg.norm(kernel))
-        velocities[0] = MOMENTUM * velocities[0] + RATE * trust * (g_kernel + decay * kernel)
-        velocities[1] = MOMENTUM * velocities[1] + RATE * g_bias
-        kernel, bias = kernel - velocities[0], bias - velocities[1]
-    for one, other in zip(trained("lars", weight_decay=decay), (kernel, bias), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4)
-
-
-def test_lars_moves_weights_that_are_zero():
-    found = trained("lars", steps=1, weights=[np.zeros(shape, np.float32) for shape in SHAPES])
-    np.testing.assert_allclose(found[0], -RATE * gradients(0)[0], rtol=1e-3)
-
-
 def test_muon_moves_kernels_equally_far_in_all_directions_and_the_rest_like_adam():
     kernel, momentum = start()[0].reshape(6, 4), np.zeros((6, 4))
     for step in range(4):
@@ -102,7 +84,7 @@ def test_muon_steps_like_adam_where_a_kernel_has_one_output():
     np.testing.assert_array_equal(*moved)
 
 
-DECAYED = {"adamw": 1 - RATE * 0.5, "muon": 1 - RATE * 0.5, "lars": 1 - RATE}  # lars always steps by the rate
+DECAYED = {"adamw": 1 - RATE * 0.5, "muon": 1 - RATE * 0.5}
 
 
 @pytest.mark.parametrize("name", sorted(NUM_SLOTS))

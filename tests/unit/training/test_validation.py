@@ -11,7 +11,7 @@ from ffn.model.normalize import Normalisation
 from ffn.training.config import TrainConfig
 from ffn.training.data.examples import patch_size
 from ffn.training.parallel.process_group import ProcessGroup
-from ffn.training.validation import Validation, ValidationBox, draw_records, make_validation_set
+from ffn.training.validation import ValidationBox, draw_records, make_validation
 
 MODEL = ModelConfig(depth=1, features=2, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 1, 2), image_mean=100, image_stddev=50)
 TRAIN = TrainConfig(validation_examples=7, batch_size=2, contrast_jitter=0.5, missing_slice_rate=1.0)
@@ -64,13 +64,13 @@ def test_no_record_is_an_ignored_voxel(validation_boxes, monkeypatch):
 def test_unusable_boxes_give_one_line(validation_boxes, box, message):
     boxes = {"a": ValidationBox(validation_boxes["a"].volume, Box.parse(box))}
     with pytest.raises(ConfigError, match=message):
-        make_validation_set(boxes, MODEL, TRAIN, 1, ProcessGroup())
+        make_validation(boxes, MODEL, TRAIN, 1, ProcessGroup())
 
 
 def test_voxels_outside_the_box_are_not_scored(validation_boxes):
     slab = Box.parse("14:17,2:20,10:40")
     boxes = {name: ValidationBox(volume, slab) for name, (volume, _) in validation_boxes.items()}
-    examples = make_validation_set(boxes, MODEL, TRAIN, 1, ProcessGroup())
+    examples = make_validation(boxes, MODEL, TRAIN, 1, ProcessGroup())
     for number, record in enumerate(examples.records):
         weights = examples.example(number).loss_weight
         z = np.arange(weights.shape[0]) + record.center_zyx[0] - PATCH[0] // 2
@@ -78,7 +78,7 @@ def test_voxels_outside_the_box_are_not_scored(validation_boxes):
 
 
 def test_examples_are_not_augmented(validation_boxes):
-    examples = make_validation_set(validation_boxes, MODEL, TRAIN, 1, ProcessGroup())
+    examples = make_validation(validation_boxes, MODEL, TRAIN, 1, ProcessGroup())
     record, example = examples.records[0], examples.example(0)
     box = Box.from_shape(PATCH, tuple(c - n // 2 for c, n in zip(record.center_zyx, PATCH, strict=True)))
     raw = validation_boxes[record.volume].volume.read_image(box)
@@ -89,7 +89,7 @@ def test_examples_are_not_augmented(validation_boxes):
 
 def test_scores_of_another_normalisation_cannot_be_compared(validation_boxes):
     def digest():
-        return make_validation_set(validation_boxes, MODEL, TRAIN, 1, ProcessGroup()).digest
+        return make_validation(validation_boxes, MODEL, TRAIN, 1, ProcessGroup()).digest
 
     as_ever = digest()
     volume = validation_boxes["a"].volume
@@ -110,10 +110,8 @@ def forward(batch):
 
 @pytest.mark.parametrize("size", [2, 3, 10])
 def test_scores_are_the_same_for_any_number_of_processes(validation_boxes, run_processes, size):
-    examples = make_validation_set(validation_boxes, MODEL, TRAIN, 1, ProcessGroup())
-
     def validate(group):
-        row = Validation(examples, MODEL, TRAIN, group).run(forward, 30)
+        row = make_validation(validation_boxes, MODEL, TRAIN, 1, group).run(forward, 30)
         assert row.pop("validation_seconds") > 0
         return row
 

@@ -74,7 +74,7 @@ def test_runs_start_from_new_weights_without_the_warm_up_of_fine_tuning():
 
 
 def test_options_that_a_study_does_not_use_are_not_given_to_its_runs():
-    run = run_of({"optimizer": "lars", "weight_decay": 0.1, "scaling_rule": "linear", "schedule": "cosine"})
+    run = run_of({"optimizer": "adamw", "weight_decay": 0.1, "scaling_rule": "linear", "schedule": "cosine"})
     TrainConfig(**study_train(run).model_dump())  # as the command line would check it
 
 
