@@ -8,7 +8,6 @@ therefore has one writer at a time, which the lock of the run ensures; a file th
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import json
 import os
@@ -17,8 +16,6 @@ import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-
-NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP)  # as FAT, some FUSE and parallel file systems answer
 
 
 @contextlib.contextmanager
@@ -68,8 +65,13 @@ def write_text_once(path: str | Path, text: str) -> None:
     try:
         temporary.write_text(text)
         _sync(temporary)
-        with contextlib.suppress(FileExistsError):
-            _create(temporary, path)
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            pass
+        except OSError:  # some file systems have no hard links
+            if not path.exists():
+                temporary.replace(path)
         _sync(path.parent)
     finally:
         _remove(temporary)
@@ -78,18 +80,6 @@ def write_text_once(path: str | Path, text: str) -> None:
 def write_json(path: str | Path, content: object) -> None:
     """Write `content` as indented JSON to `path` atomically."""
     write_text(path, json.dumps(content, indent=1) + "\n")
-
-
-def _create(temporary: Path, path: Path) -> None:
-    """Give a file its name, but unlike rename never replace one. Without hard links, it is whole a little later."""
-    try:
-        os.link(temporary, path)
-    except OSError as error:
-        if error.errno not in NO_LINKS:
-            raise
-        with open(path, "x") as created:
-            created.write(temporary.read_text())
-        _sync(path)
 
 
 def _replace(temporary: Path, path: Path) -> None:

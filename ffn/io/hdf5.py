@@ -74,27 +74,18 @@ def damage_named(path: str | Path, error: type[FfnError] = VolumeError) -> Itera
 
 def list_datasets(file: h5py.Group, error: type[FfnError] = VolumeError) -> dict[str, h5py.Dataset]:
     """Return all datasets in a file or group by their full names."""
-    found: dict[str | bytes, h5py.Dataset] = {}
+    found: dict[str, h5py.Dataset] = {}
     with damage_named(file.file.filename, error):
         file.visititems(lambda name, item: found.update({name: item}) if isinstance(item, h5py.Dataset) else None)
-    return {  # names that are not UTF-8 come as bytes
-        name.decode(errors="replace") if isinstance(name, bytes) else name: item for name, item in found.items()
-    }
+    return found
 
 
-def behind_link(file: h5py.Group, name: str) -> h5py.Dataset | None:
-    """Return the dataset that a soft or external link leads to, which `list_datasets` does not follow; else None."""
+def dataset_in(file: h5py.Group, name: str) -> h5py.Dataset | None:
+    """Return a dataset, which may be behind a soft or external link, unlike those of `list_datasets`."""
     with contextlib.suppress(*DAMAGE):
         found = file[name]
         return found if isinstance(found, h5py.Dataset) else None
     return None
-
-
-def missing_filter(dataset: h5py.Dataset) -> int | None:
-    """Return the number of a filter that a dataset is compressed with and that is not installed; else None."""
-    plan = dataset.id.get_create_plist()
-    codes = (plan.get_filter(index)[0] for index in range(plan.get_nfilters()))
-    return next((code for code in codes if not h5py.h5z.filter_avail(code)), None)
 
 
 def write_arrays(

@@ -37,15 +37,9 @@ class Hdf5Volume(Volume):
         try:
             return np.ascontiguousarray(self._axes.take(self._dataset, box.slices(self.box.start)), self.dtype)
         except OSError as reason:
-            code = hdf5.missing_filter(self._dataset)
-            if code is not None:
-                raise VolumeError(
-                    f"{self.name}: is compressed by HDF5's filter {code}, which is not installed here, expected gzip "
-                    "or lzf. Repack it where it was written: h5repack -f GZIP=4"
-                ) from None
             raise VolumeError(
-                f"{self.name}: is damaged ({reason}), expected a whole file. Restore it, or delete it and rerun its "
-                "stage"
+                f"{self.name}: cannot be read ({reason}), expected a whole file with gzip or lzf. Restore it, "
+                "or repack it where it was written: h5repack -f GZIP=4"
             ) from None
 
     def close(self) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import glob
 import hashlib
-import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +15,8 @@ from ffn.errors import VolumeError
 from ffn.geometry import VoxelSize
 from ffn.io import hdf5
 from ffn.io.foreign import open_source
-from ffn.io.foreign.units import is_in_some_unit
 from ffn.io.hdf5_volume import Hdf5Volume
+from ffn.io.scratch import rows_that
 from ffn.io.store_names import MAIN, split_store
 from ffn.io.volume import HDF5_SUFFIXES, Converted, Volume, place_of, split_spec, with_ignored
 
@@ -68,7 +67,7 @@ def open_mip_or_finer(
     Raises
     ------
     VolumeError
-        If no mip has this voxel size, the voxel size is that of another mip, or the first voxel has no place.
+        If no mip has this voxel size, or the first voxel has no place.
     """
     with contextlib.closing(_open(str(spec))) as finest:
         sizes = finest.mips
@@ -79,8 +78,6 @@ def open_mip_or_finer(
         volume = finest.at_mip(index)
         if not is_placed:
             _require_place(volume)
-        if size_zyx_nm and volume.voxel_size_zyx_nm is None:
-            _require_size_of(index, size_zyx_nm, volume)
         yield volume, 0 if mip is None else mip - index
 
 
@@ -134,11 +131,24 @@ def read_table(
         If the file or store is missing or damaged.
     """
     store = split_store(str(spec))
-    if store:
-        from ffn.io.store import read_table as read_from_store
+    if store is None:
+        return None
+    import tensorstore as ts
 
-        return read_from_store(store[0], name, keep, ranges)
-    return None
+    from ffn.io.foreign.locations import Location, first_line, new_context, open_folder
+    from ffn.io.ome_zarr import our_attributes
+
+    context = new_context()
+    folder = open_folder(Location.parse(store[0]), context)
+    if name not in our_attributes(folder).get("tables", ()):
+        return None
+    table = {"driver": "zarr3", "kvstore": folder.below(name).spec, "fill_missing_data_reads": False}
+    try:
+        return rows_that(ts.open(table, read=True, context=context).result(), keep, ranges)
+    except (ValueError, OSError) as reason:
+        raise VolumeError(
+            f"{store[0]}/{name}: is damaged ({first_line(reason)}), expected a whole table. Rerun its stage"
+        ) from None
 
 
 def identity(spec: str | Path) -> str:
@@ -154,29 +164,20 @@ def identity(spec: str | Path) -> str:
     """
     store = split_store(str(spec))
     if store:
-        from ffn.io.store import content_of
+        from ffn.io.foreign.locations import Location, new_context, open_folder
+        from ffn.io.ome_zarr import our_attributes
 
-        content = content_of(store[0])
+        content = our_attributes(open_folder(Location.parse(store[0]), new_context())).get("content")
         if content:
             return f"{store[1]} {content}"
-    files = _files(place_of(str(spec)))
-    first = list(itertools.islice(files, 2))
-    if len(first) == 1 and os.stat(first[0]).st_size < SMALL_BYTES:
-        return f"{spec} {hashlib.sha256(Path(first[0]).read_bytes()).hexdigest()}"
-    return f"{spec} {_digest(itertools.chain(first, files))}" if first else str(spec)
-
-
-def _digest(files: Iterable[str]) -> str:
-    """Return a checksum of names, sizes and times; of a million files, not even the names are in memory at once.
-
-    Every file is looked at: some programs write a chunk in its place, which the time of its folder does not tell.
-    """
-    digest = hashlib.sha256(b"[")
-    for separator, file in zip(itertools.chain([""], itertools.repeat(", ")), files, strict=False):
+    place = place_of(str(spec))
+    if place.is_file() and place.stat().st_size < SMALL_BYTES:
+        return f"{spec} {hashlib.sha256(place.read_bytes()).hexdigest()}"
+    digest, file = hashlib.sha256(), ""
+    for file in _files(place):  # every one: some programs write a chunk in its place, which no folder's time tells
         state = os.stat(file)
-        digest.update(f"{separator}{(file, state.st_size, state.st_mtime_ns)}".encode())
-    digest.update(b"]")
-    return digest.hexdigest()
+        digest.update(f"{file} {state.st_size} {state.st_mtime_ns} ".encode())
+    return f"{spec} {digest.hexdigest()}" if file else str(spec)
 
 
 def _files(path: Path) -> Iterator[str]:
@@ -202,19 +203,6 @@ def _require_place(volume: Volume) -> None:
     """Refuse a volume whose first voxel lies between voxels of the full volume."""
     if volume.misplaced:
         raise volume.misplaced
-
-
-def _require_size_of(mip: int, size_zyx_nm: VoxelSize, volume: Volume) -> None:
-    """Refuse a voxel size that is that of another mip, if the source has no unit of length but scales that tell."""
-    scales = getattr(volume, "scales_zyx", [])
-    fitting = [other for other, scale in enumerate(scales) if is_in_some_unit(scale, size_zyx_nm)]
-    if fitting and mip not in fitting:
-        other = fitting[0]
-        of_mip = tuple(round(float(side), 6) for side in np.multiply(size_zyx_nm, scales[mip]) / scales[other])
-        raise VolumeError(
-            f"{volume.name}: a voxel size of {size_zyx_nm} nm fits the scale {scales[other]} of mip {other}, expected "
-            f"that of mip {mip}, {of_mip} nm by its scale {scales[mip]}. Give this one, or mip {other}"
-        )
 
 
 def _no_mip(spec: str | Path, wanted: str, sizes: Sequence[VoxelSize | None], advice: str) -> VolumeError:
@@ -245,18 +233,17 @@ def _open(spec: str) -> Volume:
 
 def _open_hdf5(path: str, dataset: str | None) -> Hdf5Volume:
     file = hdf5.open_file(path)
-    datasets = hdf5.list_datasets(file)
-    if dataset is None:
-        candidates = [name for name, item in datasets.items() if item.ndim >= 3]
-        dataset = candidates[0] if len(candidates) == 1 else ""
-    found = datasets.get(dataset.strip("/")) or hdf5.behind_link(file, dataset)
-    if found is None:
-        file.close()
-        raise VolumeError(
-            f"{path}: expected dataset {dataset or 'FILE.h5:DATASET'!r}, found {sorted(datasets)}. "
-            "Was an earlier stage's output passed to the wrong option?"
-        )
     try:
+        datasets = hdf5.list_datasets(file)
+        if dataset is None:
+            candidates = [name for name, item in datasets.items() if item.ndim >= 3]
+            dataset = candidates[0] if len(candidates) == 1 else ""
+        found = hdf5.dataset_in(file, dataset)
+        if found is None:
+            raise VolumeError(
+                f"{path}: expected dataset {dataset or 'FILE.h5:DATASET'!r}, found {sorted(datasets)}. "
+                "Was an earlier stage's output passed to the wrong option?"
+            )
         return Hdf5Volume(found, f"{path}:{dataset}")
     except VolumeError:
         file.close()

@@ -11,7 +11,6 @@ import yaml
 
 from ffn.errors import FfnError, VolumeError
 from ffn.io import hdf5
-from ffn.io.hdf5_volume import Hdf5Volume
 from ffn.io.store_names import METADATA, OURS
 
 PROVENANCE_FILE = "provenance.json"  # of a folder, next to what a program of others reads
@@ -36,13 +35,7 @@ def read_provenance(path: str | Path) -> Provenance:
 
 def _of_hdf5(path: Path) -> Provenance:
     with hdf5.open_file(path) as file:
-        if "provenance" in file.attrs:
-            return json.loads(file.attrs["provenance"])
-        for dataset in hdf5.list_datasets(file).values():
-            if dataset.ndim == 3 and "provenance" in dataset.attrs:
-                volume = Hdf5Volume(dataset, str(path))
-                return _with_inputs(volume.provenance, {"box": str(volume.box)}) if volume.provenance else {}
-        return {}
+        return json.loads(file.attrs.get("provenance", "{}"))
 
 
 def _of_store(path: Path) -> Provenance:

@@ -7,7 +7,6 @@ import tensorstore as ts
 
 from ffn.errors import VolumeError
 from ffn.geometry import Box
-from ffn.io.foreign.locations import first_line, write_refusal
 from ffn.io.scratch import ScratchArray
 from ffn.io.shards import Shards
 from ffn.io.store_folder import StoreFolder
@@ -79,24 +78,15 @@ class ShardWriter:
         in_memory = sum(each.nbytes for each in self._gathered.values() if isinstance(each, np.ndarray))
         if in_memory + shard.num_voxels * self._dtype.itemsize <= GATHERED_BYTES:
             return np.zeros(shard.shape, self._dtype)
-        try:
+        with self._folder.reached(self._path):
             return ScratchArray(shard.shape, self._dtype, self._folder.path)
-        except OSError as reason:
-            raise self._unwritable(reason) from None
 
     def _save(self, shard: Box, voxels: np.ndarray) -> None:
-        try:
+        with self._folder.reached(self._path):
             if shard not in self._saved:  # TensorStore would read an old one at the border of the volume
                 self._folder.delete(f"{self._path}/{self._all_shards.key(shard)}")
             self._at(shard).write(np.ascontiguousarray(voxels, self._dtype)).result()
-        except (ValueError, OSError) as reason:
-            raise self._unwritable(reason) from None
         self._saved.add(shard)
-
-    def _unwritable(self, reason: Exception) -> VolumeError:
-        found = f"{self._name}: cannot be written ({first_line(reason)})"
-        error = VolumeError(f"{found}. Free space, or choose another output folder")
-        return write_refusal(self._folder.address, reason) or error
 
     def _at(self, shard: Box) -> ts.TensorStore:
         return self._array[shard.slices(self._all_shards.box.start)]

@@ -1,4 +1,4 @@
-"""Copies of inputs on a node's local disk, made once per node and compared with their source.
+"""Copies of inputs on a node's local disk, made once per node.
 
 Copies lie in a folder that only this user can write to. A copy appears whole, in a folder that is named after the
 version of its source: size and modification time of every file.
@@ -37,18 +37,12 @@ class _Input(NamedTuple):
     files: list[Path]
     copy: Path
 
-    @property
-    def copies(self) -> Path:
-        """Folder for the copies of all its versions."""
-        return self.copy.parents[1]
-
 
 def stage_specs(specs: Sequence[str], folder: str) -> None:
     """Copy volumes and folders to node-local scratch, unless copies exist; one process per node calls this.
 
-    Nothing depends on success. If the disk is full, the folder cannot be made or belongs to another user, or a copy
-    differs from its source, this logs a warning, and the original is used. Copies of earlier versions of the same input
-    are removed.
+    Nothing depends on success. If the disk is full, or the folder cannot be made or belongs to another user, this logs
+    a warning, and the original is used. Copies of earlier versions of the same input are removed.
 
     Parameters
     ----------
@@ -111,11 +105,9 @@ def _is_ours(scratch: Path) -> bool:
 def _input(spec: str, scratch: Path) -> _Input | None:
     """Return the files of a spec, None if it cannot be copied."""
     path = Path(split_spec(spec)[0])
-    if Path(spec).is_dir():
-        found = None if is_reference(spec) else Location.parse(spec).path
-        if found is None:
-            return None
-        path, files = found, sorted({*map(Path, files_in(str(found))), *_metadata_around(found)})
+    folder = Location.parse(spec).path if Path(spec).is_dir() and not is_reference(spec) else None
+    if folder:
+        path, files = folder, sorted({*map(Path, files_in(str(folder))), *_metadata_around(folder)})
     elif path.is_file():
         files = [path]
     else:
@@ -141,33 +133,22 @@ def _stage(source: _Input, scratch: Path) -> None:
     scratch.mkdir(mode=0o700, exist_ok=True)
     if not _is_ours(scratch):
         raise VolumeError(f"{scratch} belongs to another user, or others can write to it")
-    source.copies.mkdir(exist_ok=True)
-    with open(source.copies / ".lock", "w") as lock:
+    copies = source.copy.parents[1]  # of all versions
+    copies.mkdir(exist_ok=True)
+    with open(copies / ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if source.copy.exists():
             log.info("%s is already in %s", source.path, source.copy.parent)
             return
-        _copy(source)
-    for other in source.copies.iterdir():
+        size, free = sum(file.stat().st_size for file in source.files), shutil.disk_usage(copies).free
+        if size + MIN_FREE_BYTES > free:
+            raise VolumeError(f"it has {size / 2**20:.0f} MiB, {copies} has {free / 2**20:.0f} MiB free")
+        with atomic_path(source.copy.parent) as temporary:
+            for file in source.files:
+                copy = temporary / file.relative_to(source.path.parent)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file, copy)
+        log.info("staged %s, %.1f MiB, in %s", source.path, size / 2**20, source.copy.parent)
+    for other in copies.iterdir():
         if other.is_dir() and other != source.copy.parent:
             shutil.rmtree(other, ignore_errors=True)  # open files stay readable
-
-
-def _copy(source: _Input) -> None:
-    """Copy the files of an input, and compare them."""
-    size, free = sum(file.stat().st_size for file in source.files), shutil.disk_usage(source.copies).free
-    if size + MIN_FREE_BYTES > free:
-        raise VolumeError(f"it has {size / 2**20:.0f} MiB, {source.copies} has {free / 2**20:.0f} MiB free")
-    with atomic_path(source.copy.parent) as temporary:
-        for file in source.files:
-            copy = temporary / file.relative_to(source.path.parent)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, copy)
-            if _digest(copy) != _digest(file):
-                raise VolumeError(f"{copy} differs from {file}, so the disk is unreliable")
-    log.info("staged %s, %.1f MiB, in %s", source.path, size / 2**20, source.copy.parent)
-
-
-def _digest(file: Path) -> str:
-    with file.open("rb") as reader:
-        return hashlib.file_digest(reader, "sha256").hexdigest()

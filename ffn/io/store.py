@@ -9,25 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Set
 from pathlib import Path
 
 import numpy as np
-import tensorstore as ts
 
 from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io.atomic import atomic_path
-from ffn.io.foreign.locations import Location, first_line, new_context, open_folder
-from ffn.io.ome_zarr import (
-    array_metadata,
-    encode,
-    group_metadata,
-    image_metadata,
-    is_ours,
-    our_attributes,
-)
-from ffn.io.scratch import rows_that
+from ffn.io.ome_zarr import array_metadata, encode, group_metadata, image_metadata, is_ours
 from ffn.io.shard_writer import ShardWriter
 from ffn.io.shards import Shards, shard_shape
 from ffn.io.store_folder import StoreFolder
@@ -76,12 +66,9 @@ class Store:
     def finish(self, tables: Tables, checksums: Mapping[str, str | None]) -> None:
         """Write tables and metadata, once all shards are written."""
         arrays = {name: np.asarray(table() if callable(table) else table) for name, table in tables.items()}
-        try:
-            self._keep(checksums.keys())
-            for name, table in arrays.items():
-                self.folder.write_table(name, table)
-        except ValueError as reason:
-            raise VolumeError(f"{self.name}: cannot be written ({first_line(reason)}). Free space and rerun") from None
+        self._keep(checksums.keys())
+        for name, table in arrays.items():
+            self.folder.write_table(name, table)
         place = (str(self.placement.box), self.placement.voxel_size_zyx_nm)
         digest = hashlib.sha256(repr([place, sorted(checksums.items())]).encode())
         for name in sorted(arrays):
@@ -200,37 +187,6 @@ def _is_foreign(folder: StoreFolder) -> bool:
     """Whether a folder holds groups or arrays, and none of them is ours."""
     found = [content for name in METADATA_OF_ZARR if (content := folder.read(name)) is not None]
     return bool(found) and not any(map(is_ours, found))
-
-
-def read_table(
-    path: str | Path,
-    name: str,
-    keep: Callable[[np.ndarray], np.ndarray] | None = None,
-    ranges: Sequence[tuple[int, int]] | None = None,
-) -> np.ndarray | None:
-    """Return the table `name` of a store, None if it has no such table; the others as in `ffn.io.open.read_table`.
-
-    Raises
-    ------
-    VolumeError
-        If the store is missing, unfinished or damaged.
-    """
-    context = new_context()
-    folder = open_folder(Location.parse(str(path)), context)
-    if name not in our_attributes(folder).get("tables", ()):
-        return None
-    spec = {"driver": "zarr3", "kvstore": folder.below(name).spec, "fill_missing_data_reads": False}
-    try:
-        return rows_that(ts.open(spec, read=True, context=context).result(), keep, ranges)
-    except (ValueError, OSError) as reason:
-        raise VolumeError(
-            f"{path}/{name}: is damaged ({first_line(reason)}), expected a whole table. Delete it and rerun its stage"
-        ) from None
-
-
-def content_of(path: str) -> str | None:
-    """Return the checksum of all voxels and tables of a store, None if another program wrote it."""
-    return our_attributes(open_folder(Location.parse(path), new_context())).get("content")
 
 
 @contextlib.contextmanager

@@ -8,13 +8,14 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import tensorstore as ts
 
 from ffn.errors import VolumeError
 from ffn.io.atomic import atomic_path, this_job
-from ffn.io.foreign.locations import RETRIES, Location, first_line, writable_store, write_refusal
+from ffn.io.foreign.locations import CREDENTIALS, DENIED, RETRIES, Location, first_line, writable_store
 from ffn.io.ome_zarr import encode, table_metadata
 from ffn.io.store_names import METADATA
 
@@ -32,7 +33,7 @@ class StoreFolder:
         self.address = address.rstrip("/")
         self.path: Path | None = Location.parse(address).path  # None in an object store
         self._context = ts.Context(CONTEXT)
-        with self._reached():
+        with self.reached():
             self._spec = writable_store(Location.parse(address))
             self._files = ts.KvStore.open(self._spec, context=self._context).result()
 
@@ -46,12 +47,12 @@ class StoreFolder:
             "store_data_equal_to_fill_value": True,
             "fill_missing_data_reads": False,
         }
-        with self._reached(name):
+        with self.reached(name):
             return ts.open(spec, open=True, context=self._context).result()
 
     def read(self, key: str) -> bytes | None:
         """Return the content of a file, None if there is none."""
-        with self._reached():
+        with self.reached():
             result = self._files.read(key).result()
         return result.value if result.state == "value" else None
 
@@ -59,12 +60,12 @@ class StoreFolder:
         """Whether a file exists."""
         if self.path:
             return (self.path / key).exists()
-        with self._reached():
+        with self.reached():
             return bool(self._files.list(ts.KvStore.KeyRange(key, key + "\0")).result())
 
     def write(self, key: str, content: bytes, writer: str = "") -> None:
         """Write a file; `writer` as in `atomic_path`."""
-        with self._reached(key):
+        with self.reached(key):
             if self.path:
                 with atomic_path(self.path / key, writer) as temporary:
                     temporary.write_bytes(content)
@@ -81,11 +82,12 @@ class StoreFolder:
         """Write a small array, in place of any that is there."""
         self.remove(name)
         self.write_metadata(name, table_metadata(table.shape, table.dtype))
-        self.open_array(name).write(table).result()
+        with self.reached(name):
+            self.open_array(name).write(table).result()
 
     def delete(self, key: str) -> None:
         """Delete a file, if it exists."""
-        with self._reached():
+        with self.reached():
             self._files.write(key, None).result()
 
     def remove(self, name: str) -> None:
@@ -97,7 +99,7 @@ class StoreFolder:
 
     def list(self, prefix: str = "") -> list[str]:
         """Return the names of the files below `prefix`, which ends with a slash; by default of all."""
-        with self._reached():
+        with self.reached():
             keys = self._files.list(ts.KvStore.KeyRange(prefix, prefix[:-1] + "0" if prefix else "")).result()
         return sorted(key.decode() for key in keys)
 
@@ -107,13 +109,16 @@ class StoreFolder:
         return None if content is None else hashlib.sha256(content).hexdigest()
 
     @contextlib.contextmanager
-    def _reached(self, key: str = "") -> Iterator[None]:
+    def reached(self, key: str = "") -> Iterator[None]:
         """Turn errors about addresses, rights or free space into one that names the file `key`."""
         try:
             yield
         except (ValueError, OSError) as reason:
-            place = f"{self.address}/{key}".rstrip("/")
-            raise write_refusal(place, reason) or VolumeError(
-                f"{place}: cannot be written to ({first_line(reason)}), expected a folder, s3:// or gs://. "
-                "Check address, free space, rights and network"
+            found = f"{self.address}/{key}".rstrip("/") + f": cannot be written ({first_line(reason)})"
+            scheme = urlsplit(self.address).scheme
+            if scheme in CREDENTIALS and str(reason).startswith(DENIED):
+                found = f"{found}, expected the right to write, read, list and delete. {CREDENTIALS[scheme]}"
+                raise VolumeError(found) from None
+            raise VolumeError(
+                f"{found}, expected a folder, s3:// or gs://. Check address, free space, rights and network"
             ) from None

@@ -31,8 +31,6 @@ class ChunkedVolume(Volume):
         Opens it from any folder.
     mip : int
         Level of resolution of the image, 0 is the full one.
-    scales_zyx : list of tuple of float
-        Sides of a voxel of all mips in the unit of the source, if it has one.
     """
 
     def __init__(self, spec: str, mip: int = 0) -> None:
@@ -58,7 +56,6 @@ class ChunkedVolume(Volume):
         self.chunk_zyx = self._axes.of(store.chunk_layout.read_chunk_template.shape)
         self.provenance = ours.get("provenance", {})
         self.mips = [each.voxel_size_zyx_nm for each in mips]
-        self.scales_zyx = [each.scale for each in mips]
 
     def at_mip(self, mip: int) -> ChunkedVolume:
         """Return a mip of the image, of which 0 is the finest."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import reprlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -100,28 +99,25 @@ class Folder:
         self._context = context
         self._store = ts.KvStore.open(spec, context=context).result()
 
-    def json(self, *names: str) -> dict[str, Any]:
-        """Return the content of the first JSON file that is there and holds something; empty if none does.
+    def json(self, name: str) -> dict[str, Any]:
+        """Return the content of a JSON file; empty if there is none.
 
         Raises
         ------
         VolumeError
-            If one is there, but cannot be read: without its metadata, a volume would lie at another place.
+            If it is there, but cannot be read: without its metadata, a volume would lie at another place.
         """
-        for name in names:
-            try:
-                file = self._store.read(name).result()
-                content = {} if file.state == "missing" else json.loads(file.value)
-                if not isinstance(content, dict):
-                    raise ValueError(f"it holds {reprlib.repr(content)}")
-            except (ValueError, OSError) as error:
-                if str(error).startswith(DENIED) and not self._tells_what_is_missing:
-                    continue
-                found = f"{self._address(name)}: cannot be read ({first_line(error)})"
-                raise VolumeError(f"{found}, expected a JSON object. Restore it or try again") from None
-            if content:
-                return content
-        return {}
+        try:
+            file = self._store.read(name).result()
+            content = {} if file.state == "missing" else json.loads(file.value)
+            if not isinstance(content, dict):
+                raise ValueError(f"it holds {reprlib.repr(content)}")
+        except (ValueError, OSError) as error:
+            if str(error).startswith(DENIED):  # as a bucket that may not be listed says of what is missing
+                return {}
+            found = f"{self._address(name)}: cannot be read ({first_line(error)})"
+            raise VolumeError(f"{found}, expected a JSON object. Restore it or try again") from None
+        return content
 
     def refusal(self) -> str | None:
         """Return why reading is not permitted; None if something can be opened, or nothing is there."""
@@ -150,15 +146,6 @@ class Folder:
         path = self.spec["path"].rstrip("/")
         parent, slash, name = path.rpartition("/")
         return (self._at(parent + slash), name) if path else None
-
-    @cached_property
-    def _tells_what_is_missing(self) -> bool:
-        """Whether the store does so; a bucket that may not be listed refuses missing files, too."""
-        for request in [self._store.read(name) for name in METADATA]:
-            with contextlib.suppress(ValueError, OSError):
-                if request.result().state == "missing":
-                    return True
-        return False
 
     def _address(self, name: str) -> str:
         """Return the path or URL of a file, for messages; TensorStore has none for every store."""
@@ -213,15 +200,6 @@ def writable_store(location: Location) -> dict[str, Any]:
         raise VolumeError(f"{location.spec}: a web server cannot be written to, expected a folder, s3:// or gs://")
     *_, store = _stores(location)
     return store
-
-
-def write_refusal(address: str, reason: Exception) -> VolumeError | None:
-    """Return the error for a bucket that this machine may not write to; None if `reason` says something else."""
-    scheme = urlsplit(address).scheme
-    if scheme not in CREDENTIALS or not str(reason).startswith(DENIED):
-        return None
-    found = f"{address}: may not be written ({first_line(reason)}), expected the right to write, read, list and delete"
-    return VolumeError(f"{found}. {CREDENTIALS[scheme]}")
 
 
 def first_line(error: Exception) -> str:

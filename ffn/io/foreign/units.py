@@ -47,17 +47,6 @@ def to_nm(sizes: Sequence[float], units: Sequence[str]) -> VoxelSize | None:
     return z, y, x
 
 
-def is_in_some_unit(sizes: VoxelSize, sizes_nm: VoxelSize) -> bool:
-    """Whether three lengths without a unit are these in nm, for any unit.
-
-    Examples
-    --------
-    >>> is_in_some_unit((0.04, 0.004, 0.004), (40, 4, 4)), is_in_some_unit((1, 1, 1), (8, 8, 8))
-    (True, False)
-    """
-    return any(np.allclose(np.multiply(sizes, nm), sizes_nm, rtol=1e-4) for nm in NM_PER_UNIT.values())
-
-
 def voxel_size_and_offset(attributes: Mapping[str, Any], name: str) -> tuple[VoxelSize | None, ZYX]:
     """Read voxel size in nm, None if it is missing, and offset in voxels, from the attributes of an array `name`.
 

@@ -2,7 +2,7 @@ import errno
 
 import pytest
 
-from ffn.io.atomic import atomic_path, this_job, write_json, write_text, write_text_once
+from ffn.io.atomic import atomic_path, this_job, write_text, write_text_once
 
 
 def names(folder):
@@ -41,15 +41,6 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path):
         raise ZeroDivisionError
     assert path.read_text() == "old"
     assert names(tmp_path) == ["old.txt"]
-
-
-def test_the_target_is_untouched_until_the_block_ends(tmp_path):
-    path = tmp_path / "a.h5"
-    with atomic_path(path) as temporary:
-        temporary.write_text("new")
-        assert temporary.parent == path.parent and temporary.suffix == ".h5"
-        assert not path.exists()
-    assert path.read_text() == "new"
 
 
 def test_a_folder_replaces_a_full_folder(tmp_path):
@@ -101,8 +92,3 @@ def test_several_jobs_may_write_the_same_content_at_once(tmp_path, monkeypatch):
         for temporary in (first, second):
             temporary.write_text("same")
     assert names(tmp_path) == ["a.json"]
-
-
-def test_json_ends_with_a_newline(tmp_path):
-    write_json(tmp_path / "a.json", {"b": [1, 2]})
-    assert (tmp_path / "a.json").read_text().endswith("}\n")

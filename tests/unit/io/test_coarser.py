@@ -145,10 +145,3 @@ def test_sections_are_equalised_in_voxels_of_the_mip(tmp_path):
     with open_volume(source) as raw:
         expected = Equalized(Coarser(raw, "mean"), 16).read()
     np.testing.assert_array_equal(read(tmp_path / "made.zarr"), expected)
-
-
-def test_the_voxel_size_is_that_of_what_the_mip_is_made_of(tmp_path, capsys):
-    source = write(tmp_path / "raw.zarr", voxels_like(np.uint8), ODD.start, SIZE)
-    arguments = ["ingest", source, "--out", f"{tmp_path}/made.zarr", "--mip", "1", "--voxel-size", "40", "20", "24"]
-    assert main(arguments) == 2
-    assert "--voxel-size: (40.0, 20.0" in capsys.readouterr().err

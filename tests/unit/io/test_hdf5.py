@@ -33,11 +33,6 @@ def test_what_is_not_an_array_of_numbers_is_refused(tmp_path, content):
         hdf5.read_arrays(tmp_path / "a.h5")
 
 
-def test_the_caller_chooses_the_class_of_the_error(tmp_path):
-    with pytest.raises(ModelError, match="w.h5: no such"):
-        hdf5.read_arrays(tmp_path / "w.h5", ModelError)
-
-
 def test_a_truncated_file_is_refused(tmp_path):
     path = write(tmp_path / "w.h5")
     path.write_bytes(path.read_bytes()[:-200])
@@ -57,13 +52,6 @@ def test_whatever_h5py_raises_for_a_damaged_file_becomes_one_error(tmp_path, mon
         hdf5.read_arrays(path, ModelError)
     with hdf5.open_file(path) as file, pytest.raises(VolumeError, match="w.h5: is damaged"):
         hdf5.list_datasets(file)
-
-
-def test_a_new_file_does_not_replace_a_folder(tmp_path):
-    (tmp_path / "raw.h5").mkdir()
-    with pytest.raises(VolumeError, match="raw.h5: .*folder"), hdf5.create_file(tmp_path / "raw.h5"):
-        pass
-    assert (tmp_path / "raw.h5").is_dir()
 
 
 @pytest.mark.parametrize("address", ["s3://bucket/raw.h5", "https://example.org/raw.h5"])

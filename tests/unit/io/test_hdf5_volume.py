@@ -23,14 +23,6 @@ def test_a_volume_knows_its_box_and_voxel_size(spec):
         np.testing.assert_array_equal(volume.read(), VOXELS)
 
 
-def test_boxes_are_in_full_volume_coordinates(spec):
-    box = Box((4, 0, 110), (6, 14, 120))
-    with open_volume(spec) as volume:
-        np.testing.assert_array_equal(volume.read(box), VOXELS[1:3, 2:16, 10:20])
-        with pytest.raises(VolumeError, match="outside"):
-            volume.read(box.shift((-2, 0, 0)))
-
-
 @pytest.mark.parametrize("dtype", [">u2", ">u8", ">f4", "?"])
 def test_voxels_are_in_the_byte_order_of_this_machine(tmp_path, dtype):
     voxels = VOXELS.astype(dtype)
@@ -56,7 +48,7 @@ def test_a_flipped_bit_is_an_error(spec, tmp_path):
     content = bytearray(path.read_bytes())
     content[chunk.byte_offset + chunk.size // 2] ^= 4
     path.write_bytes(content)
-    with open_volume(spec) as volume, pytest.raises(VolumeError, match="raw.h5:raw: is damaged"):
+    with open_volume(spec) as volume, pytest.raises(VolumeError, match="raw.h5:raw: cannot be read"):
         volume.read()
 
 
@@ -108,12 +100,6 @@ def test_more_than_one_channel_or_reading_and_fewer_axes_are_refused(tmp_path, s
         pass
 
 
-def test_unusable_attributes_are_refused(tmp_path):
-    spec = write_foreign(tmp_path / "a.h5", {"voxel_size_nm": (8, 4, 4), "offset": (0, 0.5, 0)})
-    with pytest.raises(VolumeError, match=r"\(0, 0.5, 0\)"), open_volume(spec):
-        pass
-
-
 def test_a_dataset_without_voxels_is_no_volume(tmp_path):
     with h5py.File(tmp_path / "empty.h5", "w") as file:
         file["raw"] = h5py.Empty("uint8")
@@ -145,10 +131,7 @@ def test_a_compression_that_is_not_installed_is_named(tmp_path):
         place = h5py.h5s.create_simple(SHAPE)
         dataset = h5py.h5d.create(file.id, b"raw", h5py.h5t.NATIVE_UINT8, place, plan)
         dataset.write_direct_chunk((0, 0, 0), b"compressed")
-    message = (
-        "a.h5:raw: is compressed by HDF5's filter 32001, which is not installed here, expected gzip or lzf. Repack"
-    )
-    with pytest.raises(VolumeError, match=message), open_volume(f"{tmp_path}/a.h5:raw") as volume:
+    with pytest.raises(VolumeError, match="a.h5:raw: .*h5repack"), open_volume(f"{tmp_path}/a.h5:raw") as volume:
         volume.read()
 
 

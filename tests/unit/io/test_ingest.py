@@ -15,7 +15,7 @@ from ffn.io.ingest import ingest
 from ffn.io.open import open_volume
 from ffn.io.volume import IGNORED, Placement
 
-from ...jobs import job_of, require_same_files
+from ...jobs import require_same_files
 from ...volumes import create_volume
 
 SHAPE = (5, 12, 20)
@@ -104,15 +104,6 @@ def test_a_mip_and_the_equalised_image_are_made_of_shifted_grey_levels(tmp_path)
         np.testing.assert_array_equal(read(f"{tmp_path}/a.zarr"), read(f"{tmp_path}/b.zarr"))
 
 
-def test_offset_and_box_are_full_volume_coordinates(tmp_path):
-    source = write_hdf5(tmp_path / "source.h5", raw=image())
-    box = Box((101, -5, 3), (103, -1, 20))
-    ingest(source, f"{tmp_path}/out.zarr", NM.model_copy(update={"offset_zyx": (100, -7, 0)}), box)
-    with open_volume(f"{tmp_path}/out.zarr") as volume:
-        assert volume.box == box
-        np.testing.assert_array_equal(volume.read(), image()[1:3, 2:6, 3:])
-
-
 def test_box_and_voxel_size_of_the_source_are_kept(tmp_path):
     placement = Placement(Box.from_shape(SHAPE, (7, 8, 9)), (30.0, 5.0, 6.0))
     with create_volume(f"{tmp_path}/a.h5:a", np.uint8, placement) as out:
@@ -193,18 +184,6 @@ def test_jobs_that_share_the_layers_and_killed_ones_make_what_one_job_makes(tmp_
     np.testing.assert_array_equal(read(f"{tmp_path}/several/v.zarr"), volume)
 
 
-def test_labels_that_only_one_job_has_are_enough(tmp_path, small_shards):
-    labels = np.zeros((40, 35, 50), np.uint8)
-    labels[-1, -1, -1] = 7
-    source, config = write_stack(tmp_path / "stack", labels), NM.model_copy(update={"kind": "labels"})
-    for name in ("1-of-3", "2-of-3", "3-of-3", ""):
-        ingest(source, f"{tmp_path}/l.zarr", config, job=job_of(name))
-    assert read(f"{tmp_path}/l.zarr")[-1, -1, -1] == 7
-    with pytest.raises(VolumeError, match="every voxel is 0 or ignored"):
-        ingest(source, f"{tmp_path}/m.zarr", config, Box((0, 0, 0), (39, 35, 50)))
-    assert not (tmp_path / "m.zarr/zarr.json").exists()
-
-
 def test_labels_to_ignore_become_one_that_is_neither_trained_on_nor_scored(tmp_path):
     labels = image(np.uint64)
     labels[0, 0, :4] = [2**64 - n for n in range(1, 5)]
@@ -217,14 +196,6 @@ def test_labels_to_ignore_become_one_that_is_neither_trained_on_nor_scored(tmp_p
     assert found[0, 0, :4].tolist() == [IGNORED, 2**64 - 2, 2**64 - 3, IGNORED]
     assert found[0, 1, :2].tolist() == [IGNORED, 0]
     np.testing.assert_array_equal(found[1:], np.where(labels[1:] == 7, IGNORED, labels[1:]))
-
-
-@pytest.mark.parametrize("dtype", ["i4", ">i8"])
-def test_negative_labels_can_be_ignored(tmp_path, dtype):
-    labels = image(np.int64).astype(dtype)
-    labels[0, 0, :3] = -1, -2, 5
-    ingest(write_hdf5(tmp_path / "s.h5", any=labels), f"{tmp_path}/l.zarr", NM)
-    assert read(f"{tmp_path}/l.zarr")[0, 0, :3].tolist() == [IGNORED, IGNORED, 5]
 
 
 # --- NeuroProof --------------------------------------------------------------------------------------------
@@ -265,20 +236,6 @@ def test_an_unusable_table_of_bodies_is_refused(tmp_path, transforms, message):
 
 
 # --- what is refused ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "dtype, kind, message",
-    [
-        ("f4", "auto", "has type float32"),
-        ("i4", "image", "has type int32"),
-        ("f8", "labels", "has type float64"),
-    ],
-)
-def test_a_type_that_does_not_fit_the_kind_is_refused(tmp_path, dtype, kind, message):
-    source = write_hdf5(tmp_path / "s.h5", any=image(dtype))
-    with pytest.raises(VolumeError, match=f"s.h5:any: {message}"):
-        ingest(source, f"{tmp_path}/out.zarr", NM.model_copy(update={"kind": kind}))
 
 
 @pytest.mark.parametrize(

@@ -34,10 +34,6 @@ def labels(tmp_path):
     return write_volume(tmp_path / "mask.h5", voxels, (3, 8, 18)), voxels[1:5, 2:8, 2:10]
 
 
-def test_without_masks_nothing_is_masked():
-    assert not masked().any()
-
-
 def test_a_mask_names_values_a_range_or_everything_but_zero(labels):
     path, voxels = labels
     np.testing.assert_array_equal(masked({"path": path}), voxels > 0)
@@ -54,11 +50,6 @@ def test_ids_beyond_2_to_the_53_are_told_apart(tmp_path):
     np.testing.assert_array_equal(np.flatnonzero(masked({"path": path, "values": many})), np.arange(0, ids.size, 2))
     beyond = [-1, 2**63 + 2]
     np.testing.assert_array_equal(np.flatnonzero(masked({"path": path, "values": [few[1], *beyond]})), [100])
-
-
-def test_the_range_of_a_mask_ascends():
-    with pytest.raises(ValueError, match=r"range: .*\(5.0, 0.0\)"):
-        Mask.model_validate("raw.h5:raw#range=5:0")
 
 
 def test_several_masks_leave_out_what_any_of_them_does(labels):
@@ -94,11 +85,6 @@ def test_a_voxel_is_masked_if_a_finer_mask_masks_a_part_of_it(tmp_path, monkeypa
     np.testing.assert_array_equal(masked({"path": path, "invert": invert}, box=box), expected)
     with pytest.raises(VolumeError, match="4:8,10:16,20:29, .*2:4,31:47,61:86"):
         masked({"path": path}, box=Box((4, 10, 20), (8, 16, 29)))
-
-
-def test_without_a_voxel_size_voxels_are_taken_to_be_equal(labels):
-    path, voxels = labels
-    np.testing.assert_array_equal(masked({"path": path}, size=None), voxels > 0)
 
 
 def test_a_mask_has_to_cover_the_box(labels, tmp_path):

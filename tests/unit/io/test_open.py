@@ -7,14 +7,8 @@ import pytest
 from ffn.errors import VolumeError
 from ffn.io.open import identity, open_volume, read_table
 
-from ...volumes import create_volume, create_volumes
+from ...volumes import create_volumes
 from .volumes import PLACEMENT, VOXELS
-
-
-def test_the_only_volume_of_a_file_needs_no_name(spec):
-    with open_volume(spec.removesuffix(":raw")) as volume:
-        assert volume.name == spec
-        np.testing.assert_array_equal(volume.read(), VOXELS)
 
 
 def test_the_error_for_a_wrong_dataset_lists_those_in_the_file(spec):
@@ -33,15 +27,6 @@ def test_one_of_several_datasets_must_be_named(tmp_path):
         open_volume(tmp_path / "m.h5"),
     ):
         pass
-
-
-def test_a_table_is_read_from_the_file_of_its_volume(tmp_path):
-    spec, table = f"{tmp_path}/a.zarr", np.arange(6).reshape(2, 3)
-    with create_volume(spec, np.uint8, PLACEMENT, {"origins": table}):
-        pass
-    np.testing.assert_array_equal(read_table(spec, "origins"), table)
-    assert read_table(spec, "overlaps") is None
-    assert read_table(str(tmp_path), "origins") is None, "other formats have no tables"
 
 
 def test_of_a_large_table_only_the_rows_to_keep_are_in_memory(tmp_path, monkeypatch):

@@ -11,24 +11,12 @@ from ffn.config import ModelConfig
 from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io.provenance import read_provenance
-from ffn.io.volume import Placement
 from ffn.model.network import weight_shapes
 from ffn.model.store import Model, save_model
 from ffn.provenance import provenance
 
-from ...volumes import create_volumes
-
 RECORD = provenance("fill", FillConfig(max_distance_nm=3), image="raw.h5:raw")
 BOX = Box.parse("-1:3,0:5,6:12")
-
-
-def test_a_volume_says_what_made_it_and_its_box(tmp_path):
-    with create_volumes(
-        tmp_path / "a.h5", {"edges": np.uint8, "distance": np.float32}, Placement(BOX, (1, 1, 1), RECORD)
-    ):
-        pass
-    found = read_provenance(tmp_path / "a.h5")
-    assert found == {**RECORD, "inputs": {"image": "raw.h5:raw", "box": "-1:3,0:5,6:12"}}
 
 
 def test_a_table_has_it_in_the_attributes_of_the_file(tmp_path):
@@ -86,11 +74,3 @@ def test_a_damaged_file_is_one_line(name, content, tmp_path):
     with pytest.raises(VolumeError, match=message) as caught:
         read_provenance(tmp_path / name)
     assert "\n" not in str(caught.value)
-
-
-def test_foreign_volumes_have_none(tmp_path):
-    with h5py.File(tmp_path / "raw.h5", "w") as file:
-        file["raw"] = np.zeros((2, 2, 2), np.uint8)
-    assert read_provenance(tmp_path / "raw.h5") == {}
-    (tmp_path / "notes.txt").touch()
-    assert read_provenance(tmp_path / "notes.txt") == {}

@@ -10,7 +10,7 @@ import zarr
 from ffn.cli import main
 from ffn.errors import ExportError, VolumeError
 from ffn.geometry import Box
-from ffn.io.open import identity, open_volume
+from ffn.io.open import open_volume
 from ffn.io.reference import can_stay
 from ffn.io.staging import stage_specs, staged_spec
 from ffn.viewing.viewer import stores_state
@@ -104,14 +104,6 @@ def test_a_reference_is_described_and_not_staged(folder, capsys, caplog):
     assert "0:20,0:30,0:40" in capsys.readouterr().out
     stage_specs(["raw.zarr"], str(folder / "scratch"))
     assert "copy_image" in caplog.text and staged_spec("raw.zarr", str(folder / "scratch")) == "raw.zarr"
-
-
-def test_its_identity_changes_with_the_source(folder):
-    ingest("raw.zarr")
-    before = identity("raw.zarr")
-    zarr.open_array("source.zarr/s0")[0, 0, 0] += 1
-    ingest("raw.zarr")
-    assert identity("raw.zarr") != before
 
 
 def test_a_source_that_is_gone_or_changed_its_shape_is_one_line(folder):

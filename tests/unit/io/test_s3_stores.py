@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-import zarr
 
 from ffn.cli import main
 from ffn.errors import VolumeError
@@ -70,34 +69,3 @@ def test_who_may_not_write_learns_the_bucket_the_rights_and_what_to_set(tissue, 
     assert main(["membrane", "--image", image, "--sigma", "2", "--out", "s3://tissue/m.zarr"]) == 2
     said = capsys.readouterr().err.splitlines()[-1]
     assert "s3://tissue/m.zarr/edges/0/zarr.json: " in said and "AWS_PROFILE" in said
-
-
-def test_a_store_that_may_not_be_read_back_is_an_error_of_one_line(tissue, image):
-    """TensorStore opens the array that was just made."""
-    deny(tissue, "s3:GetObject", "n.zarr/*")
-    with (
-        pytest.raises(VolumeError, match="s3://tissue/n.zarr.* AWS_PROFILE"),
-        create_volume("s3://tissue/n.zarr", np.uint8, Placement(BOX)),
-    ):
-        pytest.fail("it cannot be read")
-
-
-def test_what_another_program_wrote_to_a_bucket_is_not_replaced(tissue, image, tmp_path):
-    zarr.create_array(tmp_path / "theirs.zarr/0", data=np.ones(BOX.shape, np.uint8), zarr_format=3)
-    for path in (tmp_path / "theirs.zarr").rglob("*"):
-        if path.is_file():
-            tissue.put_object(Bucket="tissue", Key=str(path.relative_to(tmp_path)), Body=path.read_bytes())
-    before = in_bucket(tissue, "theirs.zarr")
-    with (
-        pytest.raises(VolumeError, match="s3://tissue/theirs.zarr: .*another program"),
-        create_volume("s3://tissue/theirs.zarr", np.uint8, Placement(BOX)),
-    ):
-        pytest.fail("it is replaced")
-    assert in_bucket(tissue, "theirs.zarr") == before
-
-
-def test_a_store_of_ours_in_a_bucket_is_replaced(tissue, image):
-    with create_volume(image, np.uint16, Placement(BOX)):
-        pass
-    with open_volume(image) as volume:
-        assert volume.dtype == np.uint16 and not volume.read().any()

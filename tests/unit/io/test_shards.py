@@ -16,11 +16,6 @@ def test_a_shard_has_whole_chunks_fits_into_memory_and_is_not_larger_than_needed
     assert np.prod(shard) * itemsize <= MAX_SHARD_BYTES
 
 
-def test_large_volumes_have_few_shards():
-    assert shard_shape((5000, 5000, 5000), 1) == (512, 512, 512)
-    assert shard_shape((5000, 5000, 5000), 8) == (256, 256, 256)
-
-
 def test_shards_are_counted_from_the_first_voxel_of_the_volume_and_cover_it_once():
     boxes = SHARDS.boxes()
     assert sum(box.num_voxels for box in boxes) == BOX.num_voxels

@@ -100,30 +100,6 @@ def test_on_a_full_disk_the_original_is_used(volume, tmp_path, monkeypatch, capl
     assert staged_spec(volume, str(tmp_path / "scratch")) == volume
 
 
-def test_a_copy_that_differs_is_not_used(volume, tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(staging, "_digest", lambda path: str(path))
-    stage_specs([volume], str(tmp_path / "scratch"))
-    assert "differs" in caplog.text
-    assert staged_spec(volume, str(tmp_path / "scratch")) == volume
-    assert copies(tmp_path / "scratch") == []
-
-
-def test_urls_and_missing_files_are_not_staged(tmp_path):
-    for spec in ("precomputed://https://somewhere/x", f"{tmp_path}/none.h5:raw"):
-        stage_specs([spec], str(tmp_path / "scratch"))
-        assert staged_spec(spec, str(tmp_path / "scratch")) == spec
-
-
-def test_files_of_other_formats_are_staged(tmp_path):
-    """A mask may be one."""
-    spec, scratch = f"{tmp_path}/mask.npy", str(tmp_path / "scratch")
-    np.save(spec, np.arange(24, dtype=np.uint8).reshape(2, 3, 4))
-    stage_specs([spec], scratch)
-    staged = staged_spec(spec, scratch)
-    assert staged.startswith(scratch)
-    np.testing.assert_array_equal(voxels_of(staged)[1], voxels_of(spec)[1])
-
-
 def test_a_mask_keeps_its_terms_and_gets_the_path_of_the_copy(volume, tmp_path):
     scratch = str(tmp_path / "scratch")
     masks = [Mask.model_validate(text) for text in (f"{volume}#values=3,4#invert", "#box=0:4,0:5,0:6")]
@@ -201,27 +177,6 @@ def test_what_lies_in_a_group_keeps_its_place(write, specs, tmp_path, monkeypatc
         shutil.rmtree(scratch)
 
 
-@pytest.mark.parametrize(
-    "write, array, needed",
-    [
-        (ome_group, "a.zarr/s0", {".zattrs"}),
-        (n5_group, "a.n5/s0", {"attributes.json", "s1/attributes.json"}),
-        (our_store, "a.zarr/0", {"zarr.json"}),
-    ],
-)
-def test_of_what_lies_around_an_array_only_what_says_where_it_is_is_copied(write, array, needed, tmp_path):
-    source, scratch = tmp_path / array, tmp_path / "scratch"
-    write(source.parent)
-    (source.parent / "skeletons").mkdir()
-    for name in ("info", "skeletons/info"):
-        (source.parent / name).write_text('{"@type": "neuroglancer_skeletons"}')
-    stage_specs([str(source)], str(scratch))
-    copy = Path(staged_spec(str(source), str(scratch)))
-    assert copy.is_relative_to(scratch)
-    copied = {file.relative_to(copy.parent) for file in copy.parent.rglob("*") if file.is_file()}
-    assert {str(name) for name in copied if name.parts[0] != copy.name} == needed
-
-
 def test_what_lies_behind_a_link_is_copied(records, tmp_path):
     (tmp_path / "disk/more").mkdir(parents=True)
     (tmp_path / "disk/more/b").write_text("b")
@@ -229,13 +184,6 @@ def test_what_lies_behind_a_link_is_copied(records, tmp_path):
     (records / "gone").symlink_to(tmp_path / "disk/none")
     stage_specs([str(records)], str(tmp_path / "scratch"))
     assert Path(staged_spec(str(records), str(tmp_path / "scratch")), "link/b").read_text() == "b"
-
-
-def test_the_working_folder_can_be_copied(records, tmp_path, monkeypatch):
-    monkeypatch.chdir(records)
-    stage_specs(["."], str(tmp_path / "scratch"))
-    assert Path(staged_spec(".", str(tmp_path / "scratch")), "index.json").is_file()
-    assert staged_spec(".", str(tmp_path / "scratch")) == staged_spec(str(records), str(tmp_path / "scratch"))
 
 
 def test_a_folder_of_another_user_is_neither_used_nor_written_to(volume, tmp_path, monkeypatch):

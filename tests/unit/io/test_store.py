@@ -1,6 +1,5 @@
 """Stores: what is written is read again, by us and by the formats' own libraries, and nothing unfinished is."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -128,21 +127,6 @@ def test_parts_of_a_shard_are_gathered_before_it_is_written(tmp_path, monkeypatc
     assert len(saved) == len(set(saved)) == 16
 
 
-def test_a_full_shard_leaves_the_memory_at_once(tmp_path, monkeypatch):
-    saved = []
-    save = shard_writer.ShardWriter._save
-    monkeypatch.setattr(
-        shard_writer.ShardWriter, "_save", lambda self, shard, voxels: (saved.append(shard), save(self, shard, voxels))
-    )
-    with create_volume(f"{tmp_path}/a.zarr", np.uint64, PLACEMENT) as out:
-        first = out._shards.boxes()[0]
-        for part in first.blocks((128, 30, 64)):
-            assert saved == []
-            out.write(part, LABELS[part.slices(BOX.start)])
-        assert saved == [first]
-    assert len(saved) == 16
-
-
 def test_what_was_there_is_replaced_as_a_whole(store):
     before = identity(store)
     small = Placement(Box((0, 0, 0), (4, 5, 6)))
@@ -229,17 +213,6 @@ def test_the_identity_of_a_folder_changes_with_its_files(tmp_path, monkeypatch, 
     for name in ("stack/1.png", "stack/0/0"):
         (tmp_path / name).write_bytes(b"12")
     assert identity(spec) != before
-
-
-def test_a_web_server_cannot_be_written_to():
-    with pytest.raises(VolumeError, match="web server"):
-        write("https://localhost/a.zarr")
-
-
-def test_the_metadata_have_the_same_bytes_every_time(tmp_path, store):
-    write(tmp_path / "b" / "base.zarr", tables={"origins": np.zeros((0, 6), np.int64), "overlaps": np.eye(3)})
-    assert files(tmp_path / "b/base.zarr") == files(store)
-    assert json.loads((store / "zarr.json").read_text())["attributes"]["ffn"]["tables"] == ["origins", "overlaps"]
 
 
 @pytest.mark.parametrize("address", ["file/base.zarr", "ftp://example.org/base.zarr", "s3://x/base.zarr"])

@@ -57,10 +57,6 @@ def test_named_axes_of_zarr_are_put_in_order(tmp_path):
     check(create_store(tmp_path / "raw.zarr", "zarr3", SHAPE[::-1], voxels().transpose(), metadata=metadata))
 
 
-def test_axes_of_length_1_are_dropped(tmp_path):
-    check(create_store(tmp_path / "raw.zarr", "zarr", (1, 1, *SHAPE), voxels()[None, None]))
-
-
 def test_attributes_of_funlib_are_read(tmp_path):
     path = create_store(tmp_path / "raw.zarr", "zarr", SHAPE, voxels())
     (tmp_path / "raw.zarr/.zattrs").write_text(json.dumps({"voxel_size": [40, 4, 4], "offset": [400, 0, -8]}))
@@ -113,11 +109,6 @@ def test_a_label_multiset_is_refused_before_it_is_read(tmp_path):
     (tmp_path / "labels.n5/attributes.json").write_text(json.dumps({**attributes, "isLabelMultiset": True}))
     with pytest.raises(VolumeError, match="labels.n5: .*paintera-convert"), open_volume(path):
         pass
-
-
-def test_a_place_between_voxels_is_refused(tmp_path):
-    path = create_n5(tmp_path / "c.n5", resolution=[4, 4, 4], offset=[0, 0, 6])
-    refuse(path, "c.n5: translation is (6.0, 0.0, 0.0), which is (1.5, 0, 0) voxels")
 
 
 def cosem(mip, factor):
@@ -222,34 +213,12 @@ def test_precomputed_over_http_fetches_only_what_a_box_needs(tmp_path, server, p
     assert len({path for path in asked}) == 1
 
 
-def test_a_url_without_a_volume_is_refused(server):
-    address, _ = server
-    refuse(f"precomputed://{address}/nothing", f"precomputed://{address}/nothing: ")
-
-
 @pytest.mark.parametrize("suffix", [".gz", ".br", ".zstd"])
 def test_compressed_files_are_refused_instead_of_read_as_zeros(tmp_path, suffix):
     path = Path(create_precomputed(tmp_path / "image"))
     chunk = next(p for p in path.rglob("*_*-*_*"))
     chunk.rename(f"{chunk}{suffix}")
     refuse(path, f"{chunk}{suffix}: ")
-
-
-@pytest.mark.parametrize(
-    "prefix, content, message",
-    [
-        ("", {".zgroup": "{}"}, "Failed to detect format"),
-        ("n5://", {".zarray": "{}"}, "attributes.json"),
-        ("precomputed://", {}, "info"),
-        ("zarr://", {}, "Failed to detect format"),
-    ],
-)
-def test_a_folder_without_an_array_is_refused(tmp_path, prefix, content, message):
-    folder = tmp_path / "volume"
-    folder.mkdir()
-    for name, text in content.items():
-        (folder / name).write_text(text)
-    refuse(f"{prefix}{folder}", f"{prefix}{folder}: ", message)
 
 
 def test_a_damaged_chunk_is_an_error(tmp_path):

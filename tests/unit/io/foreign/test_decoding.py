@@ -75,11 +75,3 @@ def test_the_header_describes_the_pixels(tmp_path, suffix, dtype):
     (tifffile.imwrite if suffix == ".tif" else save)(path, PLANE.astype(dtype))
     assert read_header(path) == Header((12, 20), np.dtype(dtype))
     np.testing.assert_array_equal(read_pixels(path), PLANE.astype(dtype))
-
-
-def test_the_header_is_read_without_the_pixels(tmp_path):
-    path = tmp_path / "slice.png"
-    save(path, PLANE)
-    path.write_bytes(path.read_bytes()[:60])
-    assert read_header(path) == Header((12, 20), np.dtype("u1"))
-    refuse(path, "decoded")

@@ -46,11 +46,6 @@ def test_urls_are_left_to_tensorstore(spec):
     assert format_of(spec) == ZARR
 
 
-def test_a_folder_is_recognised_by_its_suffix(tmp_path):
-    (tmp_path / "raw.ZARR").mkdir()
-    assert format_of(tmp_path / "raw.ZARR") == ZARR and format_of(tmp_path / "missing.zarr") is None
-
-
 def test_a_file_with_brackets_in_its_name_is_not_a_glob(tmp_path):
     (tmp_path / "stack[1].tif").touch()
     assert format_of(tmp_path / "stack[1].tif") == "multipage" and format_of(tmp_path / "*.png") == "slices"

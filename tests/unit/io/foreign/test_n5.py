@@ -3,10 +3,7 @@
 import numpy as np
 import pytest
 
-from ffn.geometry import Box
-from ffn.io.open import open_mip
-
-from .readers import SHAPE, check, voxels
+from .readers import check, voxels
 
 z5py = pytest.importorskip("z5py")
 
@@ -30,17 +27,3 @@ def test_big_endian_numbers_are_read(tmp_path, dtype):
     array = voxels(dtype) * np.array(100, dtype)
     write(tmp_path / "a.n5", "labels", array, compression="gzip")
     check(f"{tmp_path}/a.n5/labels", array)
-
-
-def test_attributes_tell_the_place(tmp_path):
-    write(tmp_path / "a.n5", "raw", voxels(), {"resolution": [4.0, 8.0, 40.0], "offset": [40.0, -16.0, 400.0]})
-    assert check(f"{tmp_path}/a.n5/raw", box=Box.from_shape(SHAPE, (10, -2, 10))) == (40, 8, 4)
-
-
-def test_a_group_of_scales_is_an_image(tmp_path):
-    pixels = {"pixelResolution": {"unit": "nm", "dimensions": [8.0, 8.0, 40.0]}}
-    write(tmp_path / "a.n5", "raw/s0", voxels(), pixels)
-    write(tmp_path / "a.n5", "raw/s1", voxels()[:, ::2, ::2], {**pixels, "downsamplingFactors": [2, 2, 1]})
-    with open_mip(f"{tmp_path}/a.n5/raw", 1) as volume:
-        assert volume.voxel_size_zyx_nm == (40, 16, 16)
-        assert np.array_equal(volume.read(), voxels()[:, ::2, ::2])

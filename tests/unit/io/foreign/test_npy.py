@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 
-from ffn.cli import main
 from ffn.io.open import open_volume
 
 from .readers import SHAPE, check, refuse, voxels
@@ -24,13 +23,6 @@ def test_an_array_in_fortran_order_is_still_zyx(tmp_path):
         assert volume.read().flags.c_contiguous
 
 
-def test_what_is_read_belongs_to_the_caller(tmp_path):
-    spec = save(tmp_path / "a.npy", voxels())
-    with open_volume(spec) as volume:
-        volume.read()[:] = 0
-    check(spec)
-
-
 @pytest.mark.parametrize("dtype", ["c8", "U3", "M8[s]", [("a", "u1")]], ids=str)
 def test_an_array_of_another_type_is_refused(tmp_path, dtype):
     refuse(save(tmp_path / "a.npy", np.zeros(SHAPE, dtype)), "a.npy: has type ")
@@ -39,10 +31,6 @@ def test_an_array_of_another_type_is_refused(tmp_path, dtype):
 @pytest.mark.parametrize("shape", [SHAPE[1:], (2, *SHAPE), (0, 2, 3)])
 def test_an_array_of_another_shape_is_refused(tmp_path, shape):
     refuse(save(tmp_path / "a.npy", np.zeros(shape, "u1")), f"a.npy: has shape {shape}")
-
-
-def test_a_channel_of_length_1_is_dropped(tmp_path):
-    check(save(tmp_path / "a.npy", voxels()[..., None]))
 
 
 class Trap:
@@ -62,11 +50,3 @@ def test_a_truncated_file_is_refused(tmp_path, num_bytes):
     save(path, voxels())
     path.write_bytes(path.read_bytes()[:num_bytes])
     refuse(path, "a.npy")
-
-
-def test_ingest_takes_an_array_whose_voxel_size_is_given(tmp_path, capsys):
-    words = ["ingest", save(tmp_path / "a.npy", voxels()), "--out", f"{tmp_path}/raw.zarr"]
-    assert main(words) == 2
-    assert "--voxel-size: is missing" in capsys.readouterr().err
-    assert main([*words, "--voxel-size", "40", "4", "4"]) == 0
-    assert check(f"{tmp_path}/raw.zarr") == (40, 4, 4)

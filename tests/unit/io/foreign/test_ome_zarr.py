@@ -115,30 +115,6 @@ def test_without_units_the_mip_or_its_array_is_named(tmp_path):
         np.testing.assert_array_equal(volume.read(), IMAGE)
 
 
-@pytest.mark.parametrize("factor", [1, 0.001, 3])
-def test_without_units_a_voxel_size_is_that_of_the_mip(tmp_path, factor):
-    """That of another mip is recognised where the scales are lengths in some unit."""
-    unpack(tmp_path / "a.zarr")
-
-    def without_units(content):
-        content["axes"] = [{"name": axis["name"]} for axis in content["axes"]]
-        for dataset, size in zip(content["datasets"], SIZES, strict=True):
-            scale = [1, *(side * factor for side in size)]
-            dataset["coordinateTransformations"] = [{"type": "scale", "scale": scale}]
-
-    edit(tmp_path / "a.zarr", without_units)
-    config = IngestConfig(mip=1, voxel_size_zyx_nm=SIZES[1])
-    ingest(f"{tmp_path}/a.zarr", f"{tmp_path}/right.zarr", config)
-    with open_volume(tmp_path / "right.zarr") as volume:
-        assert volume.voxel_size_zyx_nm == SIZES[1]
-    of_mip_0 = config.model_copy(update={"voxel_size_zyx_nm": SIZES[0]})
-    if factor == 3:  # no unit of length: nobody knows
-        ingest(f"{tmp_path}/a.zarr", f"{tmp_path}/unknown.zarr", of_mip_0)
-        return
-    with pytest.raises(VolumeError, match=r"40.0, 8.0, 9.0"):
-        ingest(f"{tmp_path}/a.zarr", f"{tmp_path}/wrong.zarr", of_mip_0)
-
-
 def test_without_units_an_array_has_the_axes_of_its_image(tmp_path):
     datasets = [{"path": "s0", "coordinateTransformations": [{"type": "scale", "scale": [4.5, 40, 4]}]}]
     group = zarr.create_group(tmp_path / "a.zarr", zarr_format=2)
@@ -179,18 +155,6 @@ def test_a_group_of_images_names_those_inside(tmp_path):
     unpack(tmp_path / "all.zarr/0")
     zarr.open_group(tmp_path / "all.zarr").attrs.update({"ome": {"bioformats2raw.layout": 3}})
     refuse(tmp_path / "all.zarr", "all.zarr: ", "those inside: 0")
-
-
-def test_a_sharded_array_is_read(tmp_path):
-    zarr.create_array(tmp_path / "a.zarr", data=voxels(), chunks=(1, 4, 5), shards=(2, 8, 10), zarr_format=3)
-    check(tmp_path / "a.zarr")
-    check(f"zarr3://{tmp_path}/a.zarr")
-
-
-def test_named_dimensions_of_zarr_2_are_put_in_order(tmp_path):
-    array = zarr.create_array(tmp_path / "a.zarr", data=voxels().transpose(), zarr_format=2)
-    array.attrs["_ARRAY_DIMENSIONS"] = ["x", "y", "z"]
-    check(tmp_path / "a.zarr")
 
 
 @pytest.mark.parametrize("damage", [0, "four", None, float("nan"), [4]])

@@ -3,12 +3,10 @@ import pytest
 import tifffile
 from PIL import Image
 
-from ffn.errors import VolumeError
 from ffn.geometry import Box
-from ffn.io.foreign import stacks
 from ffn.io.open import open_volume
 
-from .readers import BOX, SHAPE, check, refuse, voxels
+from .readers import SHAPE, check, refuse, voxels
 
 PLANE = voxels()[0]
 
@@ -54,11 +52,6 @@ def test_a_glob_selects_slices(tmp_path):
     check(folder / "mask*.png", 255 - voxels())
 
 
-def test_slices_of_any_integer_type_are_read(tmp_path):
-    check(write_slices(tmp_path / "stack", voxels(np.int32), "{}.tif"), voxels(np.int32))
-    check(write_slices(tmp_path / "long", voxels(np.uint64) << 40, "{}.tif"), voxels(np.uint64) << 40)
-
-
 def test_big_endian_slices_become_native(tmp_path):
     (tmp_path / "s").mkdir()
     for i, plane in enumerate(voxels(np.uint16)):
@@ -68,30 +61,12 @@ def test_big_endian_slices_become_native(tmp_path):
     check(tmp_path / "all.tif", voxels(np.uint16))
 
 
-def test_only_the_slices_of_a_box_are_decoded(tmp_path, monkeypatch):
-    folder = write_slices(tmp_path / "stack", voxels())
-    decoded = []
-    decode = stacks.read_pixels
-    monkeypatch.setattr(stacks, "read_pixels", lambda path: decoded.append(path.name) or decode(path))
-    with open_volume(folder) as volume:
-        volume.read(BOX)
-    assert decoded == ["slice9.png", "slice10.png", "slice11.png"]
-
-
 @pytest.mark.parametrize("suffix", [".png", ".tif"])
 @pytest.mark.parametrize("plane", [PLANE[:-1], PLANE.astype(np.uint16)])
 def test_a_slice_unlike_the_first_is_named(tmp_path, suffix, plane):
     path = write_slices(tmp_path / "stack", voxels(), "slice{}" + suffix) / f"slice10{suffix}"
     save(path, plane)
     refuse(path.parent, f"{path}: is {plane.dtype} {plane.shape[0]} x 20")
-
-
-def test_a_slice_that_is_replaced_after_opening_is_refused(tmp_path):
-    folder = write_slices(tmp_path / "stack", voxels())
-    with open_volume(folder) as volume:
-        save(folder / "slice9.png", PLANE.T)
-        with pytest.raises(VolumeError, match="slice9.png: "):
-            volume.read()
 
 
 def test_a_glob_without_slices_is_refused(tmp_path):
