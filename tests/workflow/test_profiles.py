@@ -10,10 +10,8 @@ from ..small_run import ROOT, SMALL_RUN, Workflow, fork_snakemake
 
 # What each profile submits, lists and cancels jobs with.
 NEEDED = {
-    "theta": ["qsub", "qstat", "qdel"],
     "polaris": ["qsub", "qstat", "qdel"],
     "slurm": ["sbatch", "squeue", "scancel"],
-    "slurm-generic": ["sbatch", "squeue", "scancel"],
 }
 
 

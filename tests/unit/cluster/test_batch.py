@@ -119,14 +119,6 @@ def test_submitting_writes_the_command_that_cancels(submit, folder):
     assert place.read_text() == "7 8\n"
 
 
-def test_unfinished_jobs_are_known_by_the_folder_of_their_outputs(submit, record):
-    for job_id in ("7", "8"):
-        assert submit(done(f"{job_id}\n"))[0] == 0
-    record("8", "exit", "0")
-    assert batch.makers_of("results/a") == ["7"]
-    assert batch.makers_of("results/another") == []
-
-
 def test_jobs_that_left_the_queue_are_forgotten(record, monkeypatch):
     record("7", "submitted")
     record("8", "submitted")

@@ -25,6 +25,7 @@ from ffn.model.network import build_network, conv_names, set_weights, weight_sha
 from .conftest import FOR_TESTS, INSTRUCTIONS, KERNELS, SANITIZERS
 
 HAS_AMX = kernels.CPU_FLAGS <= cpu_flags() and not gpu_visible()
+EMULATED = pytest.param("emulated", marks=pytest.mark.slow)  # half a minute to compile
 HAS_AVX2 = kernels.FLOAT32_FLAGS <= cpu_flags() and kernels.library_path().exists() and not gpu_visible()
 
 
@@ -43,9 +44,7 @@ def compile_cpp(*arguments: str | Path) -> None:
         ((), False, "INFO", "avx2"),
     ],
 )
-def test_a_library_that_was_not_built_is_warned_of_where_the_cpu_could_use_it(
-    monkeypatch, caplog, tmp_path, flags, gpu, level, reason
-):
+def test_a_library_that_was_not_built_is_warned_of(monkeypatch, caplog, tmp_path, flags, gpu, level, reason):
     """After an update without `make setup`, training took several times as long, and only a line of the log said so."""
     monkeypatch.setattr(kernels, "library_path", lambda: tmp_path / "none.so")
     monkeypatch.setattr(kernels, "cpu_flags", lambda: frozenset(flags))
@@ -89,13 +88,13 @@ def take(library: str, request: pytest.FixtureRequest, precision: str) -> Path:
     return path
 
 
-@pytest.fixture(params=["emulated", *["native"] * HAS_AMX])
+@pytest.fixture(params=[EMULATED, *["native"] * HAS_AMX])
 def library(request: pytest.FixtureRequest) -> Path:
     """The library of operations in bfloat16."""
     return take(request.param, request, "bfloat16")
 
 
-@pytest.fixture(params=["emulated", *["native"] * HAS_AVX2])
+@pytest.fixture(params=[EMULATED, *["native"] * HAS_AVX2])
 def float32_library(request: pytest.FixtureRequest) -> Path:
     """The library of operations in float32."""
     return take(request.param, request, "float32")
@@ -146,13 +145,7 @@ def assert_close(errors: dict[str, float]) -> None:
 @pytest.mark.usefixtures("library")
 @pytest.mark.parametrize(
     ("depth", "features", "shape", "batch_size"),
-    [
-        (1, 32, (5, 7, 9), 1),
-        (2, 32, (9, 5, 13), 3),
-        (3, 16, (7, 3, 5), 2),
-        (2, 48, (5, 9, 3), 1),
-        (2, 8, (19, 17, 15), 1),
-    ],
+    [(2, 32, (9, 5, 13), 3), (3, 16, (7, 3, 5), 2), (2, 48, (5, 9, 3), 1), (2, 8, (19, 17, 15), 1)],
 )
 def test_same_as_float32_within_rounding(depth, features, shape, batch_size):
     config = ModelConfig(depth=depth, features=features, fov_size_zyx=shape, deltas_zyx=(1, 1, 1))
@@ -167,13 +160,7 @@ def test_same_as_float32_within_rounding(depth, features, shape, batch_size):
 @pytest.mark.usefixtures("float32_library")
 @pytest.mark.parametrize(
     ("depth", "features", "shape", "batch_size"),
-    [
-        (1, 32, (5, 7, 9), 1),
-        (2, 32, (9, 5, 13), 3),
-        (3, 16, (17, 3, 5), 2),
-        (2, 72, (3, 5, 7), 1),
-        (2, 8, (5, 17, 35), 1),
-    ],
+    [(2, 32, (9, 5, 13), 3), (3, 16, (17, 3, 5), 2), (2, 72, (3, 5, 7), 1), (2, 8, (5, 17, 35), 1)],
 )
 def test_float32_equals_tensorflow(depth, features, shape, batch_size):
     config = ModelConfig(depth=depth, features=features, fov_size_zyx=shape, deltas_zyx=(1, 1, 1))
@@ -267,14 +254,8 @@ def sanitized_driver(
 ) -> Path:
     """Both passes without TensorFlow, under ASan and UBSan, in buffers of the exact size that hold NaN at first."""
     driver = tmp_path_factory.mktemp("training") / "driver"
-    sources = [
-        "-I",
-        FOR_TESTS / "emulated",
-        "-I",
-        strict_kernels,
-        strict_kernels / "network.cc",
-        FOR_TESTS / "driver.cc",
-    ]
+    sources = ["-I", FOR_TESTS / "emulated", "-I", strict_kernels]
+    sources += [strict_kernels / "network.cc", FOR_TESTS / "driver.cc"]
     compile_cpp("-std=c++20", *SANITIZERS, *sources, *sanitized_objects, "-o", driver)
     return driver
 
@@ -285,11 +266,10 @@ def sanitized_driver(
     ("depth", "features", "shape", "batch_size"),
     [
         (1, 8, (1, 1, 1), 1),
-        (1, 32, (1, 5, 3), 2),
         (2, 16, (3, 1, 7), 3),
         (2, 24, (8, 3, 1), 2),
-        (1, 64, (2, 5, 1), 1),
         (2, 40, (5, 4, 6), 1),
+        (1, 64, (2, 5, 1), 1),
         (1, 16, (15, 17, 17), 1),
     ],
 )

@@ -1,9 +1,7 @@
 import logging
 import os
 import signal
-import subprocess
 import sys
-import time
 
 import pytest
 
@@ -44,26 +42,6 @@ def test_a_process_that_ignores_sigterm_is_killed(tmp_path):
 @pytest.mark.parametrize(("returncode", "code"), [(0, 0), (3, 3), (-signal.SIGKILL, 137), (-signal.SIGTERM, 143)])
 def test_a_signal_becomes_an_exit_code_as_in_a_shell(returncode, code):
     assert exit_code(returncode) == code
-
-
-def test_signals_are_forwarded_to_all_processes(tmp_path):
-    """The children record SIGUSR1 and end; their parent, a process of its own, gets the signal."""
-    child = (
-        "import os, signal, sys, time\n"
-        "def record(*_): open(os.environ['N'], 'w').close(); sys.exit(0)\n"
-        "signal.signal(signal.SIGUSR1, record); open('ready' + os.environ['N'], 'w').close(); time.sleep(600)\n"
-    )
-    parent = (
-        "import os, sys; from ffn.machine.processes import run_together\n"
-        f"sys.exit(run_together([sys.executable, '-c', {child!r}], [{{**os.environ, 'N': n}} for n in '01']))\n"
-    )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    with subprocess.Popen([sys.executable, "-c", parent], cwd=tmp_path, env=environment) as process:
-        while len(list(tmp_path.glob("ready?"))) < 2 and process.poll() is None:
-            time.sleep(0.02)
-        process.send_signal(signal.SIGUSR1)
-        assert process.wait() == 0
-    assert sorted(path.name for path in tmp_path.glob("[01]")) == ["0", "1"]
 
 
 @pytest.fixture
