@@ -30,11 +30,9 @@ from ffn.io import atomic
 from ffn.kernels import inference
 from ffn.machine.cpu import cpu_flags, cpu_name
 from ffn.machine.gpu import cards
-from ffn.machine.limits import cores_here
-from ffn.machine.limits import memory_mb as memory_here
+from ffn.machine.limits import cores_here, memory_mb
 from ffn.machine.schedulers import Scheduler
 from ffn.options import positive_number
-from ffn.workflow.needs import memory_mb
 from ffn.workflow.rank_layout import Layout
 
 ENDED = "ffn doctor: exit code"  # last line of the job's output, with the code
@@ -154,7 +152,7 @@ def _machine() -> Finding:
     flags, gpus = cpu_flags(), cards()
     units = next((name for flag, name in UNITS.items() if flag in flags), "no AVX2")
     missing = [kernels.not_built(kernels.library_path()), inference.obstacle(ModelConfig().features)]
-    text = f"{cores_here()} cores ({cpu_name()}, {units}), {len(gpus)} GPUs, {memory_here() / 1000:.0f} GB of memory"
+    text = f"{cores_here()} cores ({cpu_name()}, {units}), {len(gpus)} GPUs, {memory_mb() / 1000:.0f} GB of memory"
     if gpus or not any(missing):
         return Finding("machine", "ok", text)
     return Finding("machine", "warn", f"{text}; our kernels are missing: {'; '.join(filter(None, missing))}")
@@ -178,19 +176,17 @@ def _nodes(site: Site, check: Check) -> list[Finding]:
     layout, launcher = site.layout, shlex.split(site.layout.command)
     with _marked(check.folder) as place:
         look = ["node", str(place), str(layout.ranks), f"{LATENCY_SECONDS:g}"]
-        found = _answers(look, check.timeout, launcher)
-    findings = judge_nodes(found, layout, layout.per_node * memory_mb("train"))
+        findings = judge_nodes(_answers(look, check.timeout, launcher), layout)
     if _failed(findings):
         return [*findings, Finding("one job", "skip", "fix the above first")]
     return [*findings, judge_job(_answers([check.collective], check.timeout, launcher), layout.ranks)]
 
 
-def judge_nodes(probes: Sequence[Probe], layout: Layout, memory_mb: int) -> list[Finding]:
+def judge_nodes(probes: Sequence[Probe], layout: Layout) -> list[Finding]:
     """Judge the nodes by the answers of all processes, and whether they share a file system."""
     findings = [_judge_count(probes, layout)]
     if not probes:
         return findings
-    first = probes[0]
 
     def judge(name: str, verdict: Verdict, fails: Callable[[Probe], bool], text: str) -> None:
         hosts = sorted({probe["host"] for probe in probes if fails(probe)})
@@ -202,12 +198,10 @@ def judge_nodes(probes: Sequence[Probe], layout: Layout, memory_mb: int) -> list
     reasons = " ".join({probe["write_error"] for probe in probes if "write_error" in probe})
     judge("writing", "FAIL", lambda p: "write_error" in p, reasons)
     one = "not that of the first node. Use one environment on a shared file system"
-    judge("python", "FAIL", lambda p: p["python"] != first["python"], f"another Python, {one}")
-    judge("packages", "FAIL", lambda p: p["packages"] != first["packages"], f"other packages, {one}")
+    judge("python", "FAIL", lambda p: p["python"] != probes[0]["python"], f"another Python or other packages, {one}")
     cores = f"fewer than {layout.depth} for each process. Correct the launcher or cores_per_node"
     judge("cores", "warn", lambda p: p["cores"] < layout.depth, cores)
-    judge("memory", "warn", lambda p: p["memory_mb"] < memory_mb, f"less than training needs, {memory_mb} MB")
-    return [*findings, Finding("scratch", "ok", f"{first['scratch']} on {first['host']}")]
+    return findings
 
 
 def _judge_count(probes: Sequence[Probe], layout: Layout) -> Finding:

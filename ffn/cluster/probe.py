@@ -11,12 +11,9 @@ import hashlib
 import importlib.metadata
 import json
 import os
-import platform
 import re
-import shutil
 import socket
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +21,7 @@ from typing import Any
 
 from ffn.machine.gpu import why_no_gpu
 from ffn.machine.jax_device import jax_gpus
-from ffn.machine.limits import memory_mb, usable_cores
+from ffn.machine.limits import usable_cores
 
 MARK = "FFN-PROBE"  # launchers mix the lines of processes, but cut none of less than 1000 characters
 MARKER = "marker"  # file that the doctor writes before it starts probes
@@ -35,13 +32,11 @@ MEETING_SECONDS = 300  # until all processes have loaded TensorFlow from a busy 
 def node(folder: str, num_processes: str, seconds: str) -> dict[str, Any]:
     """Describe this node, and which files of the other processes appear in a folder within some seconds."""
     packages = sorted(f"{found.name} {found.version}" for found in importlib.metadata.distributions())
+    python = [sys.version, sys.executable, *packages]
     return {
         "host": socket.gethostname(),
-        "python": f"{platform.python_version()} ({sys.executable})",
-        "packages": hashlib.sha256(repr(packages).encode()).hexdigest()[:12],
-        "memory_mb": memory_mb(),
+        "python": hashlib.sha256(repr(python).encode()).hexdigest()[:12],
         "cores": usable_cores(),
-        "scratch": f"{tempfile.gettempdir()} with {shutil.disk_usage(tempfile.gettempdir()).free // 2**20} MB free",
         **_shared(Path(folder), int(num_processes), float(seconds)),
     }
 

@@ -96,7 +96,7 @@ def test_a_node_with_another_python_that_may_not_write(doctor):
     finally:
         node.run("umount", "--lazy", str(runs))
         node.run("umount", "--lazy", str(metadata))
-    assert (code, failed(found)) == (1, {"packages", "writing"})
+    assert (code, failed(found)) == (1, {"python", "writing"})
     assert found["writing"][1].startswith("n2: Read-only")
 
 

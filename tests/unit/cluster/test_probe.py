@@ -29,7 +29,7 @@ def test_a_node_sees_the_files_of_the_other_processes(shared):
     (shared / "node-late").write_text("")  # shown, but not yet written
     found = node(str(shared), "2", "60")
     assert found["sees_marker"] and found["seen"] == 2
-    assert found["cores"] >= 1 and found["memory_mb"] > 0 and len(json.dumps(found)) < 900
+    assert found["cores"] >= 1 and len(json.dumps(found)) < 900
 
 
 def test_a_node_without_the_shared_folder_says_so(tmp_path):
