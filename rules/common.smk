@@ -1,4 +1,5 @@
 # Configuration and targets; no science.
+import atexit
 import functools
 import os
 import shlex
@@ -17,7 +18,7 @@ from ffn.geometry import Box
 from ffn.io import atomic
 from ffn.io.store_names import LAST, tracked_file
 from ffn.machine.processes import dying_with_parent
-from ffn.machine.runlock import lock_run
+from ffn.machine.runlock import take_lock
 from ffn.options import flags
 from ffn.workflow import arguments, snakemake_patches, subvolume_lists
 from ffn.workflow.needs import flooding_mb, flooding_minutes, minutes, takes_gpu, threads_of, training_mb
@@ -140,7 +141,9 @@ onstart:
         check_commands(snakemake_patches.executor(workflow), submit)
         if jobs_of("checkpoint_model") and not trains:
             PIPELINE.check_checkpoints()
-        if not lock_run(PATHS.root):
+        if lock := take_lock(PATHS.root):
+            atexit.register(lock.close)
+        else:
             snakemake_patches.lock(workflow)
         if submit:
             make_state()  # or a line that the records of jobs are another user's

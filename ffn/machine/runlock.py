@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import fcntl
 import logging
 import os
@@ -19,14 +18,7 @@ LOCK_FILE = ".lock"  # in the locked folder
 log = logging.getLogger(__name__)
 
 
-def lock_run(folder: str | Path) -> bool:
-    """Lock the folder of a run until this process ends; return False if its file system has no locks."""
-    lock = _open(Path(folder))
-    atexit.register(lock.close)
-    return _acquire(lock, folder, 0.0)
-
-
-def take_lock(folder: str | Path, seconds: float = 0.0) -> IO[str]:
+def take_lock(folder: str | Path, seconds: float = 0.0) -> IO[str] | None:
     """Lock a folder until the file that is returned is closed, or this process ends.
 
     Parameters
@@ -38,38 +30,40 @@ def take_lock(folder: str | Path, seconds: float = 0.0) -> IO[str]:
 
     Returns
     -------
-    file
-        A context manager. On a file system without locks it locks nothing, and a warning is logged.
+    file or None
+        A context manager; None if the file system has no locks, as Lustre mounted without `flock`.
 
     Raises
     ------
     ConfigError
         If another process holds the lock, or the folder cannot be written to.
     """
-    lock = _open(Path(folder))
     try:
-        if not _acquire(lock, folder, seconds):
-            log.warning("%s: the file system has no locks, so make sure that only one process works on it", folder)
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        lock = Path(folder, LOCK_FILE).open("a+")
+    except OSError as reason:
+        raise ConfigError(f"{folder}: cannot be locked ({reason}), expected a folder to write to") from None
+    try:
+        _acquire(lock, folder, time.monotonic() + seconds)
     except ConfigError:
         lock.close()
         raise
+    except OSError:
+        log.warning("%s: the file system has no locks, so make sure that only one process works on it", folder)
+        lock.close()
+        return None
+    lock.truncate(0)
+    lock.write(f"process {os.getpid()} on {socket.gethostname()}")
+    lock.flush()
     return lock
 
 
-def _open(folder: Path) -> IO[str]:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        return (folder / LOCK_FILE).open("a+")
-    except OSError as reason:
-        raise ConfigError(f"{folder}: cannot be locked ({reason}), expected a folder to write to") from None
-
-
-def _acquire(lock: IO[str], folder: str | Path, seconds: float) -> bool:
-    """Wait for the kernel's lock; return False if the file system has none, as Lustre mounted without `flock`."""
-    deadline, has_told = time.monotonic() + seconds, False
+def _acquire(lock: IO[str], folder: str | Path, deadline: float) -> None:
+    """Wait for the kernel's lock."""
+    has_told = False
     while True:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             lock.seek(0)
             holder = lock.read() or "another process"
@@ -80,10 +74,3 @@ def _acquire(lock: IO[str], folder: str | Path, seconds: float) -> bool:
                 log.info("%s: waiting for %s, which works on it", folder, holder)
                 has_told = True
             time.sleep(POLL_SECONDS)
-        except OSError:
-            return False
-        else:
-            lock.truncate(0)
-            lock.write(f"process {os.getpid()} on {socket.gethostname()}")
-            lock.flush()
-            return True

@@ -230,7 +230,7 @@ def test_results_that_are_no_folder_stop_a_plan(made, tmp_path):
 
 
 def test_two_runs_at_once_are_refused(finished):
-    lock = "from ffn.machine.runlock import lock_run; lock_run(sys.argv[1])"
+    lock = "from ffn.machine.runlock import take_lock; lock = take_lock(sys.argv[1])"
     code = f"import sys; {lock}; print('locked', flush=True); input()"
     holder = subprocess.Popen(
         [sys.executable, "-c", code, str(finished.results)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
