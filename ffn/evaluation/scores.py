@@ -15,24 +15,12 @@ BORDER_NM = 25.0  # the band that the CREMI challenge ignores
 
 
 class Convention(NamedTuple):
-    """How to treat voxels without a body or without a segment. Voxels without a body never count.
+    """How to treat voxels without a body or without a segment. Voxels without a body never count."""
 
-    Parameters
-    ----------
-    text : str
-        The convention in words.
-    keeps_unsegmented : bool
-        Whether voxels without a segment count, as one segment with id 0.
-    unsegmented_in_rand : bool
-        Whether that segment also counts among the segment sizes of the Rand error.
-    squares : bool
-        Whether the Rand error pairs each voxel with itself too: n² instead of n(n - 1) pairs.
-    """
-
-    text: str
-    keeps_unsegmented: bool
-    unsegmented_in_rand: bool
-    squares: bool
+    text: str  # in words
+    keeps_unsegmented: bool  # whether voxels without a segment count, as one segment with id 0
+    unsegmented_in_rand: bool  # whether that segment also counts among the segment sizes of the Rand error
+    squares: bool  # whether the Rand error pairs each voxel with itself too: n² instead of n(n - 1) pairs
 
 
 CONVENTIONS = {
@@ -88,22 +76,10 @@ def score(table: ContingencyTable, convention: str) -> Scores:
 
 
 def rand_error(table: ContingencyTable, with_unsegmented: bool = True, squares: bool = False) -> Scores:
-    """Compute the adapted Rand error: 1 - F1 over the pairs of voxels that belong together.
+    """Compute the adapted Rand error: 1 - F1 over the pairs of voxels that belong together. A share of no pairs is 1.
 
-    Parameters
-    ----------
-    table : ContingencyTable
-        Pairs of body and segment. All rows count.
-    with_unsegmented : bool
-        Whether voxels of segment 0 form a segment. If not, their pairs are missing from the segmentation but still
-        count in the ground truth.
-    squares : bool
-        Count n² instead of n(n - 1) pairs of n voxels.
-
-    Returns
-    -------
-    dict
-        ``are``, ``are_precision``, ``are_recall``. A share of no pairs is 1.
+    With `with_unsegmented`, voxels of segment 0 form a segment. If not, their pairs are missing from the segmentation
+    but still count in the ground truth.
     """
     segmented = table if with_unsegmented else table.keep(table.b != 0)
     both = float(num_pairs(segmented.voxels, squares).sum())
@@ -117,76 +93,38 @@ def rand_error(table: ContingencyTable, with_unsegmented: bool = True, squares: 
 
 
 def variation_of_information(table: ContingencyTable) -> Scores:
-    """Compute the variation of information and its two parts, in bits. All rows of `table` count.
-
-    Returns
-    -------
-    dict
-        ``voi``, ``voi_split``, ``voi_merge``.
-    """
+    """Compute the variation of information and its two parts, in bits."""
     split = float(entropy_terms(table.a, table.voxels).sum())
     merge = float(entropy_terms(table.b, table.voxels).sum())
     return {"voi": split + merge, "voi_split": split, "voi_merge": merge}
 
 
-def cremi_score(scores: Scores) -> float | None:
-    """Return the score of the CREMI challenge, the geometric mean of VOI and ARE.
-
-    Parameters
-    ----------
-    scores : dict
-        Scores under the convention ``cremi``.
-
-    Examples
-    --------
-    >>> cremi_score({"voi": 0.5, "are": 0.08})
-    0.2
-    """
-    voi, are = scores["voi"], scores["are"]
-    return None if voi is None or are is None else math.sqrt(voi * max(are, 0.0))
-
-
 def summarize(tables: Mapping[str, ContingencyTable]) -> dict[str, Any]:
     """Return the part of a score file that describes one segmentation.
 
-    Parameters
-    ----------
-    tables : dict of str to ContingencyTable
-        Pairs of body and segment by convention: ``foreground``, which also gives coverage and numbers, and others. That
-        of ``cremi`` is without the border band.
-
-    Returns
-    -------
-    dict
-        ``scores`` by convention, ``cremi_score``, ``covered_fraction``, ``num_segments``, ``num_truth``.
+    `tables` has the pairs of body and segment by convention. That of ``foreground``, which must be there, also gives
+    coverage and numbers; that of ``cremi`` is without the border band.
     """
     scores = {name: score(table, name) for name, table in tables.items()}
     table = tables["foreground"]
     labelled = table.keep(table.a != 0)
     return {
         "scores": scores,
-        "cremi_score": cremi_score(scores["cremi"]) if "cremi" in scores else None,
+        "cremi_score": _cremi_score(scores["cremi"]) if "cremi" in scores else None,
         "covered_fraction": labelled.foreground().num_voxels / labelled.num_voxels,
         "num_segments": int(np.count_nonzero(np.unique(table.b))),
         "num_truth": int(np.count_nonzero(np.unique(table.a))),
     }
 
 
+def _cremi_score(scores: Scores) -> float | None:
+    """Return the score of the CREMI challenge, the geometric mean of VOI and ARE."""
+    voi, are = scores["voi"], scores["are"]
+    return None if voi is None or are is None else math.sqrt(voi * max(are, 0.0))
+
+
 def entropy_terms(given: np.ndarray, voxels: np.ndarray) -> np.ndarray:
-    """Return the part of each row in the conditional entropy, given the ids of one column.
-
-    Parameters
-    ----------
-    given : uint64 ndarray of shape (N,)
-        The ids that are known.
-    voxels : int64 ndarray of shape (N,)
-        Voxels of each row.
-
-    Returns
-    -------
-    float64 ndarray of shape (N,)
-        Bits.
-    """
+    """Return the part of each row, bits, in the conditional entropy given the ids of one column."""
     return voxels / voxels.sum() * np.log2(group_totals(given, voxels) / voxels)
 
 

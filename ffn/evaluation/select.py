@@ -23,7 +23,6 @@ SELECTION_FILE = "selection.json"
 
 log = logging.getLogger(__name__)
 
-
 FORM = "NAME=MODEL_DIR,SCORES.json"
 
 
@@ -60,28 +59,14 @@ class Candidate(NamedTuple):
 
 
 def select(candidates: Mapping[str, Candidate], out_folder: str | Path, config: SelectConfig) -> dict[str, Any]:
-    """Copy the model of the best candidate, and write the scores of all.
+    """Copy the model of the best candidate to a folder, and write the scores of all to ``selection.json`` there.
 
-    Parameters
-    ----------
-    candidates : mapping of str to Candidate
-        Candidates by name, such as the training step. Of equal scores, the later one wins.
-    out_folder : path
-        Model folder to write; it also gets ``selection.json``.
-    config : SelectConfig
-        Metric and convention.
-
-    Returns
-    -------
-    dict
-        The content of ``selection.json``: ``best``, ``box``, ``metric``, ``convention`` and the ``candidates`` with
-        their scores.
+    Of candidates with equal scores, the last one wins. Returns the content of ``selection.json``.
 
     Raises
     ------
     EvaluationError
-        If a score file is damaged, the candidates were scored on different boxes or truths, or none has a
-        score.
+        If a score file is damaged, the candidates were scored on different boxes or truths, or none has a score.
     ModelError
         If the best model is missing or damaged.
     """
@@ -107,19 +92,24 @@ def select(candidates: Mapping[str, Candidate], out_folder: str | Path, config: 
 def _read(path: str, convention: str) -> dict[str, Any]:
     try:
         scores = json.loads(Path(path).read_text())
-        for key in ("box", "provenance"):
-            scores[key]
+        _place(scores)
         for metric in METRICS:
             metric.value(scores, convention)
     except (OSError, ValueError, KeyError, TypeError) as reason:
-        raise EvaluationError(f"{path}: is not a score file of 'ffn evaluate' ({reason!r}). Evaluate again") from None
+        raise EvaluationError(
+            f"{path}: has no scores of 'ffn evaluate' under {convention} ({reason!r}). Evaluate again"
+        ) from None
     return scores
+
+
+def _place(scores: Mapping[str, Any]) -> tuple[str, str]:
+    """Return box and truth of scores."""
+    return scores["box"], scores["provenance"]["inputs"]["truth"]
 
 
 def _common_place(scores: Mapping[str, dict[str, Any]]) -> Box:
     """Return the box that all candidates were scored on."""
-    places = {name: (entry["box"], entry["provenance"]["inputs"]["truth"]) for name, entry in scores.items()}
-    first = next(iter(places))
+    (first, *_), places = scores, {name: _place(entry) for name, entry in scores.items()}
     for name, place in places.items():
         if place != places[first]:
             raise EvaluationError(

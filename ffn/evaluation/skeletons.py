@@ -26,21 +26,11 @@ IDENTITY_XYZ = (1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0)
 
 @dataclass(frozen=True)
 class Skeletons:
-    """Skeletons of many bodies.
+    """Skeletons of many bodies. Voxel v spans v … v + 1 voxel sizes from the origin of the full volume."""
 
-    Parameters
-    ----------
-    nodes_zyx_nm : float64 ndarray of shape (N, 3)
-        Positions relative to the origin of the full volume, nm. Voxel v spans v … v + 1 voxel sizes.
-    edges : int64 ndarray of shape (E, 2)
-        Pairs of nodes. Both belong to the same body.
-    owners : uint64 ndarray of shape (N,)
-        Body of each node.
-    """
-
-    nodes_zyx_nm: np.ndarray
-    edges: np.ndarray
-    owners: np.ndarray
+    nodes_zyx_nm: np.ndarray  # float64, (N, 3)
+    edges: np.ndarray  # int64, (E, 2): pairs of nodes of the same body
+    owners: np.ndarray  # uint64, (N,): body of each node
 
     def edge_lengths_nm(self) -> np.ndarray:
         """Return the length of every edge, float64 of shape (E,)."""
