@@ -8,7 +8,10 @@ metadata of the groups are written last: without them, a store is not finished.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
+import logging
+import os
 from collections.abc import Collection, Iterator, Mapping, Set
 from pathlib import Path
 
@@ -23,6 +26,8 @@ from ffn.io.shards import Shards, shard_shape
 from ffn.io.store_folder import StoreFolder
 from ffn.io.store_names import MAIN, METADATA, OURS, store_to_write
 from ffn.io.volume import Placement, Tables
+
+log = logging.getLogger(__name__)
 
 OF_FORMER_VERSIONS = ("blocks", "jobs", "steps")
 METADATA_OF_ZARR = (METADATA, ".zgroup", ".zarray", f"{MAIN}/{METADATA}", f"{MAIN}/.zarray")
@@ -190,14 +195,35 @@ def _is_foreign(folder: StoreFolder) -> bool:
 
 
 @contextlib.contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Keep others from writing the same store: of two jobs at one subvolume, one removed files of the other's store."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = path.with_name(f".{path.name}.lock")
+    with open(file, "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(lock.fileno()).st_nlink == 0:  # its former holder has just removed it
+                raise BlockingIOError
+        except BlockingIOError:
+            raise VolumeError(f"{path}: another process is writing it. Wait for it, or stop it and rerun") from None
+        except OSError:
+            log.info("%s: the file system has no locks", file)
+        try:
+            yield
+        finally:
+            file.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
 def new_folder(path: str) -> Iterator[StoreFolder]:
     """Yield a folder that becomes `path` at the end; in an object store, `path` itself."""
     final = StoreFolder(path)
     if final.path is None:
         yield final
         return
+    place = final.path.resolve()  # behind a link, if the folder lies on another disk
     try:
-        with atomic_path(final.path.resolve()) as temporary:  # behind a link, if the folder lies on another disk
+        with _alone(place), atomic_path(place) as temporary:
             temporary.mkdir()
             yield StoreFolder(str(temporary))
     except (PermissionError, NotADirectoryError, FileExistsError) as reason:

@@ -131,6 +131,23 @@ def test_kills_change_nothing(stage, steps, tmp_path, caplog):
         )  # every piece and the next
 
 
+def test_of_two_jobs_at_one_subvolume_the_second_is_refused(steps, tmp_path, capsys):
+    """One removed the files of the other, which ended well with a store that lacked a shard."""
+    path = tmp_path / "left.zarr"
+    assert main(steps["segment"]) == 0
+    undisturbed = content(path)
+    remove(path)
+    pause = Pause("left.zarr", "ffn.io.shard_writer:ShardWriter.write")
+    first = subprocess.Popen([sys.executable, "-m", "ffn", *steps["segment"]], env={**os.environ, **pause.variables()})
+    pause.wait(first)
+    assert main(steps["segment"]) == 2
+    assert str(path) in capsys.readouterr().err.splitlines()[-1]
+    pause.resume()
+    assert first.wait() == 0 and content(path) == undisturbed
+    assert main(steps["segment"]) == 0 and content(path) == undisturbed
+    assert not list(tmp_path.glob("*left.zarr?*"))
+
+
 def test_windows_at_once_are_judged_again_after_a_kill(steps, tmp_path, caplog):
     """Those behind the first that was not judged yet are grown again; the graph is in order."""
     pytest.importorskip("jax")
