@@ -17,7 +17,7 @@ REVISIONS: dict[str, int] = {
     "agglomerate": 5,
     "consensus": 3,
     "evaluate": 5,
-    "export": 6,
+    "export": 7,
     "fill": 3,
     "ingest": 3,
     "merge": 3,

@@ -4,8 +4,7 @@ EXPORTED = {
     "image": IMAGE,
     "segmentation": tracked_file(PATHS.final(RUN)),
     "truth": lambda wildcards: PIPELINE.shown_labels(wildcards.volume),
-    "membrane": lambda wildcards: PIPELINE.files("membrane", volume=wildcards.volume),
-    "base": lambda wildcards: PIPELINE.agglomerated_base(wildcards.volume),
+    "base": tracked_file(PATHS.base(RUN)),
 }
 
 
@@ -13,8 +12,6 @@ rule export:
     input:
         **EXPORTED,
         errors=lambda wildcards: PIPELINE.files("evaluate", volume=wildcards.volume),
-        coordinates=lambda wildcards: PIPELINE.files("coordinates", volume=wildcards.volume),
-        subvolumes=lambda wildcards: PIPELINE.watched("segment", volume=wildcards.volume, order=""),
         mapping=lambda wildcards: PIPELINE.files("merge", "mapping", volume=wildcards.volume),
         blocks=of("export", "files"),
     output:
@@ -29,12 +26,8 @@ rule export:
     params:
         truth=lambda wildcards, input: arguments.option("--truth", input.truth),
         errors=lambda wildcards, input: arguments.option("--errors", input.errors),
-        edges=lambda wildcards, input: arguments.option("--edges", [f"{path}/edges" for path in input.membrane]),
-        coordinates=lambda wildcards, input: arguments.option("--coordinates", input.coordinates),
-        origins=lambda wildcards: FILES("segment", volume=wildcards.volume, order=""),
-        probability=lambda wildcards: FILES("segment", "probability", volume=wildcards.volume, order=""),
         agglomeration=lambda wildcards, input: arguments.option("--agglomeration", input.mapping),
-        supervoxels=lambda wildcards, input: arguments.option("--supervoxels", input.base),
+        supervoxels=lambda wildcards: arguments.option("--supervoxels", PIPELINE.agglomerated_base(wildcards.volume)),
         box=of("export", "box"),
         folder=subpath(output.state, parent=True),
         flags=flags(RUN.export),
@@ -42,8 +35,7 @@ rule export:
         job=of("export", "option"),
     shell:
         "ffn export --image {input.image} --segmentation {input.segmentation} {params.truth} "
-        "{params.errors} {params.edges} {params.coordinates} --origins {params.origins} "
-        "--probability {params.probability} {params.agglomeration} {params.supervoxels} "
+        "{params.errors} --origins {input.base} {params.agglomeration} {params.supervoxels} "
         "--box={params.box} {params.flags} {params.untracked} {params.job} --out {params.folder} > {log} 2>&1"
 
 
@@ -61,7 +53,6 @@ use rule export as export_blocks with:
     threads: 1
     params:
         errors="",
-        coordinates="",
         agglomeration="",
         folder=PATHS.folder("export"),
         job=arguments.job,
@@ -70,7 +61,6 @@ use rule export as export_blocks with:
 use rule export_blocks as export_plan with:
     input:
         **EXPORTED,
-        subvolumes=lambda wildcards: PIPELINE.watched("segment", volume=wildcards.volume, order=""),
         earlier=of("export_plan", "files"),
     output:
         record=ensure(PATHS.tables("export", "plan"), non_empty=True),

@@ -16,7 +16,6 @@ from ffn.io import hdf5
 from ffn.io.open import open_volume, read_table
 from ffn.io.store_names import METADATA, OURS
 from ffn.io.volume import HDF5_SUFFIXES, split_spec, volume_in
-from ffn.viewing.state import POINTS_FOLDER
 from ffn.workflow.paths import RunPaths
 from ffn.workflow.stages import STAGES
 
@@ -261,7 +260,7 @@ def _summary_of_scores(content: Description) -> Description:
 
 
 def _export(folder: Path) -> Description:
-    layers = sorted(info.parent for info in folder.glob("*/info") if info.parent.name != POINTS_FOLDER)
+    layers = sorted(info.parent for info in folder.glob("*/info"))
     return {"kind": "export", "volumes": {layer.name: _volume(str(layer)) for layer in layers}}
 
 

@@ -38,7 +38,7 @@ from ffn.report.score_table import (
 )
 from ffn.report.volume_pictures import close_ups, neurons, open_volumes, slices
 from ffn.training.metrics import best_validation, read_complaints, read_metrics
-from ffn.viewing.state import LINKS_FOLDER
+from ffn.viewing import LINKS_FOLDER
 from ffn.workflow.paths import RunPaths
 
 log = logging.getLogger(__name__)

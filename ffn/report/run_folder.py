@@ -13,7 +13,7 @@ from ffn.errors import EvaluationError, ExportError
 from ffn.inference.sanity import facts_of, findings
 from ffn.io.provenance import read_provenance
 from ffn.io.store_names import tracked_file
-from ffn.viewing.state import STATE_FILE
+from ffn.viewing import STATE_FILE
 from ffn.workflow.paths import RunPaths, finished
 from ffn.workflow.run import RunConfig
 from ffn.workflow.stages import RULES

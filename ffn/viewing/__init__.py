@@ -5,3 +5,6 @@
 PLAN, COARSE, PIECES = "plan", "coarse", "pieces"
 MIPS = tuple(f"mip{mip}" for mip in range(8))  # by several jobs; of 10¹⁵ voxels, 7 · 10⁷ are left to one
 STEPS = (PLAN, *MIPS, COARSE, PIECES)
+
+STATE_FILE = "neuroglancer.json"  # of an export, written last
+LINKS_FOLDER = "links"

@@ -8,7 +8,7 @@ from pydantic import Field, PositiveInt, field_validator
 
 from ffn.config import NonNegativeInt, PathText, SameResult, Section
 
-ExportFormat = Literal["precomputed", "ome-zarr", "csv", "parquet", "swc"]
+ExportFormat = Literal["precomputed", "ome-zarr", "csv", "swc"]
 
 
 class ExportConfig(Section):
@@ -16,7 +16,7 @@ class ExportConfig(Section):
 
     formats: tuple[ExportFormat, ...] = Field(
         ("precomputed", "csv"),
-        description="of precomputed (always), ome-zarr (image, labels), csv and parquet (tables), swc (skeletons)",
+        description="of precomputed (always), ome-zarr (image, labels), csv (tables), swc (skeletons)",
     )
     image_encoding: Literal["jpeg", "png"] = Field(
         "jpeg", description="encoding of image chunks; png is lossless; 16-bit images are always lossless"

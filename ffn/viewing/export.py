@@ -5,26 +5,26 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from ffn.errors import ExportError
 from ffn.geometry import Box
 from ffn.io.atomic import write_json
 from ffn.io.blocks import WHOLE, Job, add_job_options, job_of
+from ffn.io.open import identity
 from ffn.io.provenance import PROVENANCE_FILE
-from ffn.io.tables import Tables
+from ffn.io.store_names import JOBS
 from ffn.options import add_box_option, add_options, from_arguments
-from ffn.provenance import provenance
-from ffn.viewing import MIPS, PLAN, STEPS
+from ffn.provenance import fingerprint, provenance
+from ffn.viewing import STATE_FILE, STEPS
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.inputs import ExportTables, Sources, open_volumes, tables_of
-from ffn.viewing.layers import write_links
-from ffn.viewing.prepare import begin
-from ffn.viewing.properties import require_writers, write_facts
+from ffn.viewing.properties import columns_of, write_csv, write_segment_properties
 from ffn.viewing.segments import Counts
-from ffn.viewing.state import STATE_FILE
+from ffn.viewing.state import write_links
 from ffn.viewing.volumes import plan_parts
 from ffn.viewing.work import ExportWork
+
+OURS = (STATE_FILE, PROVENANCE_FILE, f"{STATE_FILE}.{JOBS}")  # any of them tells that a folder is an export
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,24 +39,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_box_option(parser)
     parser.add_argument("--out", required=True, metavar="DIR", help="folder to create")
     add_job_options(parser, STEPS)
-    group = parser.add_argument_group("segment properties, and layers for debugging (hidden at first)")
-    many: dict[str, Any] = {"nargs": "+", "default": ()}
-    group.add_argument("--origins", **many, metavar="STORE", help="outputs of ffn segment: seeds and FOV counts")
-    ids = "lines of base_id,group_id for --supervoxels if given, else for --segmentation"
-    group.add_argument("--agglomeration", metavar="FILE.csv", help=ids)
-    group.add_argument("--errors", metavar="FILE.json", help="scores of ffn evaluate; the worst errors get links")
-    group.add_argument("--edges", metavar="VOLUME", help="detected membranes")
-    group.add_argument("--probability", **many, metavar="VOLUME", help="FFN probabilities of all subvolumes")
-    group.add_argument("--coordinates", metavar="FILE.h5", help="training coordinates")
+    ids = "of --supervoxels if given, else of --segmentation"
+    parser.add_argument("--origins", metavar="STORE", help=f"seeds and FOV counts {ids}: an output of ffn reconcile")
+    parser.add_argument("--agglomeration", metavar="FILE.csv", help=f"lines of base_id,group_id {ids}")
+    parser.add_argument("--errors", metavar="FILE.json", help="scores of ffn evaluate; the worst errors get links")
     add_options(parser, ExportConfig)
     parser.set_defaults(function=_run)
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    given: dict[str, Any] = {name: getattr(arguments, name) for name in Sources.__dataclass_fields__}
-    given |= {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
+    sources = Sources(**{name: getattr(arguments, name) for name in Sources.__dataclass_fields__})
     config = from_arguments(ExportConfig, arguments)
-    export(Sources(**given), arguments.out, config, arguments.box, job_of(arguments))
+    export(sources, arguments.out, config, arguments.box, job_of(arguments))
 
 
 def export(sources: Sources, out: str | Path, config: ExportConfig, box: Box | None = None, job: Job = WHOLE) -> None:
@@ -84,40 +78,42 @@ def export(sources: Sources, out: str | Path, config: ExportConfig, box: Box | N
     VolumeError
         If a block is missing.
     """
-    require_writers(config.formats)
     folder = Path(out)
+    _require_replaceable(folder)
     tables = tables_of(sources) if job.writes else ExportTables()
+    contents = {name: identity(spec) for name, spec in sources.volumes.items()}
+    key = {**fingerprint("export", config, box=box, **sources.volumes), "contents": contents}
     try:
-        planned, key = begin(folder, sources, config, box, job)
-        with open_volumes(sources, planned.read("bounds")) as volumes:
-            work = ExportWork(folder, plan_parts(volumes, config, box), config, key, job, planned)
-            counted = _do_blocks(work)
-            if job.writes and counted is not None:
-                _write(work, work.facts(counted), tables, sources)
+        with open_volumes(sources) as volumes:
+            work = ExportWork(folder, plan_parts(volumes, config, box), config, key, job)
+            work.begin()
+            counts = work.run()
+            if job.writes and counts is not None:
+                _write(work, counts, tables, sources)
         if job.record_path:
             write_json(job.record_path, key)
     except OSError as reason:
         raise ExportError(f"{out}: cannot be written ({reason.strerror}). Choose another --out") from None
 
 
-def _do_blocks(work: ExportWork) -> Tables | None:
-    """Do the steps of a job; return the counts if it does the last one."""
-    if work.job.step in MIPS:
-        work.write_mip(MIPS.index(work.job.step))
-    if work.job.step in (PLAN, *MIPS):
-        return None
-    counted = work.count()
-    pieces = None if counted is None else work.pieces(counted)
-    if pieces is not None:
-        work.join(pieces)
-    return counted
+def _require_replaceable(out: Path) -> None:
+    """Refuse to replace a folder that is not an export, such as a mistyped home folder."""
+    is_empty = out.is_dir() and not any(out.iterdir())
+    # One is enough: Snakemake deletes the state, its output, before it reruns an export.
+    if out.exists() and not is_empty and not any((out / name).exists() for name in OURS):
+        raise ExportError(f"{out}: is not an export, so it will not be replaced. Choose another --out")
 
 
 def _write(work: ExportWork, counts: Mapping[str, Counts], tables: ExportTables, sources: Sources) -> None:
     """Write metadata, tables and links, and the state last."""
     folder, parts, config = work.folder, work.parts, work.config
     work.finish_metadata()
-    write_facts(folder, parts, counts, tables, work.lengths(), config.formats)
+    lengths = work.lengths()
+    for name, counted in counts.items():
+        columns = list(columns_of(parts[name], counted, tables, lengths, "truth" in parts))
+        write_segment_properties(folder / name, counted.segments, columns)
+        if "csv" in config.formats:
+            write_csv(folder / f"{name}.csv", counted.segments, columns)
     state = write_links(folder, parts, {name: each.segments for name, each in counts.items()}, tables, config)
     whole = Box.hull(part.box for part in parts.values())
     record = provenance("export", config.model_copy(update={"threads": 0}), box=whole, **sources.given)

@@ -21,7 +21,7 @@ from ffn.io.ome_zarr import AXES, VERSION, array_metadata, group_metadata
 from ffn.io.shards import chunk_shape
 from ffn.io.store_names import METADATA
 from ffn.io.volume import Read
-from ffn.viewing.mips import SHARD_BYTES, Pyramid, shared_context
+from ffn.viewing.precomputed import SHARD_BYTES, Pyramid, shared_context
 
 LABELS = "labels"
 

@@ -1,7 +1,4 @@
-"""Values by 64-bit id in few files, Neuroglancer's ``uint64_sharded_v1``, and pieces of segments joined there.
-
-A segment is made in pieces, block by block. The pieces of a block are one file; a table of all pieces is sorted by
-shard, so that the job that joins a shard reads its own part of it.
+"""Values by 64-bit id in few files, Neuroglancer's ``uint64_sharded_v1``, and segments joined there of their pieces.
 
 Source of the format: Neuroglancer, ``src/datasource/precomputed/sharded.md``.
 """
@@ -10,14 +7,21 @@ from __future__ import annotations
 
 import gzip
 import itertools
-from collections.abc import Callable, Iterable
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from ffn.io.atomic import atomic_path, this_job
+from ffn.geometry import Box, Grid, cut
+from ffn.io.atomic import atomic_path, this_job, write_json
+from ffn.io.block_log import Result
+from ffn.io.coarser import Scale
 from ffn.io.scratch import ScratchRows, Table, parts_of, sort_rows
+from ffn.io.tables import Tables
+from ffn.viewing.precomputed import open_scale
 
 SHARD_BYTES = 2**26  # target size of a file
 INDEX_BYTES = 16  # where the index of a minishard starts and ends
@@ -41,18 +45,13 @@ def plan_shards(num_items: int, total_bytes: float) -> Sharding:
     }
 
 
-def num_shards(sharding: Sharding) -> int:
-    """Return how many shards there are; those without an id have no file."""
-    return 2 ** sharding["shard_bits"]
-
-
 def shards_of(sharding: Sharding, ids: np.ndarray) -> np.ndarray:
     """Return the number of the shard of each id.
 
     >>> shards_of({"minishard_bits": 1, "shard_bits": 2}, np.array([0, 1, 2, 9], np.uint64)).tolist()
     [0, 0, 1, 0]
     """
-    return (ids >> np.uint64(sharding["minishard_bits"])) % np.uint64(num_shards(sharding))
+    return (ids >> np.uint64(sharding["minishard_bits"])) % np.uint64(2 ** sharding["shard_bits"])
 
 
 def order_in_shards(sharding: Sharding, ids: np.ndarray) -> np.ndarray:
@@ -92,53 +91,102 @@ def write_shard(path: Path, sharding: Sharding, items: Iterable[tuple[int, bytes
         file.write(np.array(table, "<u8").tobytes())
 
 
-def write_pieces(path: Path, pieces: Iterable[tuple[int, bytes]]) -> np.ndarray:
-    """Write the pieces of a block; return id, start and stop in the file of each, uint64 of shape (N, 3)."""
-    rows, position = [], 0
-    with atomic_path(path, this_job()) as temporary, temporary.open("wb") as file:
-        for segment_id, content in pieces:
-            rows.append((segment_id, position, position + len(content)))
-            position += file.write(content)
-    return np.array(rows, np.uint64).reshape(-1, 3)
+class SegmentFiles(ABC):
+    """Meshes or skeletons of the segments of a layer: made in pieces, block by block, and joined shard by shard.
 
-
-def sort_pieces(
-    blocks: Iterable[np.ndarray], ids: np.ndarray, encoded: float, folder: Path
-) -> tuple[Sharding, dict[str, Table]]:
-    """Sort the pieces of all blocks by shard; return a layout of shards, and tables for `pieces_of_shard`.
-
-    `blocks` are the rows of `write_pieces`, `ids` all segments to store: each gets an empty piece in block 0, so that
-    it is there without any other. `encoded` are the bytes in a shard, on average, for a byte of a piece. Memory is that
-    of a block and of a row for each segment.
+    The pieces of a block are one file; a table of all pieces is sorted by shard, so that the job that joins a shard
+    reads its own part of it.
     """
-    rows, total = ScratchRows((4,), np.uint64, folder), 0
-    rows.append(np.column_stack([ids, np.zeros((len(ids), 3), np.uint64)]))
-    for number, found in enumerate(blocks):
-        rows.append(np.insert(found, 1, number, axis=1))
-        total += int((found[:, 2] - found[:, 1]).sum())
-    sharding = plan_shards(len(ids), encoded * total)
-    numbered, counts = ScratchRows((5,), np.uint64, folder), np.zeros(num_shards(sharding), np.int64)
-    for some in parts_of(rows):
-        shards = shards_of(sharding, some[:, 0])
-        numbered.append(np.column_stack([shards, some]))
-        counts += np.bincount(shards.astype(np.int64), minlength=len(counts))
-    in_order = sort_rows(numbered, lambda part: part[order_in_shards(sharding, part[:, 1]), 1:], folder)
-    return sharding, {"rows": in_order, "ends": np.cumsum(counts)}
 
+    name: ClassVar[str]  # of the folder in that of the layer
+    encoded: ClassVar[float]  # bytes in a shard, on average, for a byte of a piece
+    info: ClassVar[dict[str, Any]]  # without the layout of the shards
 
-def pieces_of_shard(rows: np.ndarray, file_of: Callable[[int], Path]) -> SegmentPieces:
-    """Yield segments with their pieces, of some rows of `sort_pieces`: id, number of the block, start, stop.
+    def __init__(self, layer: Path, mip: int, scale: Scale, piece_folder: Path, has_swc: bool = False) -> None:
+        self.layer, self.mip, self.scale, self.piece_folder = layer, mip, scale, piece_folder
+        self.has_swc = has_swc  # beside the skeletons
+        self.folder, self.key = layer / self.name, f"{layer.name}-{self.name}"
+        self.blocks = self.cut()
 
-    Memory is that of the pieces of a segment. `file_of` returns the file of a block.
-    """
-    for segment_id, own in itertools.groupby(rows.tolist(), lambda row: row[0]):
-        yield segment_id, [_read(file_of(block), start, stop) for _, block, start, stop in own if stop]
+    @abstractmethod
+    def cut(self) -> Grid:
+        """Return the blocks of the mip."""
 
+    @abstractmethod
+    def pieces_in(self, wanted: np.ndarray, block: Box) -> Iterator[tuple[int, bytes]]:
+        """Yield the pieces of the `wanted` segments (ascending) in a block."""
 
-def _read(path: Path, start: int, stop: int) -> bytes:
-    with path.open("rb") as file:
-        file.seek(start)
-        return file.read(stop - start)
+    @abstractmethod
+    def write_joined(self, sharding: Sharding, path: Path, segments: SegmentPieces) -> Result:
+        """Write a shard. A segment without a piece gets an empty entry."""
+
+    @property
+    def sharding(self) -> Sharding:
+        """Layout of the shards, once the pieces are sorted."""
+        return json.loads((self.folder / "info").read_text())["sharding"]
+
+    @property
+    def shards(self) -> Grid:
+        """Numbers of the shards; those without an id have no file."""
+        return cut(Box.from_shape((2 ** self.sharding["shard_bits"], 1, 1)), (1, 1, 1))
+
+    def read(self, box: Box) -> np.ndarray:
+        """Return the voxels of the mip, 0 outside of the volume."""
+        inside = box.intersect(self.scale.box)
+        labels = np.zeros(box.shape, np.uint64)
+        labels[inside.slices(box.start)] = open_scale(self.layer, self.mip)[inside.slices()].read().result()
+        return labels
+
+    def write_pieces(self, wanted: np.ndarray, block: Box) -> Result:
+        """Write the pieces in a block; return id, start and stop in the file of each, uint64 of shape (N, 3)."""
+        rows, position = [], 0
+        with atomic_path(self.piece_folder / block.stem, this_job()) as temporary, temporary.open("wb") as file:
+            for segment_id, content in self.pieces_in(wanted, block):
+                rows.append((segment_id, position, position + len(content)))
+                position += file.write(content)
+        return {"rows": np.array(rows, np.uint64).reshape(-1, 3)}
+
+    def sort_pieces(self, blocks: Iterable[Result], ids: np.ndarray) -> dict[str, Table]:
+        """Plan the shards, and return the pieces of all blocks by shard.
+
+        `ids` are all segments to store: each gets an empty piece in block 0, so that it is there without any other.
+        Memory is that of a block and of a row for each segment.
+        """
+        rows, total = ScratchRows((4,), np.uint64, self.piece_folder), 0
+        rows.append(np.column_stack([ids, np.zeros((len(ids), 3), np.uint64)]))
+        for number, found in enumerate(each["rows"] for each in blocks):
+            rows.append(np.insert(found, 1, number, axis=1))
+            total += int((found[:, 2] - found[:, 1]).sum())
+        sharding = plan_shards(len(ids), self.encoded * total)
+        write_json(self.folder / "info", {**self.info, "sharding": sharding})
+        numbered, counts = ScratchRows((5,), np.uint64, self.piece_folder), np.zeros(len(self.shards), np.int64)
+        for some in parts_of(rows):
+            shards = shards_of(sharding, some[:, 0])
+            numbered.append(np.column_stack([shards, some]))
+            counts += np.bincount(shards.astype(np.int64), minlength=len(counts))
+        in_order = sort_rows(numbered, lambda part: part[order_in_shards(sharding, part[:, 1]), 1:], self.piece_folder)
+        return {f"{self.key}-rows": in_order, f"{self.key}-ends": np.cumsum(counts)}
+
+    def join_shard(self, pieces: Tables, shard: Box) -> Result:
+        """Write one of the `shards`, of the tables of `sort_pieces`; one without segments has no file.
+
+        Memory is that of the pieces of a segment.
+        """
+        number = shard.start[0]
+        first, last = [0, *pieces.read(f"{self.key}-ends").tolist()][number : number + 2]
+        if first == last:
+            return {}
+        rows, sharding = pieces.read(f"{self.key}-rows", first, last).tolist(), self.sharding
+        segments = (
+            (segment_id, [self._piece(block, start, stop) for _, block, start, stop in own if stop])
+            for segment_id, own in itertools.groupby(rows, lambda row: row[0])
+        )
+        return self.write_joined(sharding, shard_path(self.folder, sharding, number), segments)
+
+    def _piece(self, block: int, start: int, stop: int) -> bytes:
+        with (self.piece_folder / self.blocks[block].stem).open("rb") as file:
+            file.seek(start)
+            return file.read(stop - start)
 
 
 def _bits(ratio: float) -> int:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import kimimaro
 import numpy as np
@@ -21,13 +20,11 @@ from scipy.sparse.csgraph import breadth_first_order, connected_components
 from ffn.evaluation.skeletons import RADIUS, Skeleton, skeleton_from_precomputed
 from ffn.geometry import ZYX, Box, Grid, cut
 from ffn.io.atomic import atomic_path, this_job
-from ffn.io.coarser import Scale
-from ffn.viewing.precomputed import open_scale
+from ffn.io.block_log import Result
 from ffn.viewing.segments import number_segments
-from ffn.viewing.shards import SegmentPieces, Sharding, write_shard
+from ffn.viewing.shards import SegmentFiles, SegmentPieces, Sharding, write_shard
 
 BLOCK_ZYX: ZYX = (256, 256, 256)  # voxels of the mip; kimimaro needs about 30 bytes for each
-ENCODED = 1.0  # bytes of a skeleton for a byte of its pieces
 # kimimaro's defaults, nm. A path invalidates all voxels within scale · radius + const of it.
 TEASAR = {
     "scale": 1.5,
@@ -43,59 +40,55 @@ UNDEFINED = 0  # type of a node in SWC: neither soma, axon nor dendrite is known
 NO_PARENT = -1
 
 
-def blocks_of(box: Box) -> Grid:
-    """Cut a box into blocks that each include the first layer of the next, where kimimaro ends the paths of both."""
-    ranges = cut(box, BLOCK_ZYX).ranges_zyx
-    return Grid([[(a, min(b + 1, end)) for a, b in along] for along, end in zip(ranges, box.stop, strict=True)])
+class Skeletons(SegmentFiles):
+    """The skeletons of a layer, in nm."""
 
-
-def pieces_in(layer: Path, mip: int, scale: Scale, wanted: np.ndarray, block: Box) -> Iterator[tuple[int, bytes]]:
-    """Yield the skeletons, nm, of the `wanted` segments (ascending) in one of `blocks_of` a mip of a volume."""
-    labels = open_scale(layer, mip)[block.slices()].read().result()
-    found = kimimaro.skeletonize(
-        number_segments(labels, wanted).T,
-        teasar_params=TEASAR,
-        anisotropy=scale.voxel_size_zyx_nm[::-1],
-        dust_threshold=0,
-        fix_borders=True,
-        progress=False,
-        parallel=1,
-    )
-    # kimimaro measures from the centre of the first voxel.
-    origin = (np.add(block.start, 0.5) * scale.voxel_size_zyx_nm)[::-1]
-    for number, skeleton in sorted(found.items()):
-        skeleton.vertices = (skeleton.vertices + origin).astype(np.float32)
-        yield int(wanted[number - 1]), _encode(skeleton)
-
-
-def write_joined(swc: Path | None, sharding: Sharding, path: Path, segments: SegmentPieces) -> dict[str, np.ndarray]:
-    """Write the skeletons of one shard, and as SWC into the folder `swc`; return their ids and lengths, nm.
-
-    A segment without a piece gets an empty skeleton.
-    """
-    lengths: dict[int, float] = {}
-
-    def items() -> Iterator[tuple[int, bytes, bytes]]:
-        for owner, pieces in segments:
-            content = _encode(_joined([*map(_decode, pieces)]))
-            skeleton = skeleton_from_precomputed(owner, content)
-            if swc and len(skeleton.nodes_zyx_nm):
-                write_swc(swc, skeleton)
-            lengths[owner] = skeleton.length_nm
-            yield owner, b"", content
-
-    write_shard(path, sharding, items())
-    return {"ids": np.array(list(lengths), np.uint64), "nm": np.array(list(lengths.values()))}
-
-
-def info(sharding: Sharding) -> dict[str, Any]:
-    """Return the ``info`` of a folder of skeletons."""
-    return {
+    name = "skeletons"
+    encoded = 1.0
+    info = {
         "@type": "neuroglancer_skeletons",
         "transform": [1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0],
         "vertex_attributes": [RADIUS],
-        "sharding": sharding,
     }
+
+    def cut(self) -> Grid:
+        """Cut it into blocks that include the first layer of the next, where kimimaro ends the paths of both."""
+        box = self.scale.box
+        ranges = cut(box, BLOCK_ZYX).ranges_zyx
+        return Grid([[(a, min(b + 1, end)) for a, b in along] for along, end in zip(ranges, box.stop, strict=True)])
+
+    def pieces_in(self, wanted: np.ndarray, block: Box) -> Iterator[tuple[int, bytes]]:
+        """Yield the skeletons of the `wanted` segments (ascending) in a block."""
+        found = kimimaro.skeletonize(
+            number_segments(self.read(block), wanted).T,
+            teasar_params=TEASAR,
+            anisotropy=self.scale.voxel_size_zyx_nm[::-1],
+            dust_threshold=0,
+            fix_borders=True,
+            progress=False,
+            parallel=1,
+        )
+        # kimimaro measures from the centre of the first voxel.
+        origin = (np.add(block.start, 0.5) * self.scale.voxel_size_zyx_nm)[::-1]
+        for number, skeleton in sorted(found.items()):
+            skeleton.vertices = (skeleton.vertices + origin).astype(np.float32)
+            yield int(wanted[number - 1]), _encode(skeleton)
+
+    def write_joined(self, sharding: Sharding, path: Path, segments: SegmentPieces) -> Result:
+        """Write the skeletons of a shard; return their ids and lengths, nm."""
+        lengths: dict[int, float] = {}
+
+        def items() -> Iterator[tuple[int, bytes, bytes]]:
+            for owner, pieces in segments:
+                content = _encode(_joined([*map(_decode, pieces)]))
+                skeleton = skeleton_from_precomputed(owner, content)
+                if self.has_swc and len(skeleton.nodes_zyx_nm):
+                    write_swc(self.layer / "swc", skeleton)
+                lengths[owner] = skeleton.length_nm
+                yield owner, b"", content
+
+        write_shard(path, sharding, items())
+        return {"ids": np.array(list(lengths), np.uint64), "nm": np.array(list(lengths.values()))}
 
 
 def _joined(pieces: list[osteoid.Skeleton]) -> osteoid.Skeleton:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,13 @@ import numpy as np
 
 from ffn.errors import ExportError
 from ffn.geometry import Box, VoxelSize
+from ffn.io.atomic import write_json
+from ffn.viewing import LINKS_FOLDER, STATE_FILE
+from ffn.viewing.config import ExportConfig
+from ffn.viewing.inputs import ExportTables, Groups
 from ffn.viewing.segments import Segments
+from ffn.viewing.volumes import Part, contrast
 
-STATE_FILE = "neuroglancer.json"
-LINKS_FOLDER = "links"
-POINTS_FOLDER = "coordinates"  # and the name of their layer
 BASE = "{base}"  # placeholder for the URL of the folder, replaced when it is served
 NUM_SELECTED = 16  # segments in the first view; more of them hide each other
 MAX_SELECTED_FRACTION = 0.04  # of the volume; a larger segment hides all others
@@ -26,9 +29,126 @@ BACKGROUND = "#101418"
 NUM_SHOWN = 12  # objects of one error to select; a body may have hundreds of specks
 SECTION_ZOOM = 0.4  # of an error, relative to the scale that shows the whole volume
 MARGIN = 1.4  # around the bounding box of the selected objects in 3D; the error is seldom at its centre
+MAX_MAPPED = 100_000  # ids in the groups of a state; with more, a browser takes seconds to load it
 FOCUS = {"selectedAlpha": 0.55, "notSelectedAlpha": 0.08}
 
 State = dict[str, Any]
+
+
+def write_links(
+    folder: Path,
+    parts: Mapping[str, Part],
+    segments: Mapping[str, Segments],
+    tables: ExportTables,
+    config: ExportConfig,
+) -> State:
+    """Write the state of each link; return the state that shows everything."""
+    shutil.rmtree(folder / LINKS_FOLDER, ignore_errors=True)  # maybe of other errors
+    whole, size = Box.hull(part.box for part in parts.values()), next(iter(parts.values())).voxel_size_zyx_nm
+    state = make_state(_layers(parts, segments, tables, config), whole, size)
+    write_json(folder / LINKS_FOLDER / "whole.json", state)
+    for error in tables.errors:
+        write_json(folder / LINKS_FOLDER / f"{error['name']}.json", error_state(state, error, segments, size))
+    return state
+
+
+def _layers(
+    parts: Mapping[str, Part], facts: Mapping[str, Segments], tables: ExportTables, config: ExportConfig
+) -> list[State]:
+    """List the layers. Image and segmentation are visible at first, all others can be switched on."""
+    layers = [image_layer("image", _source("image"), contrast(parts["image"]))] if "image" in parts else []
+    for name, segments in facts.items():
+        layers += _labels_layers(parts[name], segments, tables, config)
+    for layer in layers:
+        if layer["name"] in ("truth", "supervoxels", "agglomerated") and "segmentation" in facts:
+            layer["visible"] = False  # two colourings on top of each other are illegible
+    return [*layers, errors_layer(tables.errors)] if tables.errors else layers
+
+
+def _labels_layers(part: Part, segments: Segments, tables: ExportTables, config: ExportConfig) -> Iterator[State]:
+    """Yield the layer of some labels; for a segmentation also its agglomeration and its skeletons."""
+    meshed = segments.voxels >= config.min_mesh_voxels
+    chosen = choose_segments(segments.ids[meshed], segments.voxels[meshed], part.box.num_voxels)
+    layer = labels_layer(part.name, chosen)
+    has_groups = part.name == tables.base
+    grouped = with_groups(layer, tables.groups, segments.ids) if has_groups else layer
+    if part.name != "segmentation":
+        yield grouped
+        return
+    yield layer
+    if has_groups:
+        yield {**grouped, "name": "agglomerated"}
+    yield skeletons_layer(part.name)
+
+
+def image_layer(name: str, source: str, levels: tuple[float, float]) -> State:
+    """Return the layer of an image; `levels` are shown as black and as white."""
+    shader = {"normalized": {"range": list(levels)}}
+    return {"type": "image", "name": name, "source": source, "shaderControls": shader}
+
+
+def labels_layer(name: str, segment_ids: Sequence[int]) -> State:
+    """Return a segmentation layer with its meshes.
+
+    The selected segments are shown in 3D, and in stronger colours in the sections.
+    """
+    return {
+        "type": "segmentation",
+        "name": name,
+        "source": {"url": _source(name), "subsources": {"skeletons": False}},
+        "segments": [str(segment_id) for segment_id in segment_ids],
+        "selectedAlpha": 0.4,
+        "notSelectedAlpha": 0.18,
+    }
+
+
+def skeletons_layer(name: str) -> State:
+    """Return a layer with the skeletons of the segments selected in layer `name`; hidden at first."""
+    return {
+        "type": "segmentation",
+        "name": f"{name} skeletons",
+        "source": {"url": _source(name), "enableDefaultSubsources": False, "subsources": {"skeletons": True}},
+        "linkedSegmentationGroup": name,
+        "skeletonRendering": {"mode3d": "lines", "lineWidth3d": 3, "mode2d": "lines_and_points"},
+        "visible": False,
+    }
+
+
+def with_groups(layer: State, groups: Groups, known: np.ndarray) -> State:
+    """Return a segmentation layer that shows each group of segments as one.
+
+    `known` are the base ids in the layer, ascending. Beyond `MAX_MAPPED` ids, the smallest groups are left out.
+    """
+    group_ids = groups.of(known)
+    order = np.argsort(group_ids, kind="stable")
+    base_ids = known[order]
+    _, first, sizes = np.unique(group_ids[order], return_index=True, return_counts=True)
+    largest_first = np.lexsort((base_ids[first], -sizes))
+    taken = largest_first[(sizes[largest_first] > 1) & (np.cumsum(sizes[largest_first]) <= MAX_MAPPED)]
+    members = [base_ids[first[group] : first[group] + sizes[group]].tolist() for group in taken]
+    return {**layer, "equivalences": [list(map(str, ids)) for ids in members]}
+
+
+def errors_layer(errors: Sequence[Mapping[str, Any]]) -> State:
+    """Return a layer with a point for each of the worst errors of ``ffn evaluate``; hidden at first."""
+    annotations = [
+        {
+            "type": "point",
+            "id": error["name"],
+            "point": [n + 0.5 for n in error["position_zyx"][::-1]],
+            "description": f"{error['name']}: {error['voxels']} voxels, bodies {_listed(error['truth_ids'])}, "
+            f"segments {_listed(error['segment_ids'])}",
+        }
+        for error in errors
+    ]
+    return {
+        "type": "annotation",
+        "name": "errors",
+        "source": "local://annotations",
+        "annotations": annotations,
+        "annotationColor": "#ffd23f",
+        "visible": False,
+    }
 
 
 def choose_segments(ids: np.ndarray, voxels: np.ndarray, num_voxels: int) -> list[int]:
@@ -124,3 +244,11 @@ def select_segments(state: State, segment_ids: Sequence[int]) -> State:
     chosen = [str(segment_id) for segment_id in segment_ids]
     layers = [{**layer, "segments": chosen} if "segments" in layer else layer for layer in state["layers"]]
     return {**state, "layers": layers}
+
+
+def _source(name: str) -> str:
+    return f"precomputed://{BASE}/{name}"
+
+
+def _listed(ids: Sequence[int]) -> str:
+    return ", ".join(map(str, ids))

@@ -24,7 +24,7 @@ from ffn.viewing.corrections import drawn_near, kept, known_corrections, with_co
 from ffn.viewing.properties import read_segment_ids
 from ffn.viewing.screenshot import page_leading_to, take_screenshot
 from ffn.viewing.server import HOST, port_error, serve
-from ffn.viewing.state import BASE, State, load_state, located, make_state, select_segments
+from ffn.viewing.state import BASE, State, image_layer, load_state, located, make_state, select_segments
 from ffn.viewing.volumes import Part, contrast
 
 LARGEST_IMAGE_TYPE = 2  # bytes of an integer; wider ones are labels
@@ -98,11 +98,11 @@ def _path_of(spec: str) -> Path:
 
 
 def _store_layer(volume: Volume, path: str, segments: Sequence[int]) -> State:
-    layer: State = {"name": path.replace(".zarr", ""), "source": f"zarr://{BASE}/{path}/"}
+    name, source = path.replace(".zarr", ""), f"zarr://{BASE}/{path}/"
     if volume.dtype.kind in "iu" and np.dtype(volume.dtype).itemsize > LARGEST_IMAGE_TYPE:
-        return {**layer, "type": "segmentation", "segments": list(map(str, segments)), "selectedAlpha": 0.4}
-    levels = contrast(Part("image", volume, volume.box, voxel_size_of(volume)))
-    return {**layer, "type": "image", "shaderControls": {"normalized": {"range": list(levels)}}}
+        selected = {"segments": list(map(str, segments)), "selectedAlpha": 0.4}
+        return {"type": "segmentation", "name": name, "source": source, **selected}
+    return image_layer(name, source, contrast(Part("image", volume, volume.box, voxel_size_of(volume))))
 
 
 def _show(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -13,13 +12,9 @@ from ffn.geometry import Box, VoxelSize
 from ffn.io.coarser import Scale
 from ffn.io.volume import Volume, have_same_voxel_size, require_labels, voxel_size_of
 from ffn.viewing.config import ExportConfig
-from ffn.viewing.mips import plan_scales
-from ffn.viewing.precomputed import LABELS, Encoding, image_encoding
-
-log = logging.getLogger(__name__)
+from ffn.viewing.precomputed import LABELS, Encoding, image_encoding, plan_scales
 
 LABELS_LAYERS = ("segmentation", "truth", "supervoxels")
-DEBUG_LAYERS = ("edges", "probability")  # left out if they do not overlap the exported box
 CONTRAST_PERCENTILES = (0.5, 99.5)
 CONTRAST_SHAPE_ZYX = (128, 128, 128)  # part of the image that the contrast is measured on
 
@@ -41,23 +36,17 @@ class Part:
     @property
     def dtype(self) -> np.dtype:
         """Type of a voxel as stored."""
-        if self.name in LABELS_LAYERS:
-            return np.dtype(np.uint64)
-        return np.dtype(np.uint8) if self.name == "edges" else self.volume.dtype
+        return np.dtype(np.uint64) if self.name in LABELS_LAYERS else self.volume.dtype
 
     def encoding(self, config: ExportConfig) -> Encoding:
-        """Return the storage format. Overlays are measurements, so they are lossless."""
+        """Return the storage format."""
         if self.name in LABELS_LAYERS:
             return LABELS
-        wanted = config.image_encoding if self.name == "image" else "png"
-        return image_encoding(self.dtype, wanted, self.volume.name)
+        return image_encoding(self.dtype, config.image_encoding, self.volume.name)
 
     def read(self, box: Box) -> np.ndarray:
-        """Return voxels as stored: labels as uint64, edges as 0 and 255 so that their mips have intermediate shades."""
-        voxels = self.volume.read(box)
-        if self.name in LABELS_LAYERS:
-            return voxels.astype(np.uint64, copy=False)
-        return np.where(voxels > 0, np.uint8(255), np.uint8(0)) if self.name == "edges" else voxels
+        """Return voxels as stored: labels as uint64."""
+        return self.volume.read(box).astype(self.dtype, copy=False)
 
     def read_any(self, box: Box) -> np.ndarray:
         """Return the voxels of a box, 0 outside of the part."""
@@ -75,18 +64,14 @@ def plan_parts(volumes: Mapping[str, Volume], config: ExportConfig, box: Box | N
     voxel_size = _common_voxel_size(volumes)
     parts = {}
     for name, volume in volumes.items():
-        inside = _inside(volume, box, required=name not in DEBUG_LAYERS)
-        part = Part(name, volume, inside or volume.box, voxel_size)
+        inside = volume.box if box is None else volume.box.intersect(box)
+        if inside.is_empty:
+            covers = f"covers {volume.box}, expected an overlap with --box {box}"
+            raise ExportError(f"{volume.name}: {covers}. Choose another box")
         if name in LABELS_LAYERS:
             require_labels(volume)
-        elif name == "probability" and volume.dtype != np.uint8:
-            raise ExportError(f"{volume.name}: has type {volume.dtype}, expected uint8, as ffn segment writes it")
-        else:
-            part.encoding(config)
-        if inside is not None:
-            parts[name] = part
-    if not parts:
-        raise ExportError(f"--box: {box} overlaps none of {', '.join(volumes)}. Choose another box")
+        parts[name] = Part(name, volume, inside, voxel_size)
+        parts[name].encoding(config)
     return parts
 
 
@@ -100,19 +85,6 @@ def _common_voxel_size(volumes: Mapping[str, Volume]) -> VoxelSize:
         sizes = ", ".join(f"{volume.voxel_size_zyx_nm} of {volume.name}" for volume in known)
         raise ExportError(f"export: voxel sizes differ: {sizes} (zyx, nm), expected one for all. Ingest again")
     return voxel_size_of(known[0])
-
-
-def _inside(volume: Volume, box: Box | None, required: bool) -> Box | None:
-    """Return the part of `box` that the volume covers; None if it covers none and is not required."""
-    part = volume.box if box is None else volume.box.intersect(box)
-    if not part.is_empty:
-        return part
-    if required:
-        raise ExportError(
-            f"{volume.name}: covers {volume.box}, expected an overlap with --box {box}. Choose another box"
-        )
-    log.info("%s: does not overlap %s, the layer is left out", volume.name, box)
-    return None
 
 
 def contrast(part: Part) -> tuple[float, float]:

@@ -13,8 +13,7 @@ from ffn.io.coarser import Coarser, Equalized
 from ffn.io.foreign import stacks
 from ffn.io.open import open_volume
 from ffn.io.volume import IGNORED
-from ffn.viewing.mips import plan_scales
-from ffn.viewing.precomputed import LABELS, image_encoding
+from ffn.viewing.precomputed import LABELS, image_encoding, plan_scales
 
 from ...jobs import require_same_files
 from ..viewing.conftest import write_volume

@@ -22,8 +22,6 @@ from ffn.sampling.coordinates import coordinates
 from ffn.sampling.records import records
 from ffn.training.checkpoint import Checkpoint, CheckpointFolder, Kept
 from ffn.training.parallel.process_group import ProcessGroup
-from ffn.viewing.layers import write_points
-from ffn.viewing.state import POINTS_FOLDER
 
 from ...volumes import create_volume, create_volumes
 from ..volumes import write
@@ -211,8 +209,6 @@ def test_an_export_lists_its_layers(tmp_path, capsys):
             create=True,
         ).result()
     (tmp_path / "neuroglancer.json").write_text("{}")
-    place = Box.from_shape(SHAPE), (40.0, 4.0, 4.0)
-    write_points(tmp_path / POINTS_FOLDER, np.array([[3, 5, 7, 4]]), *place)
     found = show(capsys, tmp_path)
     assert found["kind"] == "export"
     assert {name: (v["shape"], v["dtype"]) for name, v in found["volumes"].items()} == {

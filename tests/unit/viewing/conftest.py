@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from ffn.geometry import Box
-from ffn.io import hdf5
-from ffn.io.atomic import write_json
-from ffn.viewing import meshes, ome_zarr, precomputed, skeletons
+from ffn.io.tables import Tables
+from ffn.viewing import ome_zarr, precomputed
 from ffn.viewing.inputs import Sources
-from ffn.viewing.shards import pieces_of_shard, shard_path, sort_pieces, write_pieces
+from ffn.viewing.meshes import Meshes
+from ffn.viewing.skeletons import Skeletons
 
 from ..volumes import write
 
@@ -69,25 +69,18 @@ def segments():
 def all_sources(tmp_path):
     """Everything that can be exported."""
     labels = segments()
-    half = Box(BOX.start, (44, 60, 350)), Box((20, -10, 340), BOX.stop)
-    parts = [
-        write(tmp_path / f"p{i}.h5", np.full(b.shape, 99 + i, np.uint8), b.start, SIZE_NM) for i, b in enumerate(half)
-    ]
-    origins = np.array([[1, 28, 2, 310, 12, 1], [2, 28, 2, 380, 5, 1], [3, 28, 14, 330, 8, 2], [4, 21, -9, 301, 1, 1]])
+    origins = np.array(
+        [[90, 28, 2, 310, 12, 1], [91, 28, 2, 380, 5, 1], [44, 28, 14, 330, 8, 2], [7, 21, 0, 301, 1, 1]]
+    )
     write(tmp_path / "origins.zarr", labels[:1], tables={"origins": origins})
-    coordinates = np.array([[30, 0, 320], [30, 1, 321], [30, 2, 322], [0, 0, 0]], np.int32)
-    hdf5.write_arrays(tmp_path / "coordinates.h5", {"partitions/3": coordinates, "partitions/11": coordinates[:1]}, {})
     (tmp_path / "groups.csv").write_text("base_id,group_id\n90,1\n91,1\n44,44\n7,44\n")
     (tmp_path / "scores.json").write_text(json.dumps({"errors": ERRORS}))
     return Sources(
         image=write(tmp_path / "raw.h5", (100 + labels // 2).astype(np.uint8), BOX.start, SIZE_NM),
         segmentation=write(tmp_path / "seg.h5", labels, BOX.start, SIZE_NM),
         truth=write(tmp_path / "truth.h5", np.where(two_tubes() < 10, two_tubes(), 0), BOX.start, SIZE_NM),
-        edges=write(tmp_path / "edges.h5", (labels % 2).astype(np.uint8), BOX.start, SIZE_NM),
-        probability=tuple(parts),
-        origins=(str(tmp_path / "origins.zarr"),),
+        origins=str(tmp_path / "origins.zarr"),
         agglomeration=str(tmp_path / "groups.csv"),
-        coordinates=str(tmp_path / "coordinates.h5"),
         errors=str(tmp_path / "scores.json"),
     )
 
@@ -115,23 +108,19 @@ def write_mips(pyramid):
 
 
 def write_meshes(layer, mip, scale, segment_ids, empty_ids=()):
-    write_joined(layer, "mesh", meshes, mip, scale, (segment_ids, empty_ids), scale)
+    write_joined(Meshes(layer, mip, scale, layer / "pieces"), segment_ids, empty_ids)
 
 
 def write_skeletons(layer, mip, scale, segment_ids, empty_ids=()):
-    write_joined(layer, "skeletons", skeletons, mip, scale, (segment_ids, empty_ids), None)
+    write_joined(Skeletons(layer, mip, scale, layer / "pieces"), segment_ids, empty_ids)
 
 
-def write_joined(layer, name, module, mip, scale, ids, option):
+def write_joined(kind, segment_ids, empty_ids):
     """Write meshes or skeletons of some segments, and empty ones of others."""
-    wanted, every = (np.array(sorted(each), np.uint64) for each in (ids[0], [*ids[0], *ids[1]]))
-    blocks, folder = module.blocks_of(scale.box), layer / "pieces"
-    files = [folder / block.stem for block in blocks]
-    made = [write_pieces(f, module.pieces_in(layer, mip, scale, wanted, b)) for f, b in zip(files, blocks, strict=True)]
-    sharding, tables = sort_pieces(made, every, module.ENCODED, folder)
-    for shard, (start, stop) in enumerate(zip([0, *tables["ends"]], tables["ends"], strict=False)):
-        pieces = pieces_of_shard(tables["rows"][start:stop], files.__getitem__)
-        module.write_joined(option, sharding, shard_path(layer / name, sharding, shard), pieces)
-    write_json(layer / name / "info", module.info(sharding))
-    info = json.loads((layer / "info").read_text())
-    (layer / "info").write_text(json.dumps({**info, name: name}))
+    wanted, every = (np.array(sorted(ids), np.uint64) for ids in (segment_ids, [*segment_ids, *empty_ids]))
+    made = [kind.write_pieces(wanted, block) for block in kind.blocks]
+    tables = Tables(kind.sort_pieces(made, every))
+    for shard in kind.shards:
+        kind.join_shard(tables, shard)
+    info = read_json(kind.layer / "info")
+    (kind.layer / "info").write_text(json.dumps({**info, kind.name: kind.name}))

@@ -7,9 +7,9 @@ import pytest
 
 from ffn.geometry import Box, add, subtract
 from ffn.io.coarser import Scale
-from ffn.viewing import meshes, surfaces
+from ffn.viewing import meshes
+from ffn.viewing.meshes import finish, join, surfaces_of
 from ffn.viewing.precomputed import LABELS
-from ffn.viewing.surfaces import finish, join, surfaces_of
 
 from .conftest import write_meshes, write_volume
 
@@ -69,11 +69,9 @@ def test_meshes_do_not_depend_on_the_blocks_whose_memory_they_need(tmp_path, mon
     write_meshes(tmp_path / "a", 0, scale, ids)
     whole = content(tmp_path / "a/mesh")
     shutil.rmtree(tmp_path / "a/mesh")
-    shapes, real = [], surfaces.surfaces_of
+    shapes, real = [], meshes.surfaces_of
     monkeypatch.setattr(meshes, "BLOCK_ZYX", block)
-    monkeypatch.setattr(
-        surfaces, "surfaces_of", lambda labels, *rest: shapes.append(labels.shape) or real(labels, *rest)
-    )
+    monkeypatch.setattr(meshes, "surfaces_of", lambda labels, *rest: shapes.append(labels.shape) or real(labels, *rest))
     write_meshes(tmp_path / "a", 0, scale, ids)
     assert content(tmp_path / "a/mesh") == whole
     assert (np.max(shapes, axis=0) <= np.add(block, 5)).all() and len(shapes) > 4

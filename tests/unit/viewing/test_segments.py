@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from ffn.geometry import Box
-from ffn.io.tables import Tables
 from ffn.viewing import segments
-from ffn.viewing.segments import Counts, count_segments, merge_counts, number_segments, seed_tables, seeds_near
+from ffn.viewing.segments import Counts, count_segments, merge_counts, number_segments
 
 
 def random_labels(rng, box, ids=(0, 3, 7, 2**63 + 5)):
@@ -15,26 +14,16 @@ def random_labels(rng, box, ids=(0, 3, 7, 2**63 + 5)):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_blocks_of_any_size_give_the_result_of_the_whole(seed, monkeypatch):
-    monkeypatch.setattr(segments, "STRIDE", 4)
+def test_blocks_of_any_size_give_the_result_of_the_whole(seed):
     rng = np.random.default_rng(seed)
     box = Box.from_shape(tuple(rng.integers(9, 40, 3).tolist()), (5, -17, 300))
     labels, truth = random_labels(rng, box), random_labels(rng, box, (0, 11, 12))
-    pom = rng.integers(0, 256, box.shape).astype(np.uint8) * (rng.random(box.shape) < 0.7)
-    points = np.array([rng.integers(a, b, 30) for a, b in zip(box.start, box.stop, strict=True)]).T
-    seeds = Tables(seed_tables(points))
     records = [
-        count_segments(
-            block,
-            labels[block.slices(box.start)],
-            lambda block: truth[block.slices(box.start)],
-            lambda block: pom[block.slices(box.start)],
-            seeds_near(seeds, block),
-        ).arrays
+        count_segments(block, labels[block.slices(box.start)], lambda block: truth[block.slices(box.start)]).arrays
         for block in box.blocks(tuple(rng.integers(3, 20, 3).tolist()))
     ]
     counts = merge_counts(Counts.of(record.__getitem__) for record in records)
-    found, (truth_ids, shares), means = counts.segments, counts.matches(), counts.segments.mean_pom()
+    found, (truth_ids, shares) = counts.segments, counts.matches()
     for row, segment_id in enumerate(found.ids):
         is_in = labels == segment_id
         inside = np.argwhere(is_in)
@@ -44,32 +33,25 @@ def test_blocks_of_any_size_give_the_result_of_the_whole(seed, monkeypatch):
         bodies = np.bincount(truth[is_in & (truth > 0)].astype(int), minlength=13)
         assert truth_ids[row] == bodies.argmax()
         assert shares[row] == pytest.approx(bodies.max() / bodies.sum())
-        assert means[row] == pytest.approx((pom[is_in & (pom > 0)] - 1.0).mean() / 254)
     assert found.ids.tolist() == np.unique(labels[labels > 0]).tolist()
-    assert np.array_equal(counts.ids_at_points(30), labels[tuple((points - box.start).T)])
 
 
 def test_many_segments_are_merged_now_and_then(monkeypatch):
     """Merging at every block would sort all segments every time."""
     merged, merge = [], segments._merged
-    monkeypatch.setattr(segments, "MAX_PENDING", 20)
-    monkeypatch.setattr(segments, "ROWS_PER_PART", 1)
+    monkeypatch.setattr(segments, "MIN_PENDING", 20)
     monkeypatch.setattr(segments, "_merged", lambda parts: merged.append(len(parts)) or merge(parts))
     parts = [
         count_segments(Box((z, 0, 0), (z + 1, 1, 10)), np.arange(1, 11, dtype=np.uint64).reshape(1, 1, 10) + 10 * z)
         for z in range(50)
     ]
+    merged.clear()  # of the blocks
     assert len(merge_counts(parts).segments.ids) == 500 and len(merged) < 10
-    empty, rounds = count_segments(Box((0, 0, 0), (1, 1, 1)), np.zeros((1, 1, 1), np.uint64)), len(merged)
-    merge_counts([empty] * 60)
-    assert len(merged) > rounds + 1
 
 
-def test_segments_without_probability_or_labelled_voxels_have_no_pom_and_match_no_body():
+def test_segments_without_labelled_voxels_match_no_body():
     labels, box = np.array([[[4, 4, 9, 9]]], np.uint64), Box.from_shape((1, 1, 4))
-    pom, truth = np.array([[[255, 0, 0, 0]]], np.uint8), np.array([[[0, 3, 0, 0]]])
-    counts = count_segments(box, labels, lambda block: truth, lambda block: pom)
-    assert counts.segments.mean_pom().tolist() == [1, 0]
+    counts = count_segments(box, labels, lambda block: np.array([[[0, 3, 0, 0]]]))
     assert [column.tolist() for column in counts.matches()] == [[3, 0], [1, 0]]
 
 

@@ -3,18 +3,12 @@
 import numpy as np
 import tensorstore as ts
 
+from ffn.geometry import Box
+from ffn.io.coarser import Scale
+from ffn.io.tables import Tables
 from ffn.viewing import shards
-from ffn.viewing.shards import (
-    num_shards,
-    order_in_shards,
-    pieces_of_shard,
-    plan_shards,
-    shard_path,
-    shards_of,
-    sort_pieces,
-    write_pieces,
-    write_shard,
-)
+from ffn.viewing.meshes import Meshes
+from ffn.viewing.shards import order_in_shards, plan_shards, shard_path, shards_of, write_shard
 
 BIG = 2**63 + 11
 
@@ -29,7 +23,7 @@ def test_shards_return_every_value_with_its_prefix(tmp_path, monkeypatch):
     spec = plan_shards(len(ids), sum(len(prefix) + len(value) for _, prefix, value in items.values()))
     assert spec["shard_bits"] >= 1 and spec["minishard_bits"] >= 1
     ids = ids[order_in_shards(spec, ids)]
-    for shard in range(num_shards(spec)):
+    for shard in range(2 ** spec["shard_bits"]):
         own = ids[shards_of(spec, ids) == shard].tolist()
         write_shard(shard_path(tmp_path, spec, shard), spec, (items[i] for i in own))
     base = {"driver": "file", "path": f"{tmp_path}/"}
@@ -44,15 +38,22 @@ def test_shards_return_every_value_with_its_prefix(tmp_path, monkeypatch):
 def test_a_segment_is_joined_before_the_pieces_of_the_next_one_are_read(tmp_path, monkeypatch):
     """In the order of a shard with several minishards, so that it can be written as it comes."""
     monkeypatch.setattr(shards, "MINISHARD_ITEMS", 2)
-    files = [tmp_path / "a", tmp_path / "b"]
-    made = [
-        write_pieces(file, ((i, f"{i}@{block}".encode()) for i in (2, 3, 5) if (i, block) != (3, 1)))
-        for block, file in enumerate(files)
-    ]
-    sharding, tables = sort_pieces(made, np.array([2, 3, 4, 5], np.uint64), 1.0, tmp_path)
-    assert num_shards(sharding) == 1 and tables["ends"].tolist() == [9]
-    found = pieces_of_shard(tables["rows"][:], files.__getitem__)
-    assert next(found) == (2, [b"2@0", b"2@1"])
-    for file in files:
-        file.write_bytes(b"x" * 9)
-    assert list(found) == [(4, []), (3, [b"xxx"]), (5, [b"xxx", b"xxx"])]
+    scale, seen = Scale(Box.from_shape((9, 9, 300)), (1.0, 1.0, 1.0)), []
+
+    class Texts(Meshes):
+        def pieces_in(self, wanted, block):
+            number = self.blocks.index(block)
+            return ((i, f"{i}@{number}".encode()) for i in (2, 3, 5) if (i, number) != (3, 1))
+
+        def write_joined(self, sharding, path, segments):
+            seen.append(next(segments))
+            for block in self.blocks:
+                (self.piece_folder / block.stem).write_bytes(b"x" * 9)
+            seen.extend(segments)
+
+    kind = Texts(tmp_path, 0, scale, tmp_path / "pieces")
+    ids = np.array([2, 3, 4, 5], np.uint64)
+    tables = Tables(kind.sort_pieces([kind.write_pieces(ids, block) for block in kind.blocks], ids))
+    assert len(kind.blocks) == 2 and tables.read(f"{kind.key}-ends").tolist() == [9]
+    kind.join_shard(tables, kind.shards[0])
+    assert seen == [(2, [b"2@0", b"2@1"]), (4, []), (3, [b"xxx"]), (5, [b"xxx", b"xxx"])]

@@ -9,12 +9,11 @@ import zarr
 
 from ffn.geometry import Box
 from ffn.io.open import open_mip, open_volume
-from ffn.viewing import mips, ome_zarr, precomputed, volumes
+from ffn.viewing import ome_zarr, precomputed, volumes
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.export import export
 from ffn.viewing.inputs import Sources
-from ffn.viewing.mips import plan_scales
-from ffn.viewing.precomputed import LABELS, image_encoding
+from ffn.viewing.precomputed import LABELS, image_encoding, plan_scales
 
 from ..volumes import read_scale, write
 from .conftest import BOX, two_tubes, write_image, write_volume
@@ -120,7 +119,7 @@ def test_mips_do_not_depend_on_how_they_are_cut(tmp_path, monkeypatch, seed):
     size_nm = tuple(rng.choice([8.0, 16.0, 40.0], 3).tolist())
     for module in (precomputed, ome_zarr):
         monkeypatch.setattr(module, "SHARD_BYTES", 64**3 * 8 * 2 ** int(rng.integers(0, 4)))
-    monkeypatch.setattr(mips, "PIECE_ZYX", tuple(rng.integers(5, 90, 3).tolist()))
+    monkeypatch.setattr(precomputed, "PIECE_ZYX", tuple(rng.integers(5, 90, 3).tolist()))
     labels = rng.integers(0, 3, box.shape, np.uint64)
     grey = rng.integers(0, 256, box.shape, np.uint8)
     write_precomputed(tmp_path / "labels", box, labels, LABELS, size_nm)

@@ -1,23 +1,24 @@
 """The states of an export: layers, links, and the first view."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
-import tensorstore as ts
 
-from ffn.errors import ExportError
 from ffn.geometry import Box
 from ffn.viewing import inputs
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.export import export
-from ffn.viewing.inputs import Groups, Sources
-from ffn.viewing.layers import labels_layer, with_groups
-from ffn.viewing.state import choose_segments, load_state, located, make_state, select_segments
-
-from ..volumes import read_scale, write
-from .conftest import SIZE_NM
+from ffn.viewing.inputs import Groups
+from ffn.viewing.state import (
+    choose_segments,
+    labels_layer,
+    load_state,
+    located,
+    make_state,
+    select_segments,
+    with_groups,
+)
 
 
 def layers(folder, link=None):
@@ -29,12 +30,11 @@ def test_all_layers_are_there_and_only_two_are_visible_at_first(tmp_path, all_so
     out = tmp_path / "out"
     export(replace(all_sources, supervoxels=all_sources.segmentation), out, ExportConfig())
     found = layers(out)
-    names = "image segmentation skeletons truth supervoxels edges probability coordinates errors".split()
+    names = "image segmentation skeletons truth supervoxels errors".split()
     assert [name.split()[-1] for name in found] == names
     assert [name for name, layer in found.items() if layer.get("visible", True)] == ["image", "segmentation"]
     assert found["supervoxels"]["equivalences"] == [["90", "91"]], "7 is not in the volume, 44 is alone"
     assert [point["point"] for point in found["errors"]["annotations"]] == [[310.5, 4.5, 29.5], [320.5, 9.5, 30.5]]
-    assert set(np.unique(read_scale(out / "edges", 0))) == {0, 255}
     assert sorted(file.stem for file in (out / "links").iterdir()) == ["merge-01", "split-01", "whole"]
     assert load_state(out, "split-01")["position"] == [310.5, 4.5, 29.5]
     split, merge = layers(out, "split-01"), layers(out, "merge-01")
@@ -43,36 +43,8 @@ def test_all_layers_are_there_and_only_two_are_visible_at_first(tmp_path, all_so
     assert merge["truth"]["visible"] and not merge["segmentation"]["visible"]
 
 
-def test_training_coordinates_are_points_inside_the_box(tmp_path, all_sources, monkeypatch):
-    sources = Sources(segmentation=all_sources.segmentation, coordinates=all_sources.coordinates)
-    export(sources, tmp_path / "out", ExportConfig())
-    info = json.loads((tmp_path / "out/coordinates/info").read_text())
-    content = (tmp_path / "out/coordinates/all/0_0_0").read_bytes()
-    assert np.frombuffer(content[:8], "<u8") == 4
-    rows = np.frombuffer(content[8 : 8 + 4 * 16], [("xyz", "<f4", 3), ("class", "u1"), ("fill", "u1", 3)])
-    assert rows["xyz"][0].tolist() == [320.5, 0.5, 30.5] and rows["class"].tolist() == [3, 3, 3, 11]
-    base = {"driver": "file", "path": f"{tmp_path}/out/coordinates/by_id/"}
-    spec = {"driver": "neuroglancer_uint64_sharded", "metadata": info["by_id"]["sharding"], "base": base}
-    assert ts.KvStore.open(spec).result().read((3).to_bytes(8, "big")).result().value == rows[3].tobytes()
-    monkeypatch.setattr(inputs, "MAX_POINTS", 2)
-    assert len(inputs.read_coordinates(sources.coordinates)) == 3, "every third point of each partition"
-
-
-def test_layers_for_debugging_may_lie_elsewhere(tmp_path, all_sources):
-    far = Sources(
-        image=all_sources.image,
-        edges=write(tmp_path / "far.h5", np.ones((3, 4, 5), np.uint8), (90, 0, 0), SIZE_NM),
-        coordinates=all_sources.coordinates,
-    )
-    box = Box((20, 50, 300), (44, 60, 390))
-    export(far, tmp_path / "out", ExportConfig(), box)
-    assert list(layers(tmp_path / "out")) == ["image"]
-    with pytest.raises(ExportError, match="--box: 20:44,.*edges"):
-        export(Sources(edges=far.edges), tmp_path / "nothing", ExportConfig(), box)
-
-
 def test_the_smallest_groups_are_left_out_of_a_large_agglomeration(monkeypatch):
-    monkeypatch.setattr("ffn.viewing.layers.MAX_MAPPED", 5)
+    monkeypatch.setattr("ffn.viewing.state.MAX_MAPPED", 5)
     ids = np.arange(1, 9, dtype=np.uint64)
     groups = Groups(ids, np.array([1, 1, 1, 4, 4, 6, 6, 8], np.uint64))
     layer = with_groups(labels_layer("segmentation", [1]), groups, ids)
