@@ -20,9 +20,9 @@ from ffn.studies.runs import PROCESSES, best_rates
 from ffn.training.choice import make_learner
 from ffn.training.config import TrainConfig
 from ffn.training.lane_walks import LaneWalks, Prefetcher
+from ffn.training.optimizers import learning_rate
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.plan import Training, TrainingPlan
-from ffn.training.schedule import learning_rate
 from ffn.training.train import train, training_job, with_engine
 
 log = logging.getLogger(__name__)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection
+import contextlib
+from collections.abc import Iterator
 
 from pydantic import ValidationError
 
@@ -47,23 +48,24 @@ def training_data(arguments: argparse.Namespace, validate: list[str] | None = No
     """Return the files that the options name; without validation, options may name volumes that are not read."""
     volumes = parse_volumes(arguments.volume)
     validation = parse_validation(validate or [], volumes)
-    known = None if validate is None else {**volumes, **validation}
-    methods, masks = parse_normalize(arguments.normalize, known), parse_masks(arguments.masks, known)
+    methods, masks = parse_normalize(arguments.normalize), parse_masks(arguments.masks)
+    for option, named in (("--normalize", methods), ("--masks", masks)):
+        known = named if validate is None else {**volumes, **validation}
+        if unknown := [name for name in named if name not in known]:
+            raise ConfigError(f"{option}: found volume {unknown[0]!r}, expected one of {', '.join(known)}")
     return TrainingData(arguments.records, volumes, validation, methods, masks)
 
 
 def parse_volumes(items: list[str]) -> dict[str, tuple[str, str]]:
     """Return image and labels by volume name, from ``NAME=IMAGE,LABELS``."""
-    split = _by_name("--volume", items, ["IMAGE", "LABELS"], "a=raw.zarr,labels.zarr")
+    split = _by_name("--volume", items, "IMAGE,LABELS")
     return {name: (image, labels) for name, (image, labels) in split.items()}
 
 
 def parse_validation(items: list[str], volumes: dict[str, tuple[str, str]]) -> dict[str, ValidationSource]:
     """Return the validation boxes by volume name, from ``NAME=IMAGE,LABELS,BOX``."""
     sources: dict[str, ValidationSource] = {}
-    example = "a=raw.h5:raw,labels.h5:a,0:99,0:99,200:299"
-    parts = ["IMAGE", "LABELS", "Z0:Z1,Y0:Y1,X0:X1"]
-    for name, (image, labels, box) in _by_name("--validate", items, parts, example).items():
+    for name, (image, labels, box) in _by_name("--validate", items, "IMAGE,LABELS,BOX").items():
         if volumes.get(name, (image, labels)) != (image, labels):
             expected = ",".join(volumes[name])
             raise ConfigError(f"--validate {name}: found {image},{labels}, expected {expected} as for --volume")
@@ -74,45 +76,41 @@ def parse_validation(items: list[str], volumes: dict[str, tuple[str, str]]) -> d
     return sources
 
 
-def parse_normalize(items: list[str], names: Collection[str] | None = None) -> dict[str, Normalize]:
-    """Return how volumes are normalised by their names, from ``NAME=METHOD``; `names` are those that are known."""
-    split = _by_name("--normalize", items, ["METHOD"], "a=volume")
-    _require_known("--normalize", split, names)
-    try:
+def parse_normalize(items: list[str]) -> dict[str, Normalize]:
+    """Return how volumes are normalised by their names, from ``NAME=METHOD``."""
+    split = _by_name("--normalize", items, "METHOD")
+    with _one_line("--normalize"):
         return {name: ImageConfig(normalize=method).normalize for name, (method,) in split.items()}
-    except ValidationError as error:
-        raise ConfigError(explain(error, lambda path: f"--{path[0]}")) from None
 
 
-def parse_masks(items: list[str], names: Collection[str] | None = None) -> dict[str, tuple[Mask, ...]]:
-    """Return the masks of volumes by their names, from ``NAME=MASK``; `names` as in `parse_normalize`."""
+def parse_masks(items: list[str]) -> dict[str, tuple[Mask, ...]]:
+    """Return the masks of volumes by their names, from ``NAME=MASK``; a volume may have several."""
     masks: dict[str, tuple[Mask, ...]] = {}
     for item in items:
-        name, _, text = item.partition("=")
-        if not (name and text):
-            raise ConfigError(f"--masks: found {item!r}, expected NAME=MASK as in a=soma.zarr#invert")
-        try:
+        ((name, (text,)),) = _by_name("--masks", [item], "MASK").items()
+        with _one_line("--masks"):
             masks[name] = (*masks.get(name, ()), Mask.model_validate(text))
-        except ValidationError as error:
-            raise ConfigError(explain(error, lambda path: "--masks")) from None
-    _require_known("--masks", masks, names)
     return masks
 
 
-def _require_known(option: str, found: Collection[str], names: Collection[str] | None) -> None:
-    if names is not None and (unknown := [name for name in found if name not in names]):
-        raise ConfigError(f"{option}: found volume {unknown[0]!r}, expected one of {', '.join(names)}")
+@contextlib.contextmanager
+def _one_line(option: str) -> Iterator[None]:
+    """Turn a value that a model refuses into an error that names the option."""
+    try:
+        yield
+    except ValidationError as error:
+        raise ConfigError(explain(error, lambda path: option)) from None
 
 
-def _by_name(option: str, items: list[str], parts: list[str], example: str) -> dict[str, list[str]]:
+def _by_name(option: str, items: list[str], form: str) -> dict[str, list[str]]:
     """Split ``NAME=PART,PART`` items; the last part may contain commas."""
     found: dict[str, list[str]] = {}
     for item in items:
-        name, equals, rest = item.partition("=")
-        values = rest.split(",", len(parts) - 1)
-        if not (name and equals and len(values) == len(parts) and all(values)):
-            raise ConfigError(f"{option}: found {item!r}, expected NAME={','.join(parts)} as in {example}")
+        name, _, rest = item.partition("=")
+        parts = rest.split(",", form.count(","))
+        if not name or len(parts) <= form.count(",") or not all(parts):
+            raise ConfigError(f"{option}: found {item!r}, expected NAME={form}")
         if name in found:
             raise ConfigError(f"{option}: {name!r} occurs twice, expected each volume once")
-        found[name] = values
+        found[name] = parts
     return found

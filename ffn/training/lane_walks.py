@@ -87,30 +87,30 @@ class LaneWalks:
         self._counts = {lane: np.zeros(NUM_COUNTS, np.int64) for lane in self._counts}
         return total
 
-    def states(self) -> dict[int, dict[str, np.ndarray]]:
-        """Return the state of each lane for a checkpoint. It holds no examples: positions and the seed define them."""
-        return {lane: self._state(lane) for lane in self._walks}
+    def states(self, with_walks: bool = True) -> dict[int, dict[str, np.ndarray]]:
+        """Return the state of each lane for a checkpoint. It holds no examples: positions and the seed define them.
+
+        Without walks it has a few bytes, and a lane that is restored begins its example again.
+        """
+        states = {lane: {"position": np.array(at), "counts": self._counts[lane]} for lane, at in self.positions.items()}
+        if with_walks:
+            states = {lane: states[lane] | self._walk_state(walk) for lane, walk in self._walks.items()}
+        return states
 
     def restore(self, states: Mapping[int, Mapping[str, np.ndarray]]) -> None:
-        """Restore what `states` returned for these lanes, which must already be at its positions.
-
-        A lane whose state is `without_walk` begins its example again.
-        """
+        """Restore what `states` returned for these lanes, which must already be at its positions."""
         assert self.positions == {lane: position_of(states[lane]) for lane in self._walks}
         for lane, walk in self._walks.items():
             state = states[lane]
             self._counts[lane] = np.array(state["counts"])
-            if state.keys() == without_walk(state).keys():
-                continue
-            queue, evaluated = map(zyx, state["queue_zyx"]), map(zyx, state["evaluated_zyx"])
-            walk.restore(state["canvas_logit"], state["moves"], zyx(state["fov_zyx"]), queue, evaluated)
+            if "canvas_logit" in state:
+                queue, evaluated = map(zyx, state["queue_zyx"]), map(zyx, state["evaluated_zyx"])
+                walk.restore(state["canvas_logit"], state["moves"], zyx(state["fov_zyx"]), queue, evaluated)
 
-    def _state(self, lane: int) -> dict[str, np.ndarray]:
-        walk = self._walks[lane]
+    @staticmethod
+    def _walk_state(walk: Walk) -> dict[str, np.ndarray]:
         fov_zyx, queue, evaluated = walk.state()
         return {
-            "position": np.array(self.positions[lane]),
-            "counts": self._counts[lane],
             "canvas_logit": walk.canvas_logit,
             "moves": walk.moves,
             "fov_zyx": np.array(fov_zyx, np.int64),
@@ -125,11 +125,6 @@ class LaneWalks:
 def position_of(state: Mapping[str, np.ndarray]) -> int:
     """Return the position in the state of a lane."""
     return int(state["position"])
-
-
-def without_walk(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the part of a lane's state that does not depend on its current walk; it has a few bytes."""
-    return {name: state[name] for name in ("position", "counts")}
 
 
 def stack_fovs(walks: Sequence[Walk]) -> Batch:

@@ -18,7 +18,7 @@ from ffn.training.choice import make_learner
 from ffn.training.config import TrainConfig
 from ffn.training.data.examples import patch_size
 from ffn.training.interruption import Interruption
-from ffn.training.lane_walks import LaneWalks, Prefetcher, position_of, without_walk
+from ffn.training.lane_walks import LaneWalks, Prefetcher, position_of
 from ffn.training.metrics import (
     COLUMNS,
     NO_STEPS,
@@ -30,10 +30,10 @@ from ffn.training.metrics import (
     scores_of,
     sums_of,
 )
+from ffn.training.optimizers import learning_rate
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.plan import TrainingPlan
 from ffn.training.reporting import Report, load_best
-from ffn.training.schedule import learning_rate
 from ffn.training.step import Learner
 from ffn.training.validation import Validation
 from ffn.training.walk import NUM_COUNTS
@@ -216,11 +216,11 @@ class Trainer:
         return self._validation.digest if self._validation else self._validated_with
 
     def _checkpoint(self) -> Checkpoint:
-        states, errors = self._walks.states(), self._learner.worker_states()
-        if not _saves_walks(self._model, self._config):
-            states, errors = {lane: without_walk(state) for lane, state in states.items()}, [{} for _ in errors]
-        parts = {_lane_part(lane): state for lane, state in states.items()}
-        parts |= dict(zip(map(_worker_part, self._plan.workers(self._group.rank)), errors, strict=True))
+        is_whole = _saves_walks(self._model, self._config)
+        parts = {_lane_part(lane): state for lane, state in self._walks.states(is_whole).items()}
+        if is_whole:
+            workers = map(_worker_part, self._plan.workers(self._group.rank))
+            parts |= dict(zip(workers, self._learner.worker_states(), strict=True))
         if self._group.rank == 0:
             parts[REPORTED] = {
                 "sums": self._sums,

@@ -23,8 +23,7 @@ from ffn.training.arguments import add_data_arguments, training_data
 from ffn.training.checkpoint import architecture_of
 from ffn.training.choice import chosen_engine
 from ffn.training.config import TrainConfig, are_matched, fine_tuning_defaults
-from ffn.training.data.contrast import with_contrast
-from ffn.training.data.volumes import TrainingVolume, open_training_volumes
+from ffn.training.data.volumes import TrainingVolume, open_training_volumes, with_contrast
 from ffn.training.interruption import Interruption
 from ffn.training.loop import run
 from ffn.training.parallel.joining import process_group

@@ -10,7 +10,6 @@ import contextlib
 import logging
 import math
 import os
-import shutil
 import socket
 import tempfile
 from collections.abc import Sequence
@@ -21,8 +20,6 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from ffn.training.parallel.process_group import ProcessGroup
-
-MIN_FREE_BYTES = 2**28  # left free in $TMPDIR for other programs; our choice
 
 log = logging.getLogger(__name__)
 
@@ -71,19 +68,14 @@ def node_array(group: ProcessGroup, shape: Sequence[int], dtype: DTypeLike) -> N
 
 def _allocated(num_bytes: int) -> Path | None:
     """Make a file of this size that only this user can open; return its path, None if there is no room."""
-    folder, path = tempfile.gettempdir(), None
+    number, name = tempfile.mkstemp(prefix="ffn-")
     try:
-        if num_bytes + MIN_FREE_BYTES > (free := shutil.disk_usage(folder).free):
-            raise OSError(f"{num_bytes / 2**20:.0f} MiB are needed, {free / 2**20:.0f} MiB are free")
-        number, name = tempfile.mkstemp(prefix="ffn-")
-        path = Path(name)
         with open(number, "wb") as file:
             os.posix_fallocate(file.fileno(), 0, num_bytes)
-        return path
+        return Path(name)
     except OSError as reason:
-        log.warning("%s: processes do not share data, each keeps its own (%s)", folder, reason)
-        if path is not None:
-            path.unlink(missing_ok=True)
+        log.warning("%s: processes do not share data, each keeps its own (%s)", name, reason)
+        Path(name).unlink()
         return None
 
 

@@ -11,7 +11,7 @@ import pytest
 from ffn.config import Mask
 from ffn.errors import ConfigError
 from ffn.geometry import Box
-from ffn.training.arguments import parse_masks, parse_normalize, parse_validation, parse_volumes
+from ffn.training.arguments import parse_masks, parse_normalize, parse_validation, parse_volumes, training_data
 from ffn.training.plan import ValidationSource
 from ffn.training.train import add_arguments
 
@@ -24,34 +24,37 @@ def test_a_validation_box_comes_after_image_and_labels():
     assert list(found) == ["a", "b"] and parse_validation([], VOLUMES) == {}
 
 
+def of_volumes(items):
+    return parse_validation(items, VOLUMES)
+
+
 @pytest.mark.parametrize(
     ("parse", "option", "items"),
     [
-        (parse_validation, "--validate", ["a=raw.h5:raw,labels.h5:a"]),
-        (parse_validation, "--validate", ["raw.h5,labels.h5,0:9,0:9,0:9"]),
-        (parse_validation, "--validate b", ["b=raw.h5,labels.h5,0:9,0:9"]),
-        (parse_validation, "--validate b", ["b=raw.h5,labels.h5,0:9,9:9,0:9"]),
-        (parse_validation, "--validate", ["b=r,l,0:9,0:9,0:9"] * 2),
-        (parse_validation, "--validate a", ["a=r,l,0:9,0:9,0:9"]),  # other files than those of --volume
-        (parse_normalize, "--normalize", ["b=volume"]),
+        (of_volumes, "--validate", ["a=raw.h5:raw,labels.h5:a"]),
+        (of_volumes, "--validate", ["raw.h5,labels.h5,0:9,0:9,0:9"]),
+        (of_volumes, "--validate b", ["b=raw.h5,labels.h5,0:9,9:9,0:9"]),
+        (of_volumes, "--validate", ["b=r,l,0:9,0:9,0:9"] * 2),
+        (of_volumes, "--validate a", ["a=r,l,0:9,0:9,0:9"]),  # other files than those of --volume
         (parse_normalize, "--normalize", ["a=volume", "a=match"]),
-        (parse_normalize, "--normalize", ["volume"]),
-        (parse_masks, "--masks", ["b=m.h5"]),
+        (parse_normalize, "--normalize", ["a=values"]),
         (parse_masks, "--masks", ["m.h5"]),
         (parse_masks, "--masks", ["a=m.h5#values=x"]),
+        (parse_volumes, "--volume", ["a=raw.h5"]),
+        (parse_volumes, "--volume", ["a=,l"]),
     ],
 )
 def test_malformed_data_gives_one_line(parse, option, items):
     with pytest.raises(ConfigError, match=f"{option}: ") as caught:
-        parse(items, VOLUMES)
+        parse(items)
     assert "\n" not in str(caught.value)
 
 
-def test_a_malformed_volume_gives_one_line():
-    assert parse_volumes(["a=raw.h5:raw,labels.h5:a"]) == VOLUMES
-    for items in (["a=raw.h5"], ["raw.h5,labels.h5"], ["a=,l"], ["a=r,l", "a=r,l"]):
-        with pytest.raises(ConfigError, match="--volume: "):
-            parse_volumes(items)
+def test_only_known_volumes_have_masks_and_methods():
+    given = argparse.Namespace(records="records", volume=["a=raw.h5:raw,labels.h5:a"], normalize=[], masks=["b=m.h5"])
+    assert training_data(given).volumes == VOLUMES
+    with pytest.raises(ConfigError, match="--masks: "):
+        training_data(given, [])
 
 
 def test_a_volume_may_have_several_masks():

@@ -42,7 +42,7 @@ class Walks:
         counts, self.counts = self.counts, np.zeros(NUM_COUNTS, np.int64)
         return counts
 
-    def states(self):
+    def states(self, with_walks):
         counts = {0: self.counts, 1: np.zeros(NUM_COUNTS, np.int64)}
         return {lane: {"position": np.array(at), "counts": counts[lane]} for lane, at in self.positions.items()}
 
@@ -200,7 +200,6 @@ def test_a_checkpoint_of_large_walks_has_positions_but_no_walks_and_no_errors_of
     assert parts == {
         "lanes/000000": {"position", "counts"},
         "lanes/000001": {"position", "counts"},
-        "workers/000001": set(),
     }
 
 

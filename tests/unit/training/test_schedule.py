@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ffn.training.config import TrainConfig
-from ffn.training.schedule import learning_rate
+from ffn.training.optimizers import learning_rate
 
 OPTIONS = {"num_workers": 4, "virtual_workers": 2, "batch_size": 3, "learning_rate": 0.01, "max_steps": 100}
 PEAK = {"constant": 0.01, "linear": 0.24, "sqrt": 0.01 * 24**0.5}
@@ -26,7 +26,7 @@ def test_the_warm_up_ends_at_the_scaled_rate_which_is_the_highest(rule, schedule
 
 
 def test_cycles_swing_between_both_rates(monkeypatch):
-    monkeypatch.setattr("ffn.training.schedule.CYCLE_STEPS", 20)
+    monkeypatch.setattr("ffn.training.optimizers.CYCLE_STEPS", 20)
     found = rates(schedule="cyclic", warmup_steps=10)[10:]
     np.testing.assert_allclose(found[:70], found[20:])
     assert found[:20].argmin() == 10 and found[10] == pytest.approx(0.1 * 0.01)

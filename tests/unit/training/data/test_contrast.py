@@ -7,10 +7,9 @@ from ffn.io.volume import Placement
 from ffn.model.grey_levels import Histogram, count_levels, distance
 from ffn.model.store import Model
 from ffn.training.config import TrainConfig
-from ffn.training.data.contrast import with_contrast
 from ffn.training.data.examples import ExampleMaker
 from ffn.training.data.lanes import Record
-from ffn.training.data.volumes import open_training_volumes
+from ffn.training.data.volumes import open_training_volumes, with_contrast
 from ffn.training.parallel.process_group import ProcessGroup
 
 from ....volumes import create_volume
