@@ -22,7 +22,6 @@ from ffn.machine.rendezvous import OF, Server
 HOSTS = "ffn-hosts"  # scope of the server in which ranks register their hosts
 SECRET = "FFN_LAUNCH_SECRET"  # variable with the first part of every path that the server answers
 PAUSE_SECONDS = 2.0  # at most, between attempts to reach the server
-LOG_LEVEL = "HOROVOD_LOG_LEVEL"
 SIOCGIFADDR = 0x8915  # Linux: IPv4 address of an interface
 
 
@@ -36,8 +35,6 @@ def main(arguments: Sequence[str]) -> None:
     if rank == 0:
         nodes = ", ".join(f"{host} {number}" for host, number in Counter(hosts).items())
         sys.stderr.write(f"ffn launch: ranks by node: {nodes}\n")
-    if rank == 0 and LOG_LEVEL in environment:
-        sys.stderr.write(f"ffn launch: {LOG_LEVEL} is info, because with more Horovod logs the job's secret\n")
     try:
         os.execvpe(command[0], list(command), {**os.environ, **environment})
     except OSError as reason:
@@ -98,7 +95,6 @@ def rank_environment(server: Server, interface: str, place: dict[str, str]) -> d
     >>> variables["HOROVOD_CROSS_RANK"], variables["HOROVOD_GLOO_RENDEZVOUS_ADDR"]
     ('1', '10.0.0.1:4000/x7')
     """
-    reveals = os.environ.get(LOG_LEVEL, "").lower() in ("trace", "debug")  # it logs its server's address
     return {
         **{f"HOROVOD_{name}": value for name, value in place.items()},
         "HOROVOD_GLOO_RENDEZVOUS_ADDR": server.gloo_address,
@@ -106,7 +102,6 @@ def rank_environment(server: Server, interface: str, place: dict[str, str]) -> d
         "HOROVOD_GLOO_IFACE": interface,
         "HOROVOD_CONTROLLER": "gloo",
         "HOROVOD_CPU_OPERATIONS": "gloo",
-        **({LOG_LEVEL: "info"} if reveals else {}),
         "NCCL_SOCKET_IFNAME": os.environ.get("NCCL_SOCKET_IFNAME", interface),
     }
 

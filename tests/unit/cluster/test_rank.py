@@ -42,17 +42,6 @@ def test_the_network_of_nccl_stays_as_the_site_set_it(monkeypatch):
     assert variables["HOROVOD_HOSTNAME"] == "n2" and variables["HOROVOD_GLOO_RENDEZVOUS_PORT"] == "4000"
 
 
-@pytest.mark.parametrize(
-    ("asked", "given"), [("debug", "info"), ("TRACE", "info"), ("warning", None), (None, None)], ids=str
-)
-def test_horovod_does_not_log_the_secret(asked, given, monkeypatch):
-    monkeypatch.delenv("HOROVOD_LOG_LEVEL", raising=False)
-    if asked:
-        monkeypatch.setenv("HOROVOD_LOG_LEVEL", asked)
-    variables = rank_environment(Server("10.0.0.1", 4000, "x7"), "ib0", places(["n1", "n2", "n1", "n2"], 3))
-    assert variables.get("HOROVOD_LOG_LEVEL") == given
-
-
 def test_an_address_of_another_machine_has_no_interface_here():
     with pytest.raises(SystemExit, match="192.0.2.1"):
         interface_of("192.0.2.1")

@@ -8,7 +8,6 @@ from ffn.io import hdf5
 from ffn.studies.scaling import (
     Cluster,
     Interconnect,
-    _variation_for,
     curve,
     read_measurement,
     ring_allreduce_seconds,
@@ -60,9 +59,3 @@ def test_equal_nodes_lose_only_the_time_of_the_allreduce():
 def test_efficiency_falls_with_nodes():
     efficiency = curve(cluster(), [1, 4, 64, 2048])["efficiency"]
     assert efficiency == sorted(efficiency, reverse=True)
-
-
-def test_the_variation_that_explains_an_efficiency():
-    more = cluster(TIMES.mean() + 3 * (TIMES - TIMES.mean()))
-    found = _variation_for(cluster(), more.efficiency(512), 512)
-    assert found == pytest.approx(more.variation) == pytest.approx(3 * cluster().variation)
