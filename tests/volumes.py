@@ -6,7 +6,7 @@ import json
 import numpy as np
 
 from ffn.io import hdf5, hdf5_volume, store
-from ffn.io.open import open_volume
+from ffn.io.open import open_volume, read_table
 from ffn.io.store_names import MAIN, METADATA, OURS
 from ffn.io.volume import split_spec, volume_in
 
@@ -37,7 +37,7 @@ def create_volume(spec, dtype, placement, tables=None):
 def contents(path, main=MAIN):
     """Return all volumes and tables of a store by their names; its own volume is called `main`."""
     ours = json.loads((path / METADATA).read_text())["attributes"][OURS]
-    found = {name: store.read_table(path, name) for name in ours["tables"]}
+    found = {name: read_table(str(path), name) for name in ours["tables"]}
     for name in ours["volumes"]:
         with open_volume(volume_in(str(path), name)) as volume:
             found[main if name == MAIN else name] = volume.read()

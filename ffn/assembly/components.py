@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ffn.assembly.connected import Forest, label_pieces, pieces_of_block
+from ffn.assembly.connected import Forest, label_pieces, pieces_of_block, same_voxel
 from ffn.assembly.tables import COMPONENTS, FIRST_OVERLAP, ORIGINS, OVERLAPS
 from ffn.config import PART_ZYX
 from ffn.geometry import Box, divide_up
@@ -164,7 +164,7 @@ def _joined(results: Iterable[Result], tables: Tables, min_voxels: int, folder: 
         links.append(each["links"][:, ::-1] + (0, start))
         at_seeds[each["seeds"][:, 0]] = each["seeds"][:, 1] + start
         first.append(start + len(each["objects"]))
-    numbers = _numbers(first[-1], sort_rows(links, _same_voxel, folder))
+    numbers = _numbers(first[-1], sort_rows(links, same_voxel, folder))
     components = Components.of_pieces(Components(*(column[:] for column in columns)), numbers)
     ids = component_ids(components, min_voxels)
     kept = np.stack([ids, components.objects], axis=1)[ids > 0]
@@ -180,13 +180,6 @@ def _joined(results: Iterable[Result], tables: Tables, min_voxels: int, folder: 
         FIRST_OVERLAP: np.append(0, np.cumsum(remain))[tables.read(FIRST_OVERLAP)],
         COMPONENTS: several[np.argsort(several[:, 0])],
     }
-
-
-def _same_voxel(links: np.ndarray) -> np.ndarray:
-    """Return the pairs of pieces that name the same voxel, from rows of voxel and piece."""
-    voxels, pieces = links[np.argsort(links[:, 0], kind="stable")].T
-    same = voxels[1:] == voxels[:-1]
-    return np.stack([pieces[:-1], pieces[1:]], axis=1)[same]
 
 
 def _numbers(num_pieces: int, pairs: ScratchRows) -> np.ndarray:

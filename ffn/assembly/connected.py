@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -59,40 +60,59 @@ def label_pieces(labels: np.ndarray) -> np.ndarray:
     """Return the connected pieces of a block, numbered from 1 in the order of their first voxels; faces connect."""
     from skimage.measure import label
 
-    ids, compact = np.unique(labels, return_inverse=True)
-    compact = compact.reshape(labels.shape) + int(ids[0] > 0)  # 0 is background, also where there is none
-    return label(compact, background=0, connectivity=1)
+    return label(labels.astype(np.int64), background=0, connectivity=1)
 
 
-def pieces_of_block(
-    block: Box, volume: Box, part_zyx: ZYX, read: Callable[[Box], np.ndarray], seeds: np.ndarray
-) -> dict[str, np.ndarray]:
-    """Find the pieces of a block, part by part.
+class LabelledPart(NamedTuple):
+    """A part of a block, its labels, and its pieces, whose numbers in the block begin with `first`; -1 is none.
 
-    `seeds` (int64, (S, 4)) are row in ``origins`` and voxel, of the origins in the block. The result has ``objects``
-    (id of each piece), ``voxels`` and ``first`` (flat index of its first voxel in the volume). ``links`` (piece, flat
-    index of a voxel) names a voxel of every contact between parts: with the piece that it belongs to, and with those
-    before it that go on there. So neighbours agree on the voxel without knowing each other's pieces. ``seeds`` has row
-    in ``origins`` and piece.
+    `links` (piece, flat index of a voxel in the volume) names a voxel of every contact with other parts: with the piece
+    that it belongs to, and with those before it that go on there. So neighbours agree on the voxel without knowing each
+    other's pieces.
     """
-    objects, voxels, first = ([np.empty(0, np.int64)] for _ in range(3))
-    links, at_seeds, total = [NO_ROWS], [NO_ROWS], 0
+
+    box: Box
+    labels: np.ndarray
+    pieces: np.ndarray
+    first: int
+    links: np.ndarray
+
+
+def label_parts(block: Box, volume: Box, part_zyx: ZYX, read: Callable[[Box], np.ndarray]) -> Iterator[LabelledPart]:
+    """Find the pieces of a block, part by part."""
+    first = 0
     for part in block.blocks(part_zyx):
         outer = Box(part.start, zyx(n + 1 for n in part.stop)).intersect(volume)
         around = read(outer)
         labels = around[part.slices(outer.start)]
         labelled = label_pieces(labels)
-        pieces, where, counts = np.unique(labelled, return_index=True, return_counts=True)
-        where, counts = where[pieces > 0], counts[pieces > 0]
-        objects.append(labels.ravel()[where].astype(np.int64))
+        pieces = np.where(labelled > 0, labelled + (first - 1), -1)
+        links = [pairs[pairs[:, 0] >= 0] for pairs in _links(part, volume, around, pieces)]
+        yield LabelledPart(part, labels, pieces, first, np.concatenate([NO_ROWS, *links]))
+        first += int(labelled.max(initial=0))
+
+
+def pieces_of_block(
+    block: Box, volume: Box, part_zyx: ZYX, read: Callable[[Box], np.ndarray], seeds: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Find the pieces of a block.
+
+    `seeds` (int64, (S, 4)) are row in ``origins`` and voxel, of the origins in the block. The result has ``objects``
+    (id of each piece), ``voxels`` and ``first`` (flat index of its first voxel in the volume), ``links`` of all parts,
+    and ``seeds``: row in ``origins`` and piece.
+    """
+    objects, voxels, first = ([np.empty(0, np.int64)] for _ in range(3))
+    links, at_seeds = [NO_ROWS], [NO_ROWS]
+    for part in label_parts(block, volume, part_zyx, read):
+        pieces, where, counts = np.unique(part.pieces, return_index=True, return_counts=True)
+        where, counts = where[pieces >= 0], counts[pieces >= 0]
+        objects.append(part.labels.ravel()[where].astype(np.int64))
         voxels.append(counts)
-        first.append(_flat(np.stack(np.unravel_index(where, labels.shape), axis=1), part, volume))
-        numbers = labelled.astype(np.int64) + (total - 1)  # below the first piece of the part: background
-        links += [pairs[pairs[:, 0] >= total] for pairs in _links(part, volume, around, numbers)]
-        inside = seeds[part.holds(seeds[:, 1:])]
-        piece = numbers[tuple((inside[:, 1:] - part.start).T)]
-        at_seeds.append(np.stack([inside[:, 0], piece], axis=1)[piece >= total])
-        total += len(where)
+        first.append(_flat(np.stack(np.unravel_index(where, part.labels.shape), axis=1), part.box, volume))
+        links.append(part.links)
+        inside = seeds[part.box.holds(seeds[:, 1:])]
+        piece = part.pieces[tuple((inside[:, 1:] - part.box.start).T)]
+        at_seeds.append(np.stack([inside[:, 0], piece], axis=1)[piece >= 0])
     return {
         "objects": np.concatenate(objects),
         "voxels": np.concatenate(voxels),
@@ -124,6 +144,13 @@ def _links(part: Box, volume: Box, around: np.ndarray, numbers: np.ndarray) -> I
                 voxels = np.append(0, voxels)  # there is no background
             piece = numbers[before if is_behind else face][goes_on]
             yield np.unique(np.stack([piece, voxels[contacts[goes_on]]], axis=1), axis=0)
+
+
+def same_voxel(links: np.ndarray) -> np.ndarray:
+    """Return the pairs of pieces that name the same voxel, from rows of voxel and piece."""
+    voxels, pieces = links[np.argsort(links[:, 0], kind="stable")].T
+    same = voxels[1:] == voxels[:-1]
+    return np.stack([pieces[:-1], pieces[1:]], axis=1)[same]
 
 
 def _flat(places: np.ndarray, part: Box, volume: Box) -> np.ndarray:
