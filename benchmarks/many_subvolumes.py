@@ -36,8 +36,8 @@ import yaml
 from ffn.assembly.components import _joined, component_blocks, with_seeds
 from ffn.assembly.config import ReconcileConfig
 from ffn.assembly.contacts import searched
-from ffn.assembly.local_ids import SubvolumeTables
 from ffn.assembly.reconcile import MATCH, global_ids
+from ffn.assembly.subvolumes import SubvolumeTables
 from ffn.assembly.tables import OverlapIndex, read_overlaps
 from ffn.assembly.tiling import Tiling
 from ffn.geometry import CELL, Box, tile
@@ -158,7 +158,7 @@ def snakemake(folder: Path, what: str, *arguments: str) -> str:
 def reconcile_tables(per_axis: int, num_ids: int, folder: Path, with_records: bool) -> None:
     """Join made-up tables, and print what the end of the step costs."""
     tiling = cubes(per_axis)
-    boxes = [tiling.box(index) for index in range(tiling.num_boxes)]
+    boxes = list(tiling)
     numbers, blocks = {box.start: index for index, box in enumerate(boxes)}, component_blocks(Placement(tiling.hull))
     neighbours: dict[tuple[int, ...], np.ndarray] = {}
     begin: dict[str, float] = {}
@@ -247,9 +247,9 @@ def cubes(per_axis: int) -> Tiling:
 
 def claims_of(tiling: Tiling, index: int, num_ids: int) -> np.ndarray:
     """Let each id go on in the neighbours behind every face, and one in all others; from a subvolume's place on."""
-    ids, own, found = np.arange(1, num_ids + 1), tiling.box(index), [np.empty((0, 7), np.int64)]
+    ids, own, found = np.arange(1, num_ids + 1), tiling[index], [np.empty((0, 7), np.int64)]
     for other in tiling.overlapped_by(index):
-        box = own.intersect(tiling.box(other))
+        box = own.intersect(tiling[other])
         both = ids if sum(n == OVERLAP for n in box.shape) == 1 else ids[:1]
         columns = (other - index, both, both, *np.subtract(box.start, own.start), 5000)
         found.append(np.stack(np.broadcast_arrays(*columns), axis=1))

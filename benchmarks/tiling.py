@@ -20,9 +20,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ffn.assembly.config import ReconcileConfig
-from ffn.assembly.local_ids import LocalIds, SubvolumeTables
 from ffn.assembly.reconcile import matches, reconcile
-from ffn.assembly.subvolumes import VolumePool, open_subvolumes
+from ffn.assembly.subvolumes import LocalIds, Subvolumes, SubvolumeTables, open_subvolumes
 from ffn.evaluation.scores import score
 from ffn.evaluation.scoring import tabulate
 from ffn.geometry import Box
@@ -76,24 +75,21 @@ def print_scores(whole: Volume, tiled: Volume, truth: Volume, box: Box) -> None:
 def count_unions(specs: Sequence[str], truth: Volume, config: ReconcileConfig) -> tuple[int, int, int]:
     """Count the matches of reconciliation, those that the ground truth can judge, and those that it calls wrong."""
     subvolumes = open_subvolumes(specs)
-    with VolumePool() as pool:
-        results = (subvolumes.look_at(index, pool) for index in range(len(specs)))
-        tables = SubvolumeTables(results)
-        nodes = LocalIds.of(tables)
-        batches = tables.batches("claims")
-        joins = np.concatenate([matches(subvolumes.tiling, nodes, *batch, config) for batch in batches])
-        bodies = majority_bodies(subvolumes.tiling.hull, subvolumes.specs, nodes, pool, truth)
+    tables = SubvolumeTables(subvolumes.look_at(index) for index in range(len(specs)))
+    nodes = LocalIds.of(tables)
+    batches = tables.batches("claims")
+    joins = np.concatenate([matches(subvolumes.tiling, nodes, *batch, config) for batch in batches])
+    bodies = majority_bodies(subvolumes, nodes, truth)
     of = bodies[joins]
     judged = of[(of != 0).all(axis=1)]
     return len(of), len(judged), int((judged[:, 0] != judged[:, 1]).sum())
 
 
-def majority_bodies(hull: Box, specs: Sequence[str], nodes: LocalIds, pool: VolumePool, truth: Volume) -> np.ndarray:
+def majority_bodies(subvolumes: Subvolumes, nodes: LocalIds, truth: Volume) -> np.ndarray:
     """Return the body of the majority of each node's ground truth, 0 if there is little of it or no majority."""
     bodies = np.zeros(nodes.num_nodes, np.uint64)
-    for index, spec in enumerate(specs):
-        part = pool.open(spec)
-        table = tabulate(truth.read, part.read, hull.intersect(truth.box).intersect(part.box), BLOCK).foreground()
+    for index, box in enumerate(subvolumes.tiling):
+        table = tabulate(truth.read, subvolumes.volume(index).read, box.intersect(truth.box), BLOCK).foreground()
         node = nodes.find(index, table.b)
         total = np.bincount(node, table.voxels, nodes.num_nodes)[node]
         chosen = (total >= MIN_TRUTH_VOXELS) & (table.voxels > MIN_PURITY * total)

@@ -13,12 +13,10 @@ import numpy as np
 from ffn.assembly.components import LABEL, TABLES, Labels, component_blocks, with_seeds, write_components
 from ffn.assembly.config import ReconcileConfig
 from ffn.assembly.connected import Forest
-from ffn.assembly.local_ids import LocalIds, SubvolumeTables
-from ffn.assembly.subvolumes import GlobalIds, Subvolumes, VolumePool, open_subvolumes
+from ffn.assembly.subvolumes import GlobalIds, LocalIds, Subvolumes, SubvolumeTables, open_subvolumes
 from ffn.assembly.tables import FIRST_OVERLAP, ORIGINS, OVERLAPS, OverlapIndex, overlap_rows
 from ffn.assembly.tiling import Tiling
 from ffn.contingency import ContingencyTable, add_up
-from ffn.geometry import Box
 from ffn.io.block_log import Result
 from ffn.io.blocks import WHOLE, Job, add_job_options, job_of, no_result, reduce_step
 from ffn.io.scratch import ScratchRows, Table, folder_beside, sort_rows
@@ -80,34 +78,26 @@ def reconcile(specs: Sequence[str], out: str, config: ReconcileConfig, job: Job 
         return
     subvolumes = Subvolumes.read(opened, specs)
     tiling, key = subvolumes.tiling, {**key, "tiling": opened.digest}
-    boxes = [tiling.box(index) for index in range(tiling.num_boxes)]
-    numbers = {box.start: index for index, box in enumerate(boxes)}
+    numbers = {box.start: index for index, box in enumerate(tiling)}
     blocks = component_blocks(Placement(tiling.hull))
     folder = folder_beside(out)
-    with VolumePool() as pool:
 
-        def look(box: Box) -> Result:
-            return subvolumes.look_at(numbers[box.start], pool)
+    def combine(results: Iterable[Result]) -> dict[str, Table]:
+        index = OverlapIndex(tiling.hull, subvolumes.voxel_size_zyx_nm)
+        return with_seeds(global_ids(SubvolumeTables(results, folder), tiling, config, index, folder), blocks, folder)
 
-        def combine(results: Iterable[Result]) -> dict[str, Table]:
-            index = OverlapIndex(tiling.hull, subvolumes.voxel_size_zyx_nm)
-            return with_seeds(
-                global_ids(SubvolumeTables(results, folder), tiling, config, index, folder), blocks, folder
-            )
-
-        matched = reduce_step(out, MATCH, boxes, look, combine, key, job)
-        if matched is None:
-            return
-        ids = GlobalIds(subvolumes, matched)
-        record = provenance("reconcile", config, subvolumes=len(specs), matches=int(matched.read("matches")[0]))
-        write_components(
-            out,
-            Placement(tiling.hull, subvolumes.voxel_size_zyx_nm, record),
-            Labels(lambda block: ids.read(block, pool), matched),
-            config.min_component_size,
-            {**key, "match": matched.digest},
-            job,
-        )
+    matched = reduce_step(out, MATCH, tiling, lambda box: subvolumes.look_at(numbers[box.start]), combine, key, job)
+    if matched is None:
+        return
+    record = provenance("reconcile", config, subvolumes=len(specs), matches=int(matched.read("matches")[0]))
+    write_components(
+        out,
+        Placement(tiling.hull, subvolumes.voxel_size_zyx_nm, record),
+        Labels(GlobalIds(subvolumes, matched).read, matched),
+        config.min_component_size,
+        {**key, "match": matched.digest},
+        job,
+    )
 
 
 def global_ids(
@@ -124,7 +114,7 @@ def global_ids(
     is_object = np.zeros(local.num_nodes, bool)
     is_object[roots[local.in_core]] = True
     numbers = np.where(is_object, np.cumsum(is_object), 0).astype(np.uint64)[roots]
-    counts = (tiling.num_boxes, local.num_nodes, num_matches, int(is_object.sum()))
+    counts = (len(tiling), local.num_nodes, num_matches, int(is_object.sum()))
     log.info("%d subvolumes with %d ids, %d matches: %d objects", *counts)
     log.info("most parts of one object: %d", np.bincount(roots).max(initial=0))
     return {

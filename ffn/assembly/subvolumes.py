@@ -1,14 +1,14 @@
-"""Segmented subvolumes of a volume: their tiling, their ids, and the voxels that neighbours share."""
+"""Segmented subvolumes of a volume: their ids, the voxels that neighbours share, and all ids as nodes of one graph."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 
@@ -18,45 +18,24 @@ from ffn.config import PART_ZYX
 from ffn.contingency import add_up, count_ids, find_runs
 from ffn.errors import VolumeError
 from ffn.geometry import ZYX, Box, VoxelSize, cell_shape
+from ffn.io import scratch
 from ffn.io.block_log import Result
 from ffn.io.open import identity, open_segmentation, open_volume
+from ffn.io.scratch import ScratchRows
 from ffn.io.tables import Tables
 from ffn.io.volume import Volume, require_labels, require_same_voxel_size, voxel_size_of
 
 MAX_OPEN = 16  # a subvolume and its neighbours further on; each may hold a chunk cache of 32 MiB
 MAX_CACHED = 32  # subvolumes whose ids stay in memory
 SLAB = 64  # sections read at a time, the depth of a chunk
-
-
-class VolumePool:
-    """Open segmentations on demand, and close the least recently used one when there are too many."""
-
-    def __init__(self, max_open: int = MAX_OPEN) -> None:
-        self._max_open = max_open
-        self._open: OrderedDict[str, tuple[Volume, ExitStack]] = OrderedDict()
-
-    def __enter__(self) -> VolumePool:
-        """Return the pool. Leaving the ``with`` block closes all volumes."""
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        """Close all volumes."""
-        while self._open:
-            self._close_oldest()
-
-    def open(self, spec: str) -> Volume:
-        """Return the volume of `spec`. It stays open at least until the next call."""
-        if spec not in self._open:
-            if len(self._open) >= self._max_open:
-                self._close_oldest()
-            stack = ExitStack()
-            self._open[spec] = stack.enter_context(open_segmentation(spec)), stack
-        self._open.move_to_end(spec)
-        return self._open[spec][0]
-
-    def _close_oldest(self) -> None:
-        _, (_, stack) = self._open.popitem(last=False)
-        stack.close()
+COLUMNS: dict[str, tuple[tuple[int, ...], type]] = {
+    "ids": ((), np.uint64),
+    "voxels": ((), np.int64),
+    "in_core": ((), np.bool_),
+    "claims": ((7,), np.int64),
+    "origins": ((6,), np.int64),
+    "overlaps": ((6,), np.int64),
+}
 
 
 @dataclass(frozen=True)
@@ -80,34 +59,43 @@ class Subvolumes:
         They change with the content of a subvolume.
         """
         numbers = {spec: number for number, spec in enumerate(specs)}
-        boxes = (self.tiling.box(index) for index in range(self.tiling.num_boxes))
         contents = hashlib.sha256("\n".join(map(identity, self.specs)).encode()).digest()
         return {
-            "boxes": np.array([[*box.start, *box.stop] for box in boxes], np.int64),
+            "boxes": np.array([[*box.start, *box.stop] for box in self.tiling], np.int64),
             "contents": np.frombuffer(contents, np.uint8),
             "order": np.array([numbers[spec] for spec in self.specs], np.int64),
             "voxel_size": np.array(self.voxel_size_zyx_nm, np.float64),
         }
 
-    def look_at(self, index: int, pool: VolumePool) -> Result:
+    def volume(self, index: int) -> Volume:
+        """Open a subvolume; it stays open as one of the last `MAX_OPEN`."""
+        return self._opened(index)[1]
+
+    @cached_property
+    def _opened(self) -> Callable[[int], tuple[ExitStack, Volume]]:
+        def opened(index: int) -> tuple[ExitStack, Volume]:
+            stack = ExitStack()  # closes the volume when it leaves the cache
+            return stack, stack.enter_context(open_segmentation(self.specs[index]))
+
+        return functools.lru_cache(MAX_OPEN)(opened)
+
+    def look_at(self, index: int) -> Result:
         """Return the ids of a subvolume, its tables, and the voxels that it shares with later ones.
 
         These are the tables of `ids_of`, ``origins`` and ``overlaps`` as the subvolume has them, and ``claims`` (int64,
         (N, 7)): number of a later subvolume, own id, id there, first voxel of a cell, voxels that both have in it.
         """
-        found = ids_of(pool.open(self.specs[index]), self.tiling.core(index))
+        found = ids_of(self.volume(index), self.tiling.core(index))
         claims = [np.empty((0, 7), np.int64)]
         for other in self.tiling.overlapped_by(index):
-            rows = self._compared(pool, index, other)
-            claims.append(np.insert(rows, 0, other, axis=1))
+            claims.append(np.insert(self._compared(index, other), 0, other, axis=1))
         return {**found, **self._own_tables(index, found["ids"]), "claims": np.concatenate(claims)}
 
-    def _compared(self, pool: VolumePool, index: int, other: int) -> np.ndarray:
+    def _compared(self, index: int, other: int) -> np.ndarray:
         """Count the pairs of ids in each cell where both subvolumes are segmented: rows as of ``overlaps``."""
-        cell, first, second = cell_shape(self.voxel_size_zyx_nm), self.specs[index], self.specs[other]
-        blocks = self.tiling.box(index).intersect(self.tiling.box(other)).blocks(PART_ZYX)
-        found = (count_in_cells(pool.open(first).read(b), pool.open(second).read(b), b.start, cell) for b in blocks)
-        return add_up(np.concatenate(list(found)))
+        cell, a, b = cell_shape(self.voxel_size_zyx_nm), self.volume(index), self.volume(other)
+        parts = self.tiling[index].intersect(self.tiling[other]).blocks(PART_ZYX)
+        return add_up(np.concatenate([count_in_cells(a.read(p), b.read(p), p.start, cell) for p in parts]))
 
     def _own_tables(self, index: int, ids: np.ndarray) -> dict[str, np.ndarray]:
         """Return ``origins`` and ``overlaps`` of a subvolume; a cell counts where its middle is in the core."""
@@ -144,7 +132,7 @@ def open_subvolumes(specs: Sequence[str]) -> Subvolumes:
     if first is None:
         raise VolumeError("reconcile: found no subvolumes, at least one is needed. Did segment finish?")
     tiling = Tiling.of(list(spec_of))
-    return Subvolumes(tiling, [spec_of[tiling.box(index)] for index in range(tiling.num_boxes)], voxel_size_of(first))
+    return Subvolumes(tiling, [spec_of[box] for box in tiling], voxel_size_of(first))
 
 
 def ids_of(volume: Volume, core: Box) -> dict[str, np.ndarray]:
@@ -197,11 +185,11 @@ class GlobalIds:
         self._first = tables.read("first")
         self._of = functools.lru_cache(MAX_CACHED)(self._read)
 
-    def read(self, block: Box, pool: VolumePool) -> np.ndarray:
+    def read(self, block: Box) -> np.ndarray:
         """Return the global ids (uint64) of a block, from the cores that it overlaps."""
         voxels = np.zeros(block.shape, np.uint64)
         for index, part in self._subvolumes.tiling.cores_in(block):
-            local = pool.open(self._subvolumes.specs[index]).read(part)
+            local = self._subvolumes.volume(index).read(part)
             labelled = local != 0
             ids, numbers = self._of(index)
             rows = np.searchsorted(ids, local[labelled].astype(np.uint64))
@@ -211,3 +199,79 @@ class GlobalIds:
     def _read(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         rows = self._first[index], self._first[index + 1]
         return self._tables.read("ids", *rows), self._tables.read("numbers", *rows)
+
+
+class SubvolumeTables:
+    """What `Subvolumes.look_at` returned for each subvolume, one below the other, read a few subvolumes at a time.
+
+    The tables are on a disk, in `folder`, and gone at the end.
+    """
+
+    def __init__(self, of_each: Iterable[Result], folder: Path | None = None) -> None:
+        self._tables = {name: ScratchRows(*kind, folder) for name, kind in COLUMNS.items()}
+        ends: dict[str, list[int]] = {name: [0] for name in COLUMNS}
+        for found in of_each:
+            for name, table in self._tables.items():
+                table.append(found[name])
+                ends[name].append(len(table))
+        self._first = {name: np.array(numbers) for name, numbers in ends.items()}
+
+    def first(self, name: str) -> np.ndarray:
+        """Return the first row of each subvolume in a table, and the number of rows: int64 of shape (S + 1,)."""
+        return self._first[name]
+
+    def whole(self, name: str) -> np.ndarray:
+        """Return a table with the rows of all subvolumes."""
+        return self._tables[name][:]
+
+    def batches(self, name: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield a table a few whole subvolumes at a time: the number of the subvolume (int64) of each row, the rows."""
+        first, start = self._first[name], 0
+        while start < len(first) - 1:
+            full = np.searchsorted(first, first[start] + scratch.ROWS_AT_ONCE, "right") - 1
+            stop = max(start + 1, int(full))
+            numbers = np.repeat(np.arange(start, stop), np.diff(first[start : stop + 1]))
+            yield numbers, self._tables[name][int(first[start]) : int(first[stop])]
+            start = stop
+
+
+@dataclass(frozen=True)
+class LocalIds:
+    """Ids of all subvolumes as nodes, numbered consecutively in the order of subvolumes and of their tables."""
+
+    first: np.ndarray  # int64, first node of each subvolume; the last entry is the number of nodes
+    voxels: np.ndarray  # int64, of each node in its whole subvolume
+    in_core: np.ndarray  # bool, whether a node has voxels in the core of its subvolume
+    sorted_ids: np.ndarray  # uint64, ids in ascending order within each subvolume
+    order: np.ndarray  # int64, their nodes
+
+    @classmethod
+    def of(cls, tables: SubvolumeTables) -> LocalIds:
+        """Return the nodes of all subvolumes."""
+        num_nodes = int(tables.first("ids")[-1])
+        sorted_ids, order, start = np.empty(num_nodes, np.uint64), np.empty(num_nodes, np.int64), 0
+        for subvolumes, ids in tables.batches("ids"):
+            ascending, stop = np.lexsort((ids, subvolumes)), start + len(ids)
+            sorted_ids[start:stop], order[start:stop] = ids[ascending], ascending + start
+            start = stop
+        return cls(tables.first("ids"), tables.whole("voxels"), tables.whole("in_core"), sorted_ids, order)
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of ids in all subvolumes."""
+        return len(self.order)
+
+    def find(self, subvolumes: np.ndarray | int, ids: np.ndarray) -> np.ndarray:
+        """Return the nodes (int64) of `ids` in `subvolumes`, which must have them; both are arrays of shape (N,)."""
+        ids = ids.astype(np.uint64)
+        low = np.broadcast_to(self.first[subvolumes], ids.shape)
+        high = np.broadcast_to(self.first[np.add(subvolumes, 1)], ids.shape)
+        for _ in range(int((high - low).max(initial=0)).bit_length()):  # halves what is between low and high
+            middle = (low + high) // 2
+            is_below = self.sorted_ids[middle] < ids
+            low, high = np.where(is_below, middle + 1, low), np.where(is_below, high, middle)
+        return self.order[low]
+
+    def subvolumes_of(self, nodes: np.ndarray) -> np.ndarray:
+        """Return the number (int64) of the subvolume that each node is in."""
+        return np.searchsorted(self.first, nodes, "right") - 1

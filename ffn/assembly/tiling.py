@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from ffn.errors import VolumeError
-from ffn.geometry import ZYX, Box, zyx
-
-Ranges = tuple[tuple[int, int], ...]
+from ffn.geometry import ZYX, Box, Grid, zyx
 
 
-@dataclass(frozen=True)
-class Tiling:
-    """A grid of boxes, as `ffn.geometry.tile` makes it, numbered in zyx order.
+class Tiling(Grid):
+    """Boxes as `ffn.geometry.tile` makes them, numbered in zyx order: starts and stops of ranges ascend, without gaps.
 
     Examples
     --------
@@ -26,19 +22,13 @@ class Tiling:
     ('0:5,0:4,0:4', '5:10,0:4,0:4', [1])
     """
 
-    # ranges along each axis; every combination is a box. Starts and stops ascend, and no range begins after the
-    # previous one ends
-    ranges_zyx: tuple[Ranges, Ranges, Ranges]
-
     @classmethod
     def of(cls, boxes: Sequence[Box]) -> Tiling:
         """Return the tiling that distinct `boxes` form, in any order."""
-        z, y, x = (tuple(sorted({(b.start[axis], b.stop[axis]) for b in boxes})) for axis in range(3))
-        tiling = cls((z, y, x))
-        if tiling.num_boxes != len(boxes):
+        tiling = cls([sorted({(box.start[axis], box.stop[axis]) for box in boxes}) for axis in range(3)])
+        if len(tiling) != len(boxes):
             present = set(boxes)
-            missing = next(box for box in map(tiling.box, range(tiling.num_boxes)) if box not in present)
-            raise VolumeError(_hole(len(boxes), f"none is at {missing}"))
+            raise VolumeError(_hole(len(boxes), f"none is at {next(box for box in tiling if box not in present)}"))
         for axis, ranges in zip("zyx", tiling.ranges_zyx, strict=True):
             for (start, stop), (next_start, next_stop) in itertools.pairwise(ranges):
                 if not (start < next_start <= stop < next_stop):
@@ -52,20 +42,9 @@ class Tiling:
         return zyx(map(len, self.ranges_zyx))
 
     @property
-    def num_boxes(self) -> int:
-        """Number of boxes."""
-        z, y, x = self.shape
-        return z * y * x
-
-    @property
     def hull(self) -> Box:
         """The box that all boxes cover together."""
         return Box(zyx(ranges[0][0] for ranges in self.ranges_zyx), zyx(ranges[-1][1] for ranges in self.ranges_zyx))
-
-    def box(self, index: int) -> Box:
-        """Return the box with number `index`."""
-        ranges = [ranges[i] for ranges, i in zip(self.ranges_zyx, self._place(index), strict=True)]
-        return Box(zyx(start for start, _ in ranges), zyx(stop for _, stop in ranges))
 
     def core(self, index: int) -> Box:
         """Return the part of a box that it contributes: up to the middle of the overlap with each neighbour.
@@ -127,7 +106,7 @@ def _hole(num_boxes: int, found: str) -> str:
     )
 
 
-def _neighbours(ranges: Ranges) -> list[range]:
+def _neighbours(ranges: Sequence[tuple[int, int]]) -> list[range]:
     """For each range of an axis, the ranges that share voxels with it, including itself."""
     starts, stops = np.array(ranges).T
     first, last = np.searchsorted(stops, starts, "right"), np.searchsorted(starts, stops, "left")

@@ -8,8 +8,8 @@ import pytest
 from ffn.assembly.components import with_seeds
 from ffn.assembly.config import ReconcileConfig
 from ffn.assembly.connected import connected_roots
-from ffn.assembly.local_ids import SubvolumeTables
 from ffn.assembly.reconcile import best_of_each_other, global_ids, needed_voxels
+from ffn.assembly.subvolumes import SubvolumeTables
 from ffn.assembly.tables import OverlapIndex
 from ffn.assembly.tiling import Tiling
 from ffn.contingency import ContingencyTable
@@ -22,7 +22,7 @@ CONFIG = ReconcileConfig(min_overlap_voxels=30, min_overlap_fraction=0.4)
 def made_up(tiling, rng):
     """Return tables of subvolumes with few and many ids, ties, and pairs in several cells."""
     names = rng.integers(1, 2**64, 30, dtype=np.uint64, endpoint=False)
-    ids = [rng.choice(names, rng.integers(0, 9), replace=False) for _ in range(tiling.num_boxes)]
+    ids = [rng.choice(names, rng.integers(0, 9), replace=False) for _ in range(len(tiling))]
     learnt = []
     for index, of_subvolume in enumerate(ids):
         own, claims = of_subvolume.astype(np.int64), [np.empty((0, 7), np.int64)]
@@ -58,8 +58,8 @@ def joined_pair_by_pair(tiling, learnt):
                 counts[pair] = counts.get(pair, 0) + count
                 claimed.append((*pair, *cell, count))
             table = ContingencyTable(*np.array([(*pair, count) for pair, count in counts.items()]).T)
-            whole, box = (voxels[table.a], voxels[table.b]), tiling.box(first).intersect(tiling.box(second))
-            share = min(n / side for n, side in zip(box.shape, tiling.box(first).shape, strict=True))
+            whole, box = (voxels[table.a], voxels[table.b]), tiling[first].intersect(tiling[second])
+            share = min(n / side for n, side in zip(box.shape, tiling[first].shape, strict=True))
             best = best_of_each_other(table, needed_voxels(whole, share, CONFIG), CONFIG)
             edges += table.pairs[best].tolist()
         own = {key: node[first, key] for key in each["ids"].tolist()}

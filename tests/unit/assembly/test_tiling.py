@@ -22,9 +22,9 @@ TILINGS = [  # box, size, overlap
 def test_cores_partition_the_hull(box, size, overlap):
     tiling = Tiling.of(tile(box, size, overlap)[::-1])
     seen = np.zeros(box.shape, int)
-    for number in range(tiling.num_boxes):
+    for number in range(len(tiling)):
         inner = tiling.core(number)
-        assert tiling.box(number).contains(inner)
+        assert tiling[number].contains(inner)
         seen[inner.slices(box.start)] += 1
     assert tiling.hull == box
     assert (seen == 1).all()
@@ -33,7 +33,7 @@ def test_cores_partition_the_hull(box, size, overlap):
 @pytest.mark.parametrize(("box", "size", "overlap"), TILINGS)
 def test_overlaps_and_cores_are_those_of_an_exhaustive_search(box, size, overlap):
     tiling = Tiling.of(tile(box, size, overlap))
-    boxes = [tiling.box(number) for number in range(tiling.num_boxes)]
+    boxes = list(tiling)
     pairs = itertools.combinations(range(len(boxes)), 2)
     expected = [(i, j) for i, j in pairs if not boxes[i].intersect(boxes[j]).is_empty]
     assert [(i, j) for i in range(len(boxes)) for j in tiling.overlapped_by(i)] == expected
