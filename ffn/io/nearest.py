@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 
@@ -15,27 +14,29 @@ from ffn.io.volume import Volume
 
 ROUNDING = 1e-4  # voxels: a quotient of voxel sizes is seldom exact
 
+Spans = list[tuple[np.ndarray, np.ndarray]]  # on each axis, the first and the last voxel for each of those of a box
+
 
 def read_nearest(volume: Volume, box: Box, voxel_size_zyx_nm: VoxelSize | None, outside: int) -> np.ndarray:
     """Return the voxels of a volume of any voxel size that are nearest to those of a box."""
     ratios = _ratios(volume, voxel_size_zyx_nm)
-    if ratios == (1.0, 1.0, 1.0) and box.intersect(volume.box) == box:
+    if ratios == (1.0, 1.0, 1.0) and volume.box.contains(box):
         return volume.read(box)
     found = np.full(box.shape, outside, volume.dtype)
     for piece in box.blocks(_piece(volume, box, ratios)):
-        indices = _indices(piece, ratios)
-        part = _hull(indices, indices).intersect(volume.box)
+        nearest = _nearest(piece, ratios)
+        part = _hull(nearest).intersect(volume.box)
         if not part.is_empty:
-            inside = [(i >= a) & (i < b) for i, a, b in zip(indices, part.start, part.stop, strict=True)]
-            places = [i[known] - a for i, known, a in zip(indices, inside, part.start, strict=True)]
+            axes = list(zip((first for first, _ in nearest), part.start, part.stop, strict=True))
+            inside = [(i >= start) & (i < stop) for i, start, stop in axes]
+            places = [i[known] - start for (i, start, _), known in zip(axes, inside, strict=True)]
             found[piece.slices(box.start)][np.ix_(*inside)] = volume.read(part)[np.ix_(*places)]
     return found
 
 
 def reaches(volume: Volume, box: Box, voxel_size_zyx_nm: VoxelSize | None) -> bool:
     """Whether `read_nearest` finds any voxel of `volume` in `box`."""
-    indices = _indices(box, _ratios(volume, voxel_size_zyx_nm))
-    return not _hull(indices, indices).intersect(volume.box).is_empty
+    return not _hull(_nearest(box, _ratios(volume, voxel_size_zyx_nm))).intersect(volume.box).is_empty
 
 
 def read_test(
@@ -54,10 +55,10 @@ def read_test(
     found = np.empty(box.shape, bool)
     for part in box.blocks(_piece(volume, box, ratios)):
         spans = _spans(volume, part, ratios)
-        around = _hull(spans.first, spans.last)
+        around = _hull(spans)
         passed = test(volume.read(around))
         if around != part:
-            for axis, (first, last) in enumerate(zip(*spans, strict=True)):
+            for axis, (first, last) in enumerate(spans):
                 passed = _reduced(passed, axis, first - around.start[axis], last - around.start[axis], over)
         found[part.slices(box.start)] = passed
     return found
@@ -66,7 +67,7 @@ def read_test(
 def require_cover(volume: Volume, box: Box, voxel_size_zyx_nm: VoxelSize | None) -> None:
     """Check that each voxel of a box has a voxel of a volume in it, or lies in one; see `read_test`."""
     if covered(volume, box, voxel_size_zyx_nm) != box:
-        part = _hull(*(_indices(box, _ratios(volume, voxel_size_zyx_nm)),) * 2)
+        part = _hull(_nearest(box, _ratios(volume, voxel_size_zyx_nm)))
         own = "" if part == box else f", which is {part} in its voxels of {volume.voxel_size_zyx_nm} nm"
         raise VolumeError(
             f"{volume.name}: the mask covers {volume.box}, expected all of {box}{own}. "
@@ -77,32 +78,34 @@ def require_cover(volume: Volume, box: Box, voxel_size_zyx_nm: VoxelSize | None)
 def covered(volume: Volume, box: Box, voxel_size_zyx_nm: VoxelSize | None) -> Box:
     """Return the part of a box whose voxels each have a voxel of a volume in them, or lie in one; see `read_test`."""
     spans = _spans(volume, box, _ratios(volume, voxel_size_zyx_nm))
-    numbers = [np.flatnonzero(first <= last) for first, last in zip(*spans, strict=True)]
+    numbers = [np.flatnonzero(first <= last) for first, last in spans]
     if not all(map(len, numbers)):
         return Box(box.start, box.start)
-    return _hull(numbers, numbers).shift(box.start)
+    return _hull([(each, each) for each in numbers]).shift(box.start)
 
 
-class _Spans(NamedTuple):
-    """First and last voxel along each axis for those of a box."""
+def _nearest(box: Box, ratios: VoxelSize) -> Spans:
+    """Return the voxel that the centre of each voxel of a box lies in."""
+    ranges = (np.arange(a, b) + 0.5 for a, b in zip(box.start, box.stop, strict=True))
+    places = [np.floor(centres * ratio).astype(np.int64) for centres, ratio in zip(ranges, ratios, strict=True)]
+    return [(place, place) for place in places]
 
-    first: list[np.ndarray]
-    last: list[np.ndarray]
 
-
-def _spans(volume: Volume, box: Box, ratios: VoxelSize) -> _Spans:
+def _spans(volume: Volume, box: Box, ratios: VoxelSize) -> Spans:
     """Return which voxels of a volume lie in those of a box, or which one the centre lies in, if it has larger ones."""
-    firsts, lasts = [], []
-    axes = zip(_indices(box, ratios), ratios, box.start, box.stop, volume.box.start, volume.box.stop, strict=True)
-    for nearest, ratio, start, stop, lowest, end in axes:
-        first = last = nearest
+    spans = _nearest(box, ratios)
+    for axis, ratio in enumerate(ratios):
+        first, last = spans[axis]
         if ratio > 1:
-            places = np.arange(start, stop)
+            places = np.arange(box.start[axis], box.stop[axis])
             first = np.floor(places * ratio + ROUNDING).astype(np.int64)
             last = np.ceil((places + 1) * ratio - ROUNDING).astype(np.int64) - 1
-        firsts.append(np.maximum(first, lowest))
-        lasts.append(np.minimum(last, end - 1))
-    return _Spans(firsts, lasts)
+        spans[axis] = np.maximum(first, volume.box.start[axis]), np.minimum(last, volume.box.stop[axis] - 1)
+    return spans
+
+
+def _hull(spans: Spans) -> Box:
+    return Box(zyx(first[0] for first, _ in spans), zyx(last[-1] + 1 for _, last in spans))
 
 
 def _piece(volume: Volume, box: Box, ratios: VoxelSize) -> ZYX:
@@ -121,10 +124,6 @@ def _reduced(passed: np.ndarray, axis: int, first: np.ndarray, last: np.ndarray,
     return combined
 
 
-def _hull(first: list[np.ndarray], last: list[np.ndarray]) -> Box:
-    return Box(zyx(i[0] for i in first), zyx(i[-1] + 1 for i in last))
-
-
 def _ratios(volume: Volume, voxel_size: VoxelSize | None) -> VoxelSize:
     """Return how many voxels of a volume are as long as one of the other size."""
     own = volume.voxel_size_zyx_nm
@@ -132,9 +131,3 @@ def _ratios(volume: Volume, voxel_size: VoxelSize | None) -> VoxelSize:
         return 1.0, 1.0, 1.0
     z, y, x = (a / b for a, b in zip(voxel_size, own, strict=True))
     return z, y, x
-
-
-def _indices(box: Box, ratios: VoxelSize) -> list[np.ndarray]:
-    """Return for each axis the place of the nearest voxel: the one that the centre of a voxel lies in."""
-    ranges = (np.arange(a, b) + 0.5 for a, b in zip(box.start, box.stop, strict=True))
-    return [np.floor(centres * ratio).astype(np.int64) for centres, ratio in zip(ranges, ratios, strict=True)]

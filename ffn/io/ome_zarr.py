@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ffn.errors import VolumeError
-from ffn.geometry import ZYX, VoxelSize
+from ffn.geometry import ZYX
 from ffn.io.foreign.locations import Folder
 from ffn.io.shards import chunk_shape
 from ffn.io.store_names import MAIN, METADATA, OURS
@@ -48,17 +48,11 @@ def table_metadata(shape: tuple[int, ...], dtype: np.dtype) -> dict[str, Any]:
 
 def image_metadata(name: str, placement: Placement, ours: dict[str, Any]) -> dict[str, Any]:
     """Describe the group of a volume: an image with one mip, in nm."""
-    z, y, x = (float(side) for side in placement.voxel_size_zyx_nm)
-    size = (z, y, x)
-    place = [
-        {"type": "scale", "scale": list(size)},
-        {"type": "translation", "translation": _place(placement.box.start, size)},
-    ]
-    image = {
-        "name": name,
-        "axes": AXES,
-        "datasets": [{"path": MAIN, "coordinateTransformations": place}],
-    }
+    size = [float(side) for side in placement.voxel_size_zyx_nm]
+    centre = np.multiply(placement.box.start, size).tolist()  # as all tools of the field, with 0 in that of voxel 0
+    place = [{"type": "scale", "scale": size}, {"type": "translation", "translation": centre}]
+    datasets = [{"path": MAIN, "coordinateTransformations": place}]
+    image = {"name": name, "axes": AXES, "datasets": datasets}
     return group_metadata({"ome": {"version": VERSION, "multiscales": [image]}, OURS: ours})
 
 
@@ -91,11 +85,6 @@ def _ours(metadata: dict[str, Any]) -> dict[str, Any] | None:
     attributes = metadata.get("attributes")
     ours = attributes.get(OURS) if isinstance(attributes, dict) else None
     return ours if isinstance(ours, dict) else None
-
-
-def _place(start_zyx: ZYX, size_zyx: VoxelSize) -> list[float]:
-    """Place of the first voxel's centre; as all tools of the field, we put the origin in the centre of voxel 0."""
-    return [start * side for start, side in zip(start_zyx, size_zyx, strict=True)]
 
 
 def _compressed(dtype: np.dtype) -> list[dict]:

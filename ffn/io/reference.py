@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import math
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
-
 from ffn.errors import VolumeError
-from ffn.geometry import ZYX, Box, zyx
+from ffn.geometry import Box, subtract
 from ffn.io.store_names import MAIN, METADATA, OURS
 from ffn.io.volume import Placement, Volume
 
@@ -24,39 +21,35 @@ SIDE = 64  # voxels; what is read of an image at a time is seldom smaller
 MOST_DECODED_BYTES = 2**24  # of the chunks that hold such a cube, as chunks are decoded as a whole; our choice
 
 
-class Reference(Volume):
-    """A part of a volume elsewhere, opened when it is first read."""
+def open_reference(store: str) -> Volume | None:
+    """Open the part of a volume that a store on this machine refers to; None if it has voxels of its own."""
+    ours = _reference(store)
+    if ours is None:
+        return None
+    from ffn.io.coarser import Placed
+    from ffn.io.foreign.chunked import ChunkedVolume
 
-    def __init__(self, name: str, ours: dict[str, Any]) -> None:
-        self._found = found = ours[REFERENCE]
-        super().__init__(name, Box.parse(ours["box"]), np.dtype(found["dtype"]), tuple(found["voxel_size_zyx_nm"]))
-        self.chunk_zyx, self.provenance = zyx(found["chunk_zyx"]), ours["provenance"]
-
-    def _read(self, box: Box) -> np.ndarray:
-        return self._source.read(box.shift(self._to_source)).astype(self.dtype, copy=False)
-
-    @property
-    def _to_source(self) -> ZYX:
-        return zyx(self._found["to_source_zyx"])
-
-    @cached_property
-    def _source(self) -> ChunkedVolume:
-        from ffn.io.foreign.chunked import ChunkedVolume
-
-        try:
-            source, part = ChunkedVolume(self._found["source"], self._found["mip"]), self.box.shift(self._to_source)
-        except VolumeError as reason:
-            raise VolumeError(f"{self.name}: refers to a volume that cannot be opened: {reason}") from None
-        if source.dtype.name != self.dtype.name or not source.box.contains(part):
-            raise VolumeError(
-                f"{self.name}: refers to {source.name}, which holds {source.dtype.name} in {source.box}, expected "
-                f"{self.dtype.name} in {part} as before. Delete {self.name} and rerun ingest"
-            )
-        return source
+    found, box = ours[REFERENCE], Box.parse(ours["box"])
+    try:
+        source = ChunkedVolume(found["source"], found["mip"])
+    except VolumeError as reason:
+        raise VolumeError(f"{store}: refers to a volume that cannot be opened: {reason}") from None
+    volume = Placed(source, subtract(source.box.start, found["to_source_zyx"]), tuple(found["voxel_size_zyx_nm"]))
+    if source.dtype.name != found["dtype"] or not volume.box.contains(box):
+        raise VolumeError(
+            f"{store}: refers to {source.name}, which holds {source.dtype.name} in {volume.box}, expected "
+            f"{found['dtype']} in {box} as before. Delete {store} and rerun ingest"
+        )
+    volume.name, volume.box, volume.provenance = store, box, ours["provenance"]
+    return volume
 
 
-def open_reference(store: str) -> Reference | None:
-    """Open the source that a store on this machine refers to; None if it has voxels of its own, or is not a store."""
+def is_reference(store: str) -> bool:
+    """Whether a store on this machine has no voxels of its own."""
+    return Path(store).is_dir() and _reference(store) is not None
+
+
+def _reference(store: str) -> dict[str, Any] | None:
     from ffn.io.foreign.locations import Location, new_context, open_folder
     from ffn.io.ome_zarr import our_attributes
 
@@ -64,12 +57,7 @@ def open_reference(store: str) -> Reference | None:
     if location.path is None or not (location.path / METADATA).is_file():
         return None
     ours = our_attributes(open_folder(location, new_context()))
-    return Reference(store, ours) if REFERENCE in ours else None
-
-
-def is_reference(store: str) -> bool:
-    """Whether a store on this machine has no voxels of its own."""
-    return Path(store).is_dir() and open_reference(store) is not None
+    return ours if REFERENCE in ours else None
 
 
 def can_stay(volume: Volume, copy_image: str, clahe_tile: int | None) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-import mmap
 import os
 import tempfile
 import weakref
@@ -16,7 +15,7 @@ from typing import IO, Any
 import numpy as np
 
 from ffn.errors import VolumeError
-from ffn.geometry import ZYX, Box
+from ffn.geometry import ZYX
 
 ROWS_AT_ONCE = 2**18  # rows of a table in memory at a time; our choice: what a million rows need is 0.5 GiB
 ROWS_TO_SORT = 2**20  # rows that are sorted in memory; our choice
@@ -24,19 +23,12 @@ MAX_PARTS = 256  # files that are open at a time when more rows are sorted
 MAX_WAITING = 2**20  # bytes of a table that wait before they are written
 
 
-class ScratchArray:
-    """An array of zeros that is on a disk."""
-
-    def __init__(self, shape_zyx: ZYX, dtype: np.dtype, folder: Path | None) -> None:
-        num_bytes = Box.from_shape(shape_zyx).num_voxels * dtype.itemsize
-        with tempfile.TemporaryFile(dir=folder) as file:
-            os.posix_fallocate(file.fileno(), 0, num_bytes)  # writing to a map of a full disk would end the process
-            self._pages = mmap.mmap(file.fileno(), num_bytes)
-        self.values = np.frombuffer(self._pages, dtype).reshape(shape_zyx)
-
-    def forget(self) -> None:
-        """Let the kernel decide which part of the array is in memory; it no longer counts as the process's."""
-        self._pages.madvise(mmap.MADV_DONTNEED)
+def scratch_array(shape_zyx: ZYX, dtype: np.dtype, folder: Path | None) -> np.memmap:
+    """Return an array of zeros that is on a disk."""
+    with tempfile.TemporaryFile(dir=folder) as file:
+        num_bytes = math.prod(shape_zyx) * dtype.itemsize
+        os.posix_fallocate(file.fileno(), 0, num_bytes)  # writing to a map of a full disk would end the process
+        return np.memmap(file, dtype, "r+", shape=shape_zyx)
 
 
 class ScratchRows:

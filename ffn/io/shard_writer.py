@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import mmap
+
 import numpy as np
 import tensorstore as ts
 
 from ffn.errors import VolumeError
 from ffn.geometry import Box
-from ffn.io.scratch import ScratchArray
+from ffn.io.scratch import scratch_array
 from ffn.io.shards import Shards
 from ffn.io.store_folder import StoreFolder
 
@@ -28,7 +30,7 @@ class ShardWriter:
         self._all_shards = shards
         self._shards = Shards(owned or shards.box, shards.shape_zyx)
         self._name = name
-        self._gathered: dict[Box, np.ndarray | ScratchArray] = {}
+        self._gathered: dict[Box, np.ndarray] = {}
         self._missing: dict[Box, int] = {}  # voxels of each of them that have not come, if none came twice
         self._saved: set[Box] = set()
         self.box = self._shards.box
@@ -47,12 +49,12 @@ class ShardWriter:
                 self._gather(shard, part, content)
                 self._missing[shard] -= part.num_voxels
                 if self._missing[shard] <= 0:
-                    self._save(shard, _values(self._gathered.pop(shard)))
+                    self._save(shard, self._gathered.pop(shard))
 
     def finish(self) -> None:
         """Write the gathered voxels, and 0 to the shards that were not written."""
         for shard in list(self._gathered):
-            self._save(shard, _values(self._gathered.pop(shard)))
+            self._save(shard, self._gathered.pop(shard))
         for shard in self._shards.boxes():
             if shard not in self._saved:
                 self._save(shard, np.zeros(shard.shape, self._dtype))
@@ -67,19 +69,19 @@ class ShardWriter:
             self._missing[shard] = shard.num_voxels
             self._gathered[shard] = self._begin(shard)
         gathered = self._gathered[shard]
-        _values(gathered)[part.slices(shard.start)] = content
-        if isinstance(gathered, ScratchArray):
-            gathered.forget()
+        gathered[part.slices(shard.start)] = content
+        if isinstance(gathered, np.memmap):
+            gathered.base.madvise(mmap.MADV_DONTNEED)  # type: ignore[union-attr]  # no longer memory of the process
 
-    def _begin(self, shard: Box) -> np.ndarray | ScratchArray:
+    def _begin(self, shard: Box) -> np.ndarray:
         """Return an array for the voxels of a shard: those that it has, or 0."""
         if shard in self._saved:
             return self._at(shard).read().result()
-        in_memory = sum(each.nbytes for each in self._gathered.values() if isinstance(each, np.ndarray))
+        in_memory = sum(each.nbytes for each in self._gathered.values() if not isinstance(each, np.memmap))
         if in_memory + shard.num_voxels * self._dtype.itemsize <= GATHERED_BYTES:
             return np.zeros(shard.shape, self._dtype)
         with self._folder.reached(self._path):
-            return ScratchArray(shard.shape, self._dtype, self._folder.path)
+            return scratch_array(shard.shape, self._dtype, self._folder.path)
 
     def _save(self, shard: Box, voxels: np.ndarray) -> None:
         with self._folder.reached(self._path):
@@ -90,7 +92,3 @@ class ShardWriter:
 
     def _at(self, shard: Box) -> ts.TensorStore:
         return self._array[shard.slices(self._all_shards.box.start)]
-
-
-def _values(gathered: np.ndarray | ScratchArray) -> np.ndarray:
-    return gathered.values if isinstance(gathered, ScratchArray) else gathered

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from ffn.errors import VolumeError
 from ffn.io.scratch import Table
 from ffn.io.store_names import TABLES
 
@@ -22,18 +21,10 @@ class Tables:
 
     arrays: Mapping[str, Any]  # on disk until they are read
     digest: str = ""  # checksum of all of them
-    path: str = ""  # their folder
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> np.ndarray:
         """Return rows `start` … `stop` of a table, by default all."""
-        try:
-            return np.asarray(self.arrays[name][start:stop])
-        except ValueError as reason:
-            from ffn.io.foreign.locations import first_line
-
-            raise VolumeError(
-                f"{self.path}/{name}: is damaged ({first_line(reason)}), expected a whole table. Remove {self.path}"
-            ) from None
+        return np.asarray(self.arrays[name][start:stop])
 
 
 def write_tables(path: Path, tables: Mapping[str, Table], key: Mapping[str, Any]) -> None:
@@ -68,7 +59,7 @@ def read_tables(path: Path, key: Mapping[str, Any]) -> Tables | None:
     if written.get("key") != _digest(key):
         return None
     folder = StoreFolder(str(path))
-    return Tables({name: folder.open_array(name) for name in written["tables"]}, written["digest"], str(path))
+    return Tables({name: folder.open_array(name) for name in written["tables"]}, written["digest"])
 
 
 def _digest(key: Mapping[str, Any]) -> str:

@@ -40,7 +40,7 @@ class ChunkedVolume(Volume):
         self._context = new_context()
         self._folder = open_folder(self._location, self._context)
         ours = our_attributes(self._folder)
-        mips = find_mips(self._folder, self._location.driver, name)
+        mips = find_mips(self._folder, name)
         chosen = mips[mip]
         self._store = store = self._open(name, chosen.path, mip, is_whole=bool(ours))
         driver = store.spec().to_json()["driver"]
@@ -72,7 +72,7 @@ class ChunkedVolume(Volume):
 
     def _open(self, name: str, path: str, mip: int, is_whole: bool) -> ts.TensorStore:
         folder = self._folder.below(path) if path else self._folder
-        driver = driver_of(folder, self._location.driver)
+        driver = driver_of(folder) if self._location.driver == "auto" else self._location.driver
         spec: dict[str, Any] = {"driver": driver, "kvstore": folder.spec}
         if driver == PRECOMPUTED:
             spec["scale_index"] = mip

@@ -20,6 +20,7 @@ from ffn.io.foreign.locations import Folder
 from ffn.io.foreign.units import MAX_SHIFT, three_numbers, to_nm, voxel_size_and_offset, whole_voxels
 
 PRECOMPUTED = "neuroglancer_precomputed"
+N5 = "attributes.json"
 OLD_AXES = ("t", "c", "z", "y", "x")  # of OME-Zarr 0.1 and 0.2, which do not name them
 UNKNOWN = ("unknown",) * 3
 
@@ -65,15 +66,13 @@ class Mip:
         return whole_voxels(found, f"{name}: translation is {self.translation}", advice)
 
 
-def find_mips(folder: Folder, driver: str, name: str) -> list[Mip]:
+def find_mips(folder: Folder, name: str) -> list[Mip]:
     """Return the mips of an image in a group, finest first; of an array, that one.
 
     Parameters
     ----------
     folder : Folder
         A group or an array.
-    driver : str
-        Of TensorStore; ``auto`` takes any.
     name : str
         Name of the volume, for messages.
 
@@ -83,7 +82,7 @@ def find_mips(folder: Folder, driver: str, name: str) -> list[Mip]:
         If the metadata are damaged or contradict each other.
     """
     try:
-        return _find_mips(folder, driver, name)
+        return _find_mips(folder, name)
     except (TypeError, KeyError, AttributeError, ValueError, IndexError) as reason:
         raise VolumeError(
             f"{name}: its metadata cannot be read ({reason!r}), expected axes z, y and x with voxel size, place and "
@@ -91,60 +90,57 @@ def find_mips(folder: Folder, driver: str, name: str) -> list[Mip]:
         ) from None
 
 
-def driver_of(folder: Folder, driver: str) -> str:
-    """Return TensorStore's driver for an array; ``auto`` only where the metadata do not tell.
+def driver_of(folder: Folder) -> str:
+    """Return TensorStore's driver for an array; ``auto`` if the metadata do not tell.
 
     TensorStore's own search fails in a bucket that does not tell which files are missing.
     """
-    if driver != "auto":
-        return driver
     if folder.json(".zarray"):
         return "zarr"
     if folder.json("zarr.json"):
         return "zarr3"
-    if "dimensions" in folder.json("attributes.json"):
+    if "dimensions" in folder.json(N5):
         return "n5"
     return PRECOMPUTED if "scales" in folder.json("info") else "auto"
 
 
-def _find_mips(folder: Folder, driver: str, name: str) -> list[Mip]:
-    info = folder.json("info") if driver in ("auto", PRECOMPUTED) else {}
-    mips = [_precomputed_mip(scale, name) for scale in info.get("scales", ())]
-    if mips or driver == PRECOMPUTED:
-        return mips or [Mip("")]
-    n5 = _n5(folder, driver)
+def _find_mips(folder: Folder, name: str) -> list[Mip]:
+    scales = folder.json("info").get("scales", ())
+    if scales:
+        return [_precomputed_mip(scale, name) for scale in scales]
+    n5 = folder.json(N5)
     if "dimensions" in n5:
-        return [_in_image(_n5_mip("", n5, {}, name), folder, driver, name)]
+        return [_in_image(_n5_mip("", n5, {}, name), folder, name)]
     if folder.json(".zarray") or folder.json("zarr.json").get("node_type") == "array":
-        return [_in_image(_zarr_mip(_zarr(folder, driver), name), folder, driver, name)]
-    return _group_mips(folder, driver, name) or [Mip("")]  # TensorStore says what is wrong
+        return [_in_image(_zarr_mip(_zarr(folder), name), folder, name)]
+    return _group_mips(folder, name) or [Mip("")]  # TensorStore says what is wrong
 
 
-def _group_mips(folder: Folder, driver: str, name: str) -> list[Mip]:
+def _group_mips(folder: Folder, name: str) -> list[Mip]:
     """Return the mips of an image in a group of zarr or N5; empty if its attributes describe none."""
-    attributes = _zarr(folder, driver)
+    attributes = _zarr(folder)
     content = attributes.get("ome", attributes)
     images = content.get("multiscales") if isinstance(content, Mapping) else None
     if images:
         mips = [_ome_mip(images[0], dataset) for dataset in images[0]["datasets"]]
     else:
-        group, mips = _n5(folder, driver), []
+        group, mips = folder.json(N5), []
         for described in _n5_datasets(group):
             path = described["path"]
-            of_array = _n5(folder.below(path), driver)
+            of_array = folder.below(path).json(N5)
             if "dimensions" not in of_array:
                 break
             mips.append(_n5_mip(path, {**described, **of_array}, group, name))
     return [replace(mip, finest=mips[0].scale) for mip in mips]
 
 
-def _in_image(own: Mip, folder: Folder, driver: str, name: str) -> Mip:
+def _in_image(own: Mip, folder: Folder, name: str) -> Mip:
     """Return an array as a mip of the image that it belongs to, or by its own attributes where it is in no image."""
     above = folder.above()
     if above is None:
         return own
     around, path = above
-    found = next((mip for mip in _group_mips(around, driver, name) if mip.path.strip("/") == path), None)
+    found = next((mip for mip in _group_mips(around, name) if mip.path.strip("/") == path), None)
     if found is None:
         return own
     if found.voxel_size_zyx_nm is None and own.voxel_size_zyx_nm is not None:
@@ -152,16 +148,10 @@ def _in_image(own: Mip, folder: Folder, driver: str, name: str) -> Mip:
     return replace(found, path="")
 
 
-def _zarr(folder: Folder, driver: str) -> Attributes:
+def _zarr(folder: Folder) -> Attributes:
     """Return the user attributes of an array or a group in zarr; empty if it has none."""
-    if driver == "n5":
-        return {}
     attributes = folder.json(".zattrs") or folder.json("zarr.json").get("attributes", {})
     return attributes if isinstance(attributes, dict) else {}
-
-
-def _n5(folder: Folder, driver: str) -> Attributes:
-    return folder.json("attributes.json") if driver in ("auto", "n5") else {}
 
 
 def _n5_datasets(group: Attributes) -> Iterator[Attributes]:
