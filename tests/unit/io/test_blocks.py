@@ -141,11 +141,11 @@ def test_tables_are_made_of_one_block_at_a_time(tmp_path):
         return np.array([max(each["sums"].max() for each in results)])
 
     def work(block, writers):
-        return {"sums": np.arange(block.num_voxels)}
+        return {"sums": np.arange(9)}
 
     tables = {"highest": highest}
     map_blocks(f"{tmp_path}/v.zarr", {"0": np.uint16}, PLACEMENT, work, KEY, tables=tables, at_end=highest)
-    assert read_table(f"{tmp_path}/v.zarr", "highest") == 64**3 - 1
+    assert read_table(f"{tmp_path}/v.zarr", "highest") == 8
     assert alive == [1] * (2 * NUM_BLOCKS)
 
 

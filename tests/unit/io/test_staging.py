@@ -2,9 +2,9 @@
 
 import json
 import logging
-import multiprocessing
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -111,13 +111,8 @@ def test_a_mask_keeps_its_terms_and_gets_the_path_of_the_copy(volume, tmp_path):
 
 def test_processes_of_one_node_make_one_copy(volume, tmp_path):
     scratch = str(tmp_path / "scratch")
-    context = multiprocessing.get_context("spawn")
-    processes = [context.Process(target=stage_specs, args=([volume], scratch)) for _ in range(3)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-        assert process.exitcode == 0
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(stage_specs, [[volume]] * 3, [scratch] * 3))
     assert len(copies(tmp_path / "scratch")) == 1
 
 
