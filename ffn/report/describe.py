@@ -1,4 +1,4 @@
-"""Describe any file of the pipeline: volumes, coordinates, records, models, trainings, scores, exports, runs."""
+"""Describe any file of the pipeline: volumes, arrays, records, models, trainings, scores, exports, runs."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ from ffn.io.volume import HDF5_SUFFIXES, split_spec, volume_in
 from ffn.workflow.paths import RunPaths
 from ffn.workflow.stages import STAGES
 
+COUNTS = ("box", "segmentation", "covered_fraction", "num_segments", "num_truth")  # of a score file
+
 Description = dict[str, Any]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe a volume, coordinates, records, a model, scores, an export or a run."""
+    """Describe a volume, records, a model, scores, an export or a run."""
     parser.add_argument("path", metavar="PATH", help="volume (FILE.h5:DATASET, URL, …), or any file or folder of a run")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.set_defaults(function=_print)
@@ -45,11 +47,11 @@ def describe(spec: str) -> Description:
     Returns
     -------
     dict
-        Ready for JSON. `kind` is ``volume``, ``volumes``, ``coordinates``, ``arrays``, ``records``, ``model``,
-        ``training`` (a model folder without a model yet), ``checkpoint``, ``scores``, ``export`` or ``run``. A volume
-        has `shape`, `dtype`, `voxel_size` (nm), `offset` (all zyx) and `provenance`; records have `counts` and
-        `shards`; a model and a checkpoint have `architecture`, `fov`, `deltas` (zyx) and `num_weights`; a trained model
-        and a training have `last` and `best_validation` (step and scores), `warnings` and `checkpoints`.
+        Ready for JSON. `kind` is ``volume``, ``volumes``, ``arrays``, ``records``, ``model``, ``training`` (a model
+        folder without a model yet), ``checkpoint``, ``scores``, ``export`` or ``run``. A volume has `shape`, `dtype`,
+        `voxel_size` (nm), `offset` (all zyx) and `provenance`; records have `counts` and `shards`; a model and a
+        checkpoint have `architecture`, `fov`, `deltas` (zyx) and `num_weights`; a trained model and a training have
+        `last` and `best_validation` (step and scores), `warnings` and `checkpoints`.
 
     Raises
     ------
@@ -113,32 +115,33 @@ def _volume(spec: str) -> Description:
 
 
 def _hdf5(path: Path) -> Description:
-    """Describe a file by its content: coordinates, one volume, several, or other arrays."""
+    """Describe a file by its content: volumes, or other arrays such as coordinates."""
     with hdf5.open_file(path) as file:
-        shapes = {name: dataset.shape or () for name, dataset in hdf5.list_datasets(file).items()}
-        dtypes = {name: str(dataset.dtype) for name, dataset in hdf5.list_datasets(file).items()}
+        datasets = hdf5.list_datasets(file)
+        volumes = {name: f"{path}:{name}" for name, dataset in datasets.items() if len(dataset.shape or ()) == 3}
+        tables = {name: _array(dataset) for name, dataset in datasets.items() if name not in volumes}
         attributes = {name: _plain(value) for name, value in file.attrs.items()}
-    if attributes.get("format") is not None and any(name.startswith("partitions/") for name in shapes):
-        return _coordinates(shapes, attributes)
-    volumes = [name for name, shape in shapes.items() if len(shape) == 3]
-    tables = {name: f"{shapes[name]} {dtypes[name]}" for name in shapes if name not in volumes}
-    if not volumes:
-        return {"kind": "arrays", "tables": tables, "attributes": attributes}
-    described = {name: _volume(f"{path}:{name}") for name in volumes}
-    if len(volumes) == 1:
-        return {**described[volumes[0]], "dataset": volumes[0], "tables": tables}
-    return {"kind": "volumes", "volumes": described, "tables": tables}
+    return _volumes(volumes, tables) if volumes else {"kind": "arrays", "tables": tables, "attributes": attributes}
 
 
 def _store(path: Path) -> Description:
-    """Describe a store of ours: one volume or several, and tables."""
+    """Describe a store of ours."""
     ours = _ours(path)
     read = {name: read_table(path, name) for name in ours["tables"]}
-    tables = {name: f"{table.shape} {table.dtype}" for name, table in read.items() if table is not None}
-    described = {name: _volume(volume_in(str(path), name)) for name in ours["volumes"]}
-    if len(described) == 1:
-        return {**next(iter(described.values())), "tables": tables}
-    return {"kind": "volumes", "volumes": described, "tables": tables}
+    tables = {name: _array(table) for name, table in read.items() if table is not None}
+    return _volumes({name: volume_in(str(path), name) for name in ours["volumes"]}, tables)
+
+
+def _volumes(specs: dict[str, str], tables: dict[str, str]) -> Description:
+    described = {name: _volume(spec) for name, spec in specs.items()}
+    if len(described) > 1:
+        return {"kind": "volumes", "volumes": described, "tables": tables}
+    ((name, volume),) = described.items()
+    return {**volume, "name": name, "tables": tables}
+
+
+def _array(array: Any) -> str:
+    return f"{array.shape or ()} {array.dtype}"
 
 
 def _ours(path: Path) -> Description:
@@ -148,18 +151,6 @@ def _ours(path: Path) -> Description:
     except (OSError, ValueError, LookupError, TypeError):  # opening it says what is wrong
         return {}
     return ours if isinstance(ours, dict) else {}
-
-
-def _coordinates(shapes: dict[str, tuple], attributes: Description) -> Description:
-    per_partition = {name.partition("/")[2]: shape[0] for name, shape in shapes.items()}
-    counts = dict(sorted(per_partition.items(), key=lambda item: int(item[0])))
-    return {
-        "kind": "coordinates",
-        "num_coordinates": sum(counts.values()),
-        "partitions": counts,
-        "counts": attributes.get("counts", {}),
-        "provenance": attributes.get("provenance", {}),
-    }
 
 
 def _plain(value: Any) -> Any:
@@ -242,21 +233,18 @@ def _network(config: ModelConfig) -> Description:
 
 
 def _scores(path: Path) -> Description:
+    """Return scores and counts, without the lists of errors and bodies."""
     try:
-        return {"kind": "scores", **_summary_of_scores(json.loads(path.read_text()))}
+        content = json.loads(path.read_text())
+        others = {**content.get("earlier", {}), "baseline": content.get("baseline")}
+        return {
+            "kind": "scores",
+            **{key: content[key] for key in COUNTS if key in content},
+            "scores": content["scores"],
+            "others": {name: entry["scores"] for name, entry in others.items() if entry},
+        }
     except (ValueError, KeyError, TypeError, AttributeError):
         raise EvaluationError(f"{path}: is not a score file, expected JSON of 'ffn evaluate'") from None
-
-
-def _summary_of_scores(content: Description) -> Description:
-    """Return scores and counts, without the lists of errors and bodies."""
-    keys = ("box", "segmentation", "covered_fraction", "num_segments", "num_truth", "scores")
-    summary = {key: content[key] for key in keys if key in content} | {"scores": content["scores"]}
-    if content.get("earlier"):
-        summary["earlier"] = {name: {"scores": entry["scores"]} for name, entry in content["earlier"].items()}
-    if content.get("baseline"):
-        summary["baseline"] = {"scores": content["baseline"]["scores"]}
-    return summary
 
 
 def _export(folder: Path) -> Description:

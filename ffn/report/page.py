@@ -23,9 +23,7 @@ from ffn.report.run_folder import (
     VolumeFiles,
     read_costs,
     read_flood_findings,
-    read_grey_levels,
-    read_selection,
-    read_sweep,
+    read_output,
     read_volumes,
 )
 from ffn.report.score_table import (
@@ -120,7 +118,7 @@ def render(run_dir: Path) -> str:
         best_validation=best_validation(validation),
         training_warnings=read_complaints(model),
         costs=read_costs(run_dir),
-        selection=read_selection(run_dir),
+        selection=read_output(run_dir, "select", "selection"),
         versions=package_versions(),
         config=config.read_text() if config.is_file() else "",
     )
@@ -169,9 +167,9 @@ def _volume_context(files: VolumeFiles, run_dir: Path) -> dict[str, Any]:
             "close_ups": {} if volumes is None else close_ups(volumes, errors),
             "has_links": (export / LINKS_FOLDER).is_dir(),
             "tables": [str(table.relative_to(run_dir)) for table in sorted(export.glob("*.csv"))],
-            "grey_levels": read_grey_levels(run_dir, files.name),
+            "grey_levels": read_output(run_dir, "normalize", volume=files.name),
             "flood_findings": read_flood_findings(run_dir, files.name),
-            "sweep": sweep_charts(read_sweep(run_dir, files.name)),
+            "sweep": sweep_charts(read_output(run_dir, "sweep", volume=files.name).get("sweep", {})),
             "middle": str(volumes.drawn) if volumes and volumes.drawn != volumes.box else "",
             **shown,
         }

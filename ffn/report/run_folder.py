@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import math
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -71,10 +73,15 @@ def find_export(path: Path, volume: str | None) -> Path:
     return found[volume]
 
 
-def read_sweep(run_dir: Path, name: str) -> dict[str, list[dict[str, Any]]]:
-    """Read the scores of a volume at every merge threshold; empty if there was no sweep."""
-    path = Path(RunPaths(run_dir).of("sweep", volume=name))
-    return _read_json(path, "sweep").get("sweep", {}) if path.is_file() else {}
+def read_output(run_dir: str | Path, stage: str, output: str | None = None, **wildcards: str) -> dict[str, Any]:
+    """Read a JSON file of a stage; empty if it was not made."""
+    path = Path(RunPaths(run_dir).of(stage, output, **wildcards))
+    try:
+        return dict(json.loads(path.read_text()))
+    except FileNotFoundError:
+        return {}
+    except (ValueError, TypeError) as reason:
+        raise EvaluationError(f"{path}: is damaged ({reason!r}). Delete it and rerun the stage {stage}") from None
 
 
 def read_flood_findings(run_dir: Path, name: str) -> list[str]:
@@ -88,25 +95,14 @@ def read_flood_findings(run_dir: Path, name: str) -> list[str]:
     return findings([one for one in facts if one])
 
 
-def read_selection(run_dir: Path) -> dict[str, Any]:
-    """Read the choice of the checkpoint; empty if none was made."""
-    path = Path(RunPaths(run_dir).of("select", "selection"))
-    return _read_json(path, "select") if path.is_file() else {}
-
-
-def read_grey_levels(run_dir: Path, name: str) -> dict[str, Any]:
-    """Read how a volume is normalised, with its figures and those of training; empty if it was not."""
-    path = Path(RunPaths(run_dir).of("normalize", volume=name))
-    return _read_json(path, "normalize") if path.is_file() else {}
-
-
 def read_costs(run_dir: Path) -> list[StageCost]:
     """Add up Snakemake's benchmark files by stage: ``benchmarks/<stage>[.<volume>[.<job>]].tsv``."""
-    jobs: dict[str, list[dict[str, float]]] = {}
+    jobs: dict[str, list[dict[str, str]]] = defaultdict(list)
     root = run_dir / "benchmarks"
     for path in sorted(root.rglob("*.tsv")):
         stage = path.relative_to(root).parts[0].removesuffix(".tsv").partition(".")[0]
-        jobs.setdefault(stage, []).extend(_benchmark_rows(path))
+        with path.open(newline="") as file:
+            jobs[stage] += csv.DictReader(file, delimiter="\t")
     costs = [_stage_cost(stage, rows) for stage, rows in jobs.items() if rows]
     return sorted(costs, key=lambda cost: (_place_in_pipeline(cost.stage), cost.stage))
 
@@ -119,7 +115,7 @@ def _volume_files(paths: RunPaths, name: str, config: RunConfig | None) -> Volum
         truth=_existing(paths.of("ingest", "labels", volume=name)),
         segmentation=_existing(final),
         baseline=_existing(paths.of("evaluate", "baseline", volume=name)),
-        scores=_read_scores(Path(paths.of("evaluate", volume=name))),
+        scores=_read_scores(paths, name),
     )
 
 
@@ -127,51 +123,28 @@ def _existing(path: str) -> str | None:
     return path if Path(tracked_file(path)).is_file() else None
 
 
-def _read_scores(path: Path) -> dict[str, Any] | None:
-    if not path.is_file():
-        return None
-    try:
-        scores = json.loads(path.read_text())
-        scores["scores"]["all"]
-        for name in ("box", "num_segments", "num_truth", "covered_fraction", "cremi_score"):
-            scores[name]
-        for error in scores.get("errors", []):
-            error["name"]
-    except (ValueError, KeyError, TypeError) as reason:
-        raise EvaluationError(
-            f"{path}: is not a score file of this version of 'ffn evaluate' ({reason!r}). "
-            "Delete it and rerun the stage evaluate"
-        ) from None
-    return scores
+def _read_scores(paths: RunPaths, name: str) -> dict[str, Any] | None:
+    scores = read_output(paths.root, "evaluate", volume=name)
+    known = ("scores", "box", "num_segments", "num_truth", "covered_fraction", "cremi_score")
+    if scores and not scores.keys() >= set(known):
+        path = paths.of("evaluate", volume=name)
+        raise EvaluationError(f"{path}: has {sorted(scores)}, expected {known}. Delete it and rerun the stage evaluate")
+    return scores or None
 
 
-def _read_json(path: Path, stage: str) -> dict[str, Any]:
-    try:
-        return dict(json.loads(path.read_text()))
-    except (ValueError, TypeError) as reason:
-        raise EvaluationError(f"{path}: is damaged ({reason!r}). Delete it and rerun the stage {stage}") from None
+def _stage_cost(stage: str, rows: list[dict[str, str]]) -> StageCost:
+    seconds, memory, cpu_seconds = (list(_numbers(rows, name)) for name in ("s", "max_rss", "cpu_time"))
+    longest, peak = max(seconds, default=0.0), max(memory, default=None)
+    return StageCost(stage, len(rows), sum(seconds), longest, peak, sum(cpu_seconds))
 
 
-def _benchmark_rows(path: Path) -> Iterator[dict[str, float]]:
-    with path.open(newline="") as file:
-        for row in csv.DictReader(file, delimiter="\t"):
-            yield {name: _number(row.get(name)) for name in ("s", "max_rss", "cpu_time")}
-
-
-def _stage_cost(stage: str, rows: list[dict[str, float]]) -> StageCost:
-    seconds = [row["s"] for row in rows if not math.isnan(row["s"])]
-    memory = [row["max_rss"] for row in rows if not math.isnan(row["max_rss"])]
-    cpu_seconds = sum(row["cpu_time"] for row in rows if not math.isnan(row["cpu_time"]))
-    return StageCost(stage, len(rows), sum(seconds), max(seconds, default=0.0), max(memory, default=None), cpu_seconds)
+def _numbers(rows: list[dict[str, str]], name: str) -> Iterator[float]:
+    """Yield the values of a column; those of a job too short to be measured are no numbers."""
+    for row in rows:
+        with contextlib.suppress(KeyError, TypeError, ValueError):
+            yield float(row[name])
 
 
 def _place_in_pipeline(stage: str) -> int:
     stage = stage.removesuffix("-reversed")
     return RULES.index(stage) if stage in RULES else len(RULES)
-
-
-def _number(text: str | None) -> float:
-    try:
-        return float(text or "nan")
-    except ValueError:
-        return math.nan

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ffn.evaluation.metrics import METRICS, Metric
-from ffn.report.run_folder import VolumeFiles, read_flood_findings, read_grey_levels, read_volumes
+from ffn.report.run_folder import VolumeFiles, read_flood_findings, read_output, read_volumes
 from ffn.training.metrics import read_complaints
 from ffn.workflow.paths import RunPaths
 
@@ -90,7 +90,7 @@ def format_summary(run_dir: str | Path, report: str | Path) -> str:
     lines = [format_scores(run_dir), ""]
     lines += [f"training     {warning}" for warning in read_complaints(paths.folder("train"))]
     for volume in volumes:
-        contrast = read_grey_levels(Path(run_dir), volume.name).get("warning")
+        contrast = read_output(run_dir, "normalize", volume=volume.name).get("warning")
         lines += [f"contrast     {volume.name}: {contrast}"] if contrast else []
         lines += [f"segment      {volume.name}: {text}" for text in read_flood_findings(Path(run_dir), volume.name)]
     lines += [f"model        {model.parent}" for stage in ("train", "select") for model in paths.existing(stage)]
@@ -164,40 +164,11 @@ def _text_table(volume: VolumeFiles) -> str:
     legend = ["* best on these voxels"] if len({row[1] for row in rows[1:]}) > 1 else []
     if scores.get("earlier"):
         legend.append("foreground: voxels that have a segment, so only rows of equal coverage can be compared")
-    legend += _text_intervals(scores)
     if scores.get("baseline", {}).get("beside"):
         legend.append(f"middle: {scores['baseline']['box']}, the part that the baseline covers")
-    legend += [_text_run_length(*entry) for entry in run_lengths(scores)]
+    runs = ((name, strict["erl_nm"] / 1000, strict["nerl"]) for name, strict, _ in run_lengths(scores))
+    legend += [f"run length, {name}: {length:.2f} µm (NERL {nerl:.3f})" for name, length, nerl in runs]
     return "\n".join([title, *_aligned(rows), *legend])
-
-
-def _text_intervals(scores: dict[str, Any]) -> list[str]:
-    """Return a line for each method with its 95 % intervals of ARE and VOI, from a bootstrap over bodies."""
-    lines = []
-    for row in score_rows(scores):
-        cells = {metric.name: cell.interval for metric, cell in zip(METRICS, row.cells, strict=True)}
-        if row.convention in SHOWN_CONVENTIONS and cells["voi"]:
-            lines.append(f"95 %, {row.convention}, {row.method}: ARE {cells['are']}, VOI {cells['voi']}")
-    for change in scores.get("changes", []):
-        limits = change["intervals"]["all"]
-        texts = (f"{title} {_signed(limits[name])}" for name, title in (("are", "ARE"), ("voi", "VOI")) if limits[name])
-        lines.append(f"95 %, all, from {change['from']} to {change['to']}: {', '.join(texts)}")
-    return lines
-
-
-def _signed(limits: list[float]) -> str:
-    low, high = limits
-    return f"{low:+.3f} to {high:+.3f}"
-
-
-def _text_run_length(method: str, strict: dict[str, Any], tolerant: dict[str, Any]) -> str:
-    """Return one line on the expected run length of a method."""
-    runs = (f"{entry['erl_nm'] / 1000:.2f} µm (NERL {entry['nerl']:.3f})" for entry in (strict, tolerant))
-    strictly, tolerantly = runs
-    return (
-        f"run length, {method}: {strictly} of {strict['erl_truth_nm'] / 1000:.2f} µm; "
-        f"{tolerantly} with {tolerant['tolerance_nm']:g} nm tolerance"
-    )
 
 
 def _aligned(rows: list[list[str]]) -> Iterator[str]:

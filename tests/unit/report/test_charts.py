@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 
 from ffn.report import charts
 from ffn.report.charts import sweep_charts, training_charts
-from ffn.report.run_folder import read_sweep
+from ffn.report.run_folder import read_output
 from ffn.training.metrics import read_metrics
 
 
@@ -52,7 +52,7 @@ def test_the_parts_of_a_step_leave_out_the_row_with_compilation(drawn):
 
 
 def test_a_sweep_is_drawn_with_no_merges_at_the_right_end(run, drawn):
-    titles = [chart.title for chart in sweep_charts(read_sweep(run, "cube"))]
+    titles = [chart.title for chart in sweep_charts(read_output(run, "sweep", volume="cube")["sweep"])]
     assert len(titles) == len(set(titles)) == 4
     for axes in list(drawn.values())[::2]:
         both, split, merge = (curve[:, 1] for curve in curves(axes).values())  # falling threshold

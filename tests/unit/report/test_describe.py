@@ -91,7 +91,7 @@ def test_a_volume(tmp_path, capsys):
     }
     assert show(capsys, spec) == expected
     alone = show(capsys, tmp_path / "raw.h5")
-    assert alone | {"path": spec} == expected | {"dataset": "raw", "tables": {}}
+    assert alone | {"path": spec} == expected | {"name": "raw", "tables": {}}
 
 
 def test_a_dataset_without_voxels_is_no_volume(tmp_path, capsys):
@@ -113,13 +113,13 @@ def test_a_file_of_several_volumes(tmp_path, capsys):
     assert found["tables"] == {"origins": "(4, 5) int64"}
 
 
-def test_coordinates_count_their_partitions(tmp_path, capsys):
+def test_coordinates_are_tables_with_attributes(tmp_path, capsys):
     found = show(capsys, write_coordinates(tmp_path))
     inner = classes()[1:-1, 1:-1, 1:-1]
-    assert found["kind"] == "coordinates"
-    assert found["partitions"] == {str(p): int((inner == p).sum()) for p in (1, 2, 3)}
-    assert found["num_coordinates"] == inner.size == found["counts"]["eligible"]
-    assert found["provenance"]["stage"] == "coordinates"
+    assert found["kind"] == "arrays"
+    assert found["tables"] == {f"partitions/{p}": f"({(inner == p).sum()}, 3) int32" for p in (1, 2, 3)}
+    assert found["attributes"]["counts"]["eligible"] == inner.size
+    assert found["attributes"]["provenance"]["stage"] == "coordinates"
 
 
 def test_records(tmp_path, capsys):
