@@ -20,13 +20,13 @@ from ffn.io.store_names import LAST, tracked_file
 from ffn.machine.processes import dying_with_parent
 from ffn.machine.runlock import take_lock
 from ffn.options import flags
-from ffn.workflow import arguments, snakemake_patches, subvolume_lists
+from ffn.workflow import arguments, snakemake_patches
+from ffn.workflow.config_files import check_keys, take_software
 from ffn.workflow.needs import flooding_mb, flooding_minutes, minutes, takes_gpu, threads_of, training_mb
 from ffn.workflow.paths import any_of
-from ffn.workflow.pipeline import Pipeline, take_software
+from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.places import check_sources, files_among, skeleton_files
 from ffn.workflow.rank_layout import layout_of
-from ffn.workflow.repeated_keys import check_keys
 from ffn.workflow.resources import by_attempt, memory, resources_of
 from ffn.workflow.run import load_run
 from ffn.workflow.stages import STAGES
@@ -60,7 +60,6 @@ try:
     RUN = load_run(config)
     PIPELINE = Pipeline(RUN, check_sources(RUN), GPUS, NODES)
     PIPELINE.paths.check_root()
-    PIPELINE.subvolumes_of_a_job  # names a damaged file now
     LAYOUT = layout_of(RUN.train.num_workers, SITE, snakemake_patches.cores(workflow))
     LAYOUT.command  # names a wrong placeholder now, not in the job
 except (FfnError, OSError) as error:
@@ -75,13 +74,13 @@ for warning in PIPELINE.warnings:
     logger.warning(warning)
 
 PATHS = PIPELINE.paths
-COSTED = PIPELINE.costed
+COSTED = PIPELINE.models.costed
 # Snakemake runs `onstart`, which writes the lists, only for the main workflow.
 FILES = functools.cache(functools.partial(arguments.files, PIPELINE, not snakemake_patches.is_module(workflow)))
 IMAGE = PATHS.file("ingest", "image")
 LABELS = PATHS.file("ingest", "labels")
 NORMALIZATION = PATHS.of("normalize")
-TRAINED, MODEL = (str(Path(folder, "model.yaml")) for folder in (PIPELINE.model, PIPELINE.used_model))
+TRAINED, MODEL = (str(Path(folder, "model.yaml")) for folder in (PIPELINE.models.trained, PIPELINE.models.used))
 MASKED, MASKS = arguments.known(PIPELINE, "masks")
 CORRECTIONS, CORRECTION_FILES = arguments.known(PIPELINE, "corrections")
 NUCLEI, NUCLEI_FILES = arguments.known(PIPELINE, "nuclei")
@@ -90,7 +89,7 @@ SEED = RUN.rng_seed
 
 def of(rule, field):
     """Return the function of a job's wildcards with a field of its `JobSpec`."""
-    return lambda wildcards: getattr(PIPELINE.job(rule, wildcards), field)
+    return lambda wildcards: getattr(PIPELINE.jobs.spec(rule, wildcards), field)
 
 
 needs = functools.partial(resources_of, PIPELINE)
@@ -140,7 +139,7 @@ onstart:
     try:
         check_commands(snakemake_patches.executor(workflow), submit)
         if jobs_of("checkpoint_model") and not trains:
-            PIPELINE.check_checkpoints()
+            PIPELINE.models.check_checkpoints()
         if lock := take_lock(PATHS.root):
             atexit.register(lock.close)
         else:
@@ -153,9 +152,7 @@ onstart:
         raise WorkflowError(str(error)) from None
     arguments.write_file_lists(PIPELINE)
     if jobs_of("segment") or jobs_of("segment_list"):
-        for warning in PIPELINE.unfit_lists:
-            logger.warning(warning)
-        subvolume_lists.keep(PATHS, PIPELINE.subvolumes_of_a_job)
+        PIPELINE.jobs.keep_subvolumes_of_a_job()
     atomic.write_text(PATHS.config, yaml.safe_dump(RUN.as_written(), sort_keys=False))
     if not snakemake_patches.is_quiet(workflow):
         logger.info(f"'ffn watch {PATHS.root}' shows the progress of the jobs")

@@ -3,7 +3,7 @@
 
 rule import_checkpoint:
     input:
-        checkpoint=PIPELINE.imported_files,
+        checkpoint=PIPELINE.models.imported_files,
         reference=files_among(PIPELINE.reference_of_initial),
     output:
         model=ensure(PATHS.of("import-checkpoint"), non_empty=True),

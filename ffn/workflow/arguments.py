@@ -131,9 +131,9 @@ def checkpoint(pipeline: Pipeline) -> tuple[Callable[[Any], list[str]], Callable
 
     These are further inputs, and the arguments of `ffn import-checkpoint`. Step 0 are the weights of `init`.
     """
-    paths, start = pipeline.paths, shlex.quote(pipeline.initial or "")
+    paths, start = pipeline.paths, shlex.quote(pipeline.models.initial or "")
     return (
-        lambda wildcards: [] if int(wildcards.step) else pipeline.initial_files,
+        lambda wildcards: [] if int(wildcards.step) else pipeline.models.initial_files,
         lambda wildcards: (
             paths.checkpoint(wildcards.step) if int(wildcards.step) else f"{start} --trained {paths.folder('train')}"
         ),

@@ -33,11 +33,11 @@ def memory(stage: str) -> Resource:
 
 
 def resources_of(pipeline: Pipeline, rule: str) -> dict[str, Resource]:
-    """Return memory and time of the jobs of a rule, which follow from `Pipeline.job`."""
+    """Return memory and time of the jobs of a rule, which follow from `Jobs.spec`."""
     stage = rule.partition("_")[0]
 
     def megabytes(wildcards: Any, threads: int) -> int:
-        job, model = pipeline.job(rule, wildcards), pipeline.costed.model
+        job, model = pipeline.jobs.spec(rule, wildcards), pipeline.models.costed.model
         if stage == "segment":
             return flooding_mb(job.at_once, model, job.canvases)
         if stage == "agglomerate":
@@ -45,9 +45,9 @@ def resources_of(pipeline: Pipeline, rule: str) -> dict[str, Resource]:
         return memory_mb(stage, job.at_once, threads)
 
     def duration(wildcards: Any, threads: int) -> int:
-        voxels = pipeline.job(rule, wildcards).voxels
+        voxels = pipeline.jobs.spec(rule, wildcards).voxels
         if stage in ("segment", "agglomerate"):
-            return flooding_minutes(voxels, pipeline.costed.flooding_model, threads)
+            return flooding_minutes(voxels, pipeline.models.costed.flooding_model, threads)
         return minutes(stage, voxels, threads)
 
     return {"mem_mb": by_attempt(megabytes), "runtime": by_attempt(duration)}

@@ -22,7 +22,7 @@ class Output(NamedTuple):
     name: str  # in the rule
     path: str  # below the run's folder, with {volume}, {order}, {subvolume} and {step}
     of: str  # attribute of Pipeline, mostly a list of volumes; if it is empty, the stage has nothing to do
-    boxes: str = ""  # attribute of Pipeline with the boxes of the jobs, if one volume takes several
+    boxes: bool = False  # whether each job works on a box, or several
     blocks: Blocks | None = None  # where another output of the stage has others
 
 
@@ -212,7 +212,7 @@ STAGES = {
                     "segmentation",
                     "segmentation/{volume}/subvolumes{order}/{subvolume}.zarr",
                     of="segmented",
-                    boxes="subvolumes",
+                    boxes=True,
                 ),
             ),
             need=Need(base_mb=2500, bytes_per_voxel=60),  # with one canvas, see `needs.flooding_mb`
@@ -241,11 +241,7 @@ STAGES = {
             module="ffn.assembly.agglomerate",
             title="score which touching segments are one object",
             example="ffn agglomerate --segmentation seg.zarr --image raw.zarr --model MODEL_DIR --out graph.csv",
-            outputs=(
-                Output(
-                    "graph", "agglomeration/{volume}/graphs/{subvolume}.csv", of="agglomerated", boxes="contact_boxes"
-                ),
-            ),
+            outputs=(Output("graph", "agglomeration/{volume}/graphs/{subvolume}.csv", of="agglomerated", boxes=True),),
             need=Need(base_mb=2630),  # with one canvas, see `needs.agglomerating_mb`
             masked=True,
         ),

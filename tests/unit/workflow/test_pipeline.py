@@ -19,7 +19,7 @@ from ffn.model.network import weight_shapes
 from ffn.model.store import Model, save_model
 from ffn.options import flags
 from ffn.training.arguments import parse_masks
-from ffn.workflow import arguments, subvolume_lists
+from ffn.workflow import arguments
 from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.places import check_sources
 from ffn.workflow.run import load_run
@@ -62,7 +62,7 @@ def test_filling_needs_memory_for_what_is_around_a_tile():
     made = pipeline(fill=fill)
     z, y, _ = made.places["first"].voxel_size_zyx_nm
     outer = 8 + 2 * math.ceil(60 / z), 16 + 2 * math.ceil(60 / y), SHAPE[2]
-    assert made.job("fill", Wildcards(volume="first")).at_once == math.prod(outer) < math.prod(SHAPE)
+    assert made.jobs.spec("fill", Wildcards(volume="first")).at_once == math.prod(outer) < math.prod(SHAPE)
 
 
 def test_training_gets_the_masks_of_the_volumes_that_it_reads(tmp_path):
@@ -93,7 +93,7 @@ def test_checkpoints_that_compete_are_targets_of_select():
     train = {"max_steps": 120, "checkpoint_steps": 40, "permutable_axes": []}
     made = pipeline(train=train, select={"checkpoints": 2, "volume": "second", "box": "0:40,0:56,0:72"})
     assert made.steps == ["00000080", "00000120"]
-    assert made.used_model == "results/small/selected"
+    assert made.models.used == "results/small/selected"
     assert made.files("select", "candidate_scores") == [
         f"results/small/selection/step-{step}/scores.json" for step in made.steps
     ]
@@ -112,7 +112,7 @@ def test_the_weights_that_training_starts_from_compete_as_step_0(tmp_path, monke
     }
     monkeypatch.chdir(tmp_path)
     Path(made.paths.checkpoint("00000120")).mkdir(parents=True)
-    made.check_checkpoints()  # training keeps no checkpoint of step 0
+    made.models.check_checkpoints()  # training keeps no checkpoint of step 0
 
 
 def test_checkpoints_that_training_did_not_keep_are_named(tmp_path, monkeypatch):
@@ -125,17 +125,19 @@ def test_checkpoints_that_training_did_not_keep_are_named(tmp_path, monkeypatch)
     candidate.parent.mkdir(parents=True)
     candidate.touch()
     with pytest.raises(ConfigError, match="step-00000080.*step-00000060, step-00000120"):
-        made.check_checkpoints()
+        made.models.check_checkpoints()
     Path(made.paths.checkpoint("00000080")).mkdir()
-    made.check_checkpoints()
+    made.models.check_checkpoints()
 
 
 def test_without_training_the_initial_model_segments(tmp_path):
     (tmp_path / "published.index").touch()
     model = {**MODEL, "image_mean": 128, "image_stddev": 33}
     made = pipeline(init=str(tmp_path / "published"), train={"max_steps": 0, "permutable_axes": []}, model=model)
-    assert made.imported == [str(tmp_path / "published")] and made.imported_files == [f"{tmp_path}/published.index"]
-    assert made.used_model == made.model == made.initial == "results/small/initial"
+    assert made.imported == [str(tmp_path / "published")] and made.models.imported_files == [
+        f"{tmp_path}/published.index"
+    ]
+    assert made.models.used == made.models.trained == made.models.initial == "results/small/initial"
     assert made.trained == made.targets("train") == []
 
 
@@ -154,22 +156,22 @@ def test_published_weights_record_a_reference_image_where_training_matches_to_it
     )
 
 
-@pytest.mark.parametrize("max_steps", [0, 100])
-def test_initial_weights_bring_the_network_that_memory_and_time_follow_from(max_steps, tmp_path):
+@pytest.mark.parametrize(("max_steps", "depth"), [(0, 4), (100, 2)])
+def test_initial_weights_bring_the_network_that_memory_and_time_follow_from(max_steps, depth, tmp_path):
     own = ModelConfig(**{**MODEL, "depth": 4, "features": 5}, image_mean=0, image_stddev=1)
     weights = {name: np.zeros(shape, np.float32) for name, shape in weight_shapes(own).items()}
     save_model(tmp_path / "model", Model(own, weights, {}))
-    model = {name: value for name, value in MODEL.items() if name not in ("depth", "features")}
+    model = {name: value for name, value in MODEL.items() if name != "features"}
     train = {"max_steps": max_steps, "permutable_axes": []}
-    costed = pipeline(init=str(tmp_path / "model"), model=model, train=train).costed
-    assert (costed.model.depth, costed.model.features, costed.flooding_model.features) == (4, 5, 5)
+    costed = pipeline(init=str(tmp_path / "model"), model=model, train=train).models.costed
+    assert (costed.model.depth, costed.model.features, costed.flooding_model.features) == (depth, 5, 5)
 
 
 def test_fine_tuning_gets_what_the_configuration_says(tmp_path):
     def flags_of(**sections):
         (tmp_path / "published.index").touch()
         made = pipeline(init=str(tmp_path / "published"), **sections)
-        return made.model_flags, flags(made.run.train, defaults=made.train_defaults)
+        return made.models.flags, flags(made.run.train, defaults=made.models.train_defaults)
 
     fov = "--fov-size 9 11 13 --deltas 2 3 3"
     model, train = flags_of()
@@ -241,7 +243,7 @@ def test_more_boxes_than_jobs_go_to_lists():
     assert made.watched("segment") == made.files("segment"), "two subvolumes, each a job"
     assert len(made.targets("agglomerate")) == 2 * 3
     lists = [Wildcards(volume="second", job=f"{number}-of-3") for number in (1, 2, 3)]
-    listed = [made.job("agglomerate_list", wildcards).voxels for wildcards in lists]
+    listed = [made.jobs.spec("agglomerate_list", wildcards).voxels for wildcards in lists]
     assert [found // (64 * 56 * 9) for found in listed] == [2, 3, 3]
     made = pipeline(**sections, workflow={"max_jobs_per_stage": 1})
     (record,) = made.watched("segment", volume="second", order="-reversed")
@@ -254,11 +256,13 @@ def test_lists_have_a_subvolume_for_each_canvas():
     for canvases in ("auto", 1, 4, 64):
         made = pipeline(subvolumes=tiles, segment={"canvases": canvases})
         assert len(made.files("segment", volume="second")) == 10
-        lists = [made.job("segment_list", Wildcards(volume="second", job=j)) for j in made.jobs("segment", "second")]
+        lists = [
+            made.jobs.spec("segment_list", Wildcards(volume="second", job=j)) for j in made.jobs.of("segment", "second")
+        ]
         numbers[canvases] = [spec.voxels // spec.at_once for spec in lists]
     assert numbers == {"auto": [], 1: [], 4: [5, 5], 64: [10]}
     made = pipeline(subvolumes=tiles, segment={"canvases": 4}, workflow={"max_jobs_per_stage": 1})
-    assert made.jobs("segment", "second") == ["1-of-1"]
+    assert made.jobs.of("segment", "second") == ["1-of-1"]
 
 
 def test_lists_fill_gpus_and_a_run_keeps_to_what_it_began_with(tmp_path, monkeypatch):
@@ -270,23 +274,19 @@ def test_lists_fill_gpus_and_a_run_keeps_to_what_it_began_with(tmp_path, monkeyp
         return pipeline(gpus, nodes, subvolumes=tiles, segment=segment)
 
     def lists(*arguments, **segment):
-        return len(made(*arguments, **segment).jobs("segment", "second"))
+        return len(made(*arguments, **segment).jobs.of("segment", "second"))
 
     assert [lists(gpus) for gpus in (0, 1, 3, 6, 11)] == [0, 1, 1, 3, 0]
     assert lists(3, 2) == 3 and lists(3, 9) == 0 == lists(1, canvases=1) == lists(1, engine="openvino")
-    assert len(pipeline(3, subvolumes=tiles, consensus={"enabled": True}).jobs("segment", "second")) == 1
+    assert len(pipeline(3, subvolumes=tiles, consensus={"enabled": True}).jobs.of("segment", "second")) == 1
     begun = made(6, engine="jax")
-    subvolume_lists.keep(begun.paths, begun.subvolumes_of_a_job)
+    begun.jobs.keep_subvolumes_of_a_job()
     assert [lists(gpus) for gpus in (0, 1, 3)] == [3, 3, 3]
-    assert made(1).unfit_lists == [] and " 3 " in made(0).unfit_lists[0]
-    subvolume_lists.keep(begun.paths, made(1, canvases=5).subvolumes_of_a_job)
+    made(1, canvases=5).jobs.keep_subvolumes_of_a_job()
     assert lists(3) == 2
-    Path(begun.paths.subvolumes_of_a_job).write_text("subvolumes_of_a_job: many\n")
-    with pytest.raises(ConfigError, match="subvolumes-of-a-job.yaml: "):
-        made(1).jobs("segment", "second")
 
 
-def test_a_run_that_began_with_a_job_for_each_subvolume_goes_on_so_and_says_what_fills_gpus(tmp_path, monkeypatch):
+def test_a_run_that_began_with_a_job_for_each_subvolume_goes_on_so(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     tiles = {"size_zyx": [64, 56, 20], "overlap_zyx": [14, 14, 14]}
 
@@ -296,10 +296,7 @@ def test_a_run_that_began_with_a_job_for_each_subvolume_goes_on_so_and_says_what
     first = Path(made(0).files("segment", volume="second")[0])
     first.parent.mkdir(parents=True)
     first.touch()
-    assert made(1).jobs("segment", "second") == []
-    assert " 20 " in made(1).unfit_lists[0] and " 6 " in made(3, engine="jax").unfit_lists[0]
-    assert made(0).unfit_lists == made(11).unfit_lists == made(1, canvases=1).unfit_lists == []
-    assert made(1, engine="openvino").unfit_lists == []
+    assert made(1).jobs.of("segment", "second") == []
 
 
 def test_subvolumes_need_memory_for_what_is_mirrored_around_them():
@@ -308,30 +305,30 @@ def test_subvolumes_need_memory_for_what_is_mirrored_around_them():
     job = {"volume": "second", "subvolume": "z000000-y000000-x000000", "job": "1-of-1"}
     canvas, box = 72 * 66 * 54, 64 * 56 * 48
     made, cut = (pipeline(subvolumes=tiles, segment={"mirror": mirror}) for mirror in (True, False))
-    assert [m.job("segment", Wildcards(job)).voxels for m in (made, cut)] == [canvas, box]
-    assert [m.job("segment_list", Wildcards(job)).at_once for m in (made, cut)] == [canvas, box]
+    assert [m.jobs.spec("segment", Wildcards(job)).voxels for m in (made, cut)] == [canvas, box]
+    assert [m.jobs.spec("segment_list", Wildcards(job)).at_once for m in (made, cut)] == [canvas, box]
 
 
 @pytest.mark.parametrize(("canvases", "gpus", "expected"), [(4, 0, 4), ("auto", 0, 1), ("auto", 2, 5)])
 def test_a_list_has_as_many_canvases_as_the_machine_fills(canvases, gpus, expected):
     tiles = {"size_zyx": [64, 56, 20], "overlap_zyx": [14, 14, 14]}
     made = pipeline(gpus, subvolumes=tiles, segment={"canvases": canvases}, workflow={"max_jobs_per_stage": 2})
-    assert made.job("segment_list", Wildcards(volume="second", job="2-of-2")).canvases == expected
+    assert made.jobs.spec("segment_list", Wildcards(volume="second", job="2-of-2")).canvases == expected
 
 
 def test_the_blocks_of_a_large_volume_are_shared_among_jobs():
     """Shards of the distance to membranes have 512 x 256 x 256 voxels."""
     volumes = {"large": {"synthetic": {"shape_zyx": [600, 600, 600]}}, "small": RUN["volumes"]["first"]}
     made = pipeline(volumes=volumes, workflow={"max_jobs_per_stage": 7})
-    assert made.jobs("membrane", "large") == [f"{number}-of-7" for number in range(1, 8)]
-    (record, *_) = made.job_records("membrane", "large")
+    assert made.jobs.of("membrane", "large") == [f"{number}-of-7" for number in range(1, 8)]
+    (record, *_) = made.jobs.records("membrane", "large")
     assert record == "results/small/membrane/large.zarr.jobs/write/1-of-7.json"
-    assert made.jobs("evaluate", "large") == [f"{number}-of-7" for number in range(1, 8)]
-    assert made.job_records("evaluate", "large")[0] == "results/small/evaluation/large.json.jobs/write/1-of-7.json"
-    assert made.jobs("membrane", "small") == made.jobs("evaluate", "small") == []
-    assert len(pipeline(volumes=volumes).jobs("membrane", "large")) == 18
-    assert len(pipeline(volumes=volumes).jobs("partition", "large")) == 8
-    (record, *_) = made.job_records("partition", "large", step="sizes")
+    assert made.jobs.of("evaluate", "large") == [f"{number}-of-7" for number in range(1, 8)]
+    assert made.jobs.records("evaluate", "large")[0] == "results/small/evaluation/large.json.jobs/write/1-of-7.json"
+    assert made.jobs.of("membrane", "small") == made.jobs.of("evaluate", "small") == []
+    assert len(pipeline(volumes=volumes).jobs.of("membrane", "large")) == 18
+    assert len(pipeline(volumes=volumes).jobs.of("partition", "large")) == 8
+    (record, *_) = made.jobs.records("partition", "large", step="sizes")
     assert record == "results/small/partitions/large.zarr.jobs/sizes/1-of-7.json"
 
 
@@ -343,10 +340,12 @@ def test_an_image_that_stays_where_it_is_needs_no_jobs(tmp_path, monkeypatch):
     jobs = {}
     for copy_image in ("auto", "always"):
         made = pipeline(volumes={"large": {**volume, "copy_image": copy_image}}, workflow={"max_jobs_per_stage": 2})
-        jobs[copy_image] = [len(made.jobs("ingest", "large", kind)) for kind in ("image", "labels")]
+        jobs[copy_image] = [len(made.jobs.of("ingest", "large", kind)) for kind in ("image", "labels")]
     assert jobs == {"auto": [0, 2], "always": [2, 2]}
     (tmp_path / "results/small/volumes/large/raw.zarr/0").mkdir(parents=True)
-    assert len(pipeline(volumes={"large": volume}, workflow={"max_jobs_per_stage": 2}).jobs("ingest", "large", "image"))
+    assert len(
+        pipeline(volumes={"large": volume}, workflow={"max_jobs_per_stage": 2}).jobs.of("ingest", "large", "image")
+    )
 
 
 def test_jobs_wait_for_the_step_before_theirs(tmp_path):
@@ -386,8 +385,8 @@ def earlier(made, stage, job, **wildcards):
     """Return what a job waits for: a share such as ``match 1-of-2``, or what finishes a step, such as ``match``."""
     step, _, share = job.partition(" ")
     if share:
-        return made.job(f"{stage}_blocks", Wildcards(step_name=step, job=share, **wildcards)).files
-    return made.job(f"{stage}_{step}", Wildcards(**wildcards)).files
+        return made.jobs.spec(f"{stage}_blocks", Wildcards(step_name=step, job=share, **wildcards)).files
+    return made.jobs.spec(f"{stage}_{step}", Wildcards(**wildcards)).files
 
 
 def test_jobs_of_a_sweep_of_a_small_box_look_for_nuclei_in_the_whole_volume(tmp_path):
@@ -398,15 +397,15 @@ def test_jobs_of_a_sweep_of_a_small_box_look_for_nuclei_in_the_whole_volume(tmp_
         volumes = {"large": {**volume, "nuclei": nuclei}}
         made = pipeline(volumes=volumes, workflow={"max_jobs_per_stage": 2}, agglomerate={"enabled": True})
         large = Wildcards(volume="large")
-        numbers[bool(nuclei)] = made.job("sweep", large).voxels
+        numbers[bool(nuclei)] = made.jobs.spec("sweep", large).voxels
         assert made.is_shared("sweep") == bool(nuclei)
-        assert made.job("sweep", large).option == ("--step write" if nuclei else "")
+        assert made.jobs.spec("sweep", large).option == ("--step write" if nuclei else "")
     assert numbers == {False: 40 * 48 * 80, True: 300 * 300 * 600 // 2}
 
     def names(paths):
         return [path.removeprefix("results/small/agglomeration/large/sweep.json.jobs/") for path in paths]
 
-    assert names(made.job_records("sweep", "large")) == ["write/1-of-1.json"]
+    assert names(made.jobs.records("sweep", "large")) == ["write/1-of-1.json"]
     for job, found in {
         "nuclei 2-of-2": [],
         "nuclei": ["nuclei/1-of-2.json", "nuclei/2-of-2.json"],
@@ -429,4 +428,4 @@ def test_a_mip_of_an_export_waits_for_the_finer_one_and_small_ones_have_no_jobs(
         "write 3-of-3": ["pieces/tables"],
     }.items():
         assert earlier(made, "export", job, volume="large") == [f"{folder}/{name}.json" for name in names]
-    assert made.job_records("export", "large", step="mip2") == []
+    assert made.jobs.records("export", "large", step="mip2") == []

@@ -164,7 +164,7 @@ def test_a_mip_that_the_image_does_not_have_is_made_and_boxes_are_in_its_voxels(
     assert place.labels == Box.parse("1:32,0:41,0:80")
     options = "--voxel-size 10.0 10.0 10.0 --mip 1"
     assert commands == [options, f"{options} --offset 3 0 0"]
-    assert pipeline.job("ingest", Wildcards(volume="cube")).voxels == 8 * place.image.num_voxels
+    assert pipeline.jobs.spec("ingest", Wildcards(volume="cube")).voxels == 8 * place.image.num_voxels
     assert not place.image_stays
 
 

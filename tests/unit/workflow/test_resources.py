@@ -22,7 +22,7 @@ def test_jobs_ask_for_what_follows_from_their_box():
     voxels = made.places["second"].segment_box.num_voxels
     assert asked(made, "export", volume="second")[1] == minutes("export", voxels, 2)
     job, model = {"volume": "second", "order": "", "job": "1-of-1"}, made.run.model
-    spec = pipeline(segment={"canvases": 2}).job("segment_list", Wildcards(job))
+    spec = pipeline(segment={"canvases": 2}).jobs.spec("segment_list", Wildcards(job))
     assert spec.canvases == 2 and asked(pipeline(segment={"canvases": 2}), "segment_list", 2, **job) == [
         2 * flooding_mb(spec.at_once, model, 2),
         2 * flooding_minutes(spec.voxels, model, 2),

@@ -33,9 +33,8 @@ def test_outputs_are_made_of_what_the_pipeline_knows(stage):
     for output in stage.outputs:
         wildcards = {name for _, name, _, _ in string.Formatter().parse(output.path) if name}
         assert wildcards <= {"volume", "order", "subvolume", "step"}
-        assert ("subvolume" in wildcards) == bool(output.boxes)
-        for name in filter(None, (output.of, output.boxes)):
-            assert hasattr(Pipeline, name) or name == "volumes"
+        assert ("subvolume" in wildcards) == output.boxes
+        assert hasattr(Pipeline, output.of) or output.of in ("volumes", "imported", "steps")
 
 
 def test_no_two_stages_write_the_same_file_but_synth_and_ingest():

@@ -1,16 +1,30 @@
-"""Keys that a configuration file gives twice: YAML takes the last one, and says nothing."""
+"""Configuration files: keys that are given twice, and those that are not part of the run."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from ffn.errors import ConfigError
 
+# Keys that are not part of the run, with examples: environment modules of the site, for `--software-deployment-method
+# env-modules`, and an image with the software, for `--software-deployment-method apptainer`.
+SOFTWARE = {"modules": "cray-python gcc/12", "container": "ffn.sif"}
+
+
+def take_software(values: dict[str, Any]) -> dict[str, str]:
+    """Take the keys of `SOFTWARE`, which are not part of the run, out of a configuration; missing ones are empty."""
+    found = {name: values.pop(name, None) or "" for name in SOFTWARE}
+    for name, value in found.items():
+        if not isinstance(value, str):
+            raise ConfigError(f"{name}: found {value!r}, expected text, such as {SOFTWARE[name]}")
+    return found
+
 
 def check_keys(path: str | Path) -> None:
-    """Refuse a configuration in which a key is repeated, such as a section, an option or the name of a volume.
+    """Refuse a configuration in which a key is repeated: YAML takes the last one, and says nothing.
 
     A file that cannot be read is reported by the code that reads its values.
     """

@@ -1,0 +1,252 @@
+"""How the work of a stage on a volume is cut into jobs, and what each of them takes."""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from ffn.assembly.fill import with_halo
+from ffn.geometry import Box, Grid, cut, tile
+from ffn.inference.canvas import Frame
+from ffn.inference.lanes import MOST_CANVASES
+from ffn.io import atomic
+from ffn.io.block_log import share_of
+from ffn.io.blocks import jobs_of
+from ffn.io.reference import has_copy
+from ffn.io.shards import Shards, shard_shape
+from ffn.io.store_names import LAST
+from ffn.workflow.models import Models
+from ffn.workflow.needs import most_canvases
+from ffn.workflow.paths import find_output
+from ffn.workflow.places import Place
+from ffn.workflow.stages import STAGES, Blocks, Step
+
+STEM = re.compile(r"z(-?\d+)-y(-?\d+)-x(-?\d+)")
+KEPT = "subvolumes_of_a_job"  # in the file of this name
+
+
+class JobSpec(NamedTuple):
+    """The work of a job, for inputs, resources and parameters of its rule."""
+
+    box: str  # what its command is told; text, because Snakemake ignores other types
+    voxels: int  # that it works on, which decide about its time
+    at_once: int = 0  # of them, which decide about its memory; 0 where a block does
+    files: Sequence[str] = ()  # of earlier jobs, which it waits for
+    option: str = ""  # what it does of its stage, unless that is everything
+    canvases: int = 1  # subvolumes that are flooded at once
+
+
+class JobBoxes(Mapping[str, Box]):
+    """The boxes of a grid by their stems, such as ``z000000-y000000-x000128``; a million of them take no memory.
+
+    Examples
+    --------
+    >>> boxes = JobBoxes(cut(Box((0, 0, -4), (4, 4, 4)), (4, 4, 4)))
+    >>> list(boxes), str(boxes["z000000-y000000-x000000"])
+    (['z000000-y000000-x-00004', 'z000000-y000000-x000000'], '0:4,0:4,0:4')
+    """
+
+    def __init__(self, grid: Grid) -> None:
+        self.grid = grid
+        self._stops = [dict(ranges) for ranges in grid.ranges_zyx]
+
+    def __len__(self) -> int:
+        """Return the number of boxes."""
+        return len(self.grid)
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names, in zyx order of the boxes."""
+        return (box.stem for box in self.grid)
+
+    def __getitem__(self, stem: str) -> Box:
+        """Return the box of that name; a `KeyError` if there is none."""
+        match = STEM.fullmatch(stem)
+        if match is None:
+            raise KeyError(stem)
+        z, y, x = map(int, match.groups())
+        stops = self._stops
+        return Box((z, y, x), (stops[0][z], stops[1][y], stops[2][x]))
+
+
+class Jobs:
+    """The jobs of a run on machines with this number of GPUs; `gpus_at_a_time` are those of all machines."""
+
+    def __init__(self, places: dict[str, Place], models: Models, gpus: int, gpus_at_a_time: int) -> None:
+        self.run = models.run
+        self.paths = models.paths
+        self.places = places
+        self._models = models
+        self._gpus = gpus
+        self._gpus_at_a_time = gpus_at_a_time
+        self.boxes = functools.cache(self._boxes)
+
+    def _boxes(self, stage: str, volume: str) -> JobBoxes:
+        """Return the boxes of flood filling, which overlap, or of agglomeration, which do not."""
+        box = self.places[volume].segment_box
+        if stage == "segment":
+            return JobBoxes(tile(box, self.run.subvolumes.size_zyx, self.run.subvolumes.overlap_zyx))
+        return JobBoxes(cut(box, self.run.agglomerate.job_size_zyx))
+
+    @cached_property
+    def subvolumes_of_a_job(self) -> int:
+        """How many subvolumes a job floods at least: with GPUs, so many that each canvas of a GPU has one.
+
+        Jobs of other subvolumes are other jobs to Snakemake, so a run keeps the number that it began with, on any
+        machine.
+        """
+        config, kept = self.run.segment, Path(self.paths.subvolumes_of_a_job)
+        if config.canvases != "auto":
+            return config.canvases
+        if kept.exists():
+            return int(yaml.safe_load(kept.read_text())[KEPT])
+        if not self._gpus_at_a_time or config.engine not in ("auto", "jax") or self.paths.existing("segment"):
+            return 1
+        volumes = [name for name, volume in self.run.volumes.items() if volume.is_segmented]
+        number = sum(len(self.boxes("segment", name)) for name in volumes) * (1 + self.run.consensus.enabled)
+        return max(1, min(MOST_CANVASES, number // self._gpus_at_a_time))
+
+    def keep_subvolumes_of_a_job(self) -> None:
+        """Keep this number for later calls of Snakemake; without a file, it is 1."""
+        path, number = Path(self.paths.subvolumes_of_a_job), self.subvolumes_of_a_job
+        if path.exists() or number > 1:
+            atomic.write_text(path, yaml.safe_dump({KEPT: number}))
+
+    # --- The work of one job ---------------------------------------------------------------------------------
+    def spec(self, rule: str, wildcards: Any) -> JobSpec:
+        """Return the work of a job: of a stage (rule ``fill``), its shares (``fill_blocks``) or a step."""
+        stage, _, part = rule.partition("_")
+        place = self.places[wildcards.volume]
+        if find_output(stage).boxes:
+            return self._spec_of_list(stage, wildcards) if part == "list" else self._spec_of_box(stage, wildcards)
+        if stage == "synth":
+            return JobSpec(str(place.image), place.image.num_voxels, place.image.num_voxels)
+        output = ("labels" if part.startswith("labels") else "image") if stage == "ingest" else None
+        step = part.removeprefix("labels").removeprefix("_")
+        box = getattr(place, _blocks(stage, output).box)
+        if step:  # a share, or what finishes a step
+            files = self._before(stage, "" if step == "blocks" else step, wildcards)
+            return JobSpec(str(box), self._voxels_of_a_share(stage, wildcards.volume, output), files=files)
+        files = self.records(stage, output=output, **_without_job(wildcards))
+        is_last = bool(files) and bool(_blocks(stage, output).steps)
+        takes_all = stage in ("skeletonize", "coordinates")  # of the box, at their end
+        voxels = box.num_voxels if takes_all else self._voxels_of_a_share(stage, wildcards.volume, output)
+        return JobSpec(str(box), voxels, self._at_once(stage, place), files, f"--step {LAST}" if is_last else "")
+
+    def _spec_of_box(self, stage: str, wildcards: Any) -> JobSpec:
+        box = self.boxes(stage, wildcards.volume)[wildcards.subvolume]
+        voxels = self.flooded_voxels(stage, wildcards.volume, box)
+        return JobSpec(str(box), voxels, voxels)
+
+    def _spec_of_list(self, stage: str, wildcards: Any) -> JobSpec:
+        boxes = self.boxes(stage, wildcards.volume)
+        number = len(share_of(wildcards.job, len(boxes)))
+        ends = boxes.grid[0], boxes.grid[-1]
+        largest = max(self.flooded_voxels(stage, wildcards.volume, box) for box in ends)
+        canvases = min(number, most_canvases(self.run.segment, self._gpus))
+        return JobSpec(str(self.places[wildcards.volume].segment_box), number * largest, largest, canvases=canvases)
+
+    def flooded_voxels(self, stage: str, volume: str, box: Box) -> int:
+        """Count the voxels of a box: of a subvolume, those of its canvas."""
+        mirrored = stage == "segment" and self.run.segment.mirror
+        radius = self._models.costed.model.fov_radius_zyx if mirrored else (0, 0, 0)
+        return Frame.of(box, self.places[volume].image, radius).canvas.num_voxels
+
+    def _voxels_of_a_share(self, stage: str, volume: str, output: str | None) -> int:
+        """Count the voxels that a share works on, also in steps; if there are none, all."""
+        place = self.places[volume]
+        parts: list[Step | None] = [None, *(step for step in self._steps(stage, volume, output) if step.box)]
+        voxels = max(
+            getattr(place, part.box if part else _blocks(stage, output).box).num_voxels
+            // max(1, len(self.of(stage, volume, output, part)))
+            for part in parts
+        )
+        finer = place.finer.get(output or "")  # a mip that ingest makes is made of more voxels
+        return voxels * (finer.num_voxels if finer else 1)
+
+    def _at_once(self, stage: str, place: Place) -> int:
+        """Voxels that the last job of a stage holds at once, beyond its blocks."""
+        if stage == "fill":  # a tile and its halo
+            outer = with_halo(Box.from_shape(self.run.fill.block_size_zyx), self.run.fill, place.voxel_size_zyx_nm)
+            return math.prod(map(min, outer.shape, place.segment_box.shape))
+        if stage == "skeletonize":
+            return place.evaluate_box.num_voxels
+        if stage == "evaluate" and self.run.evaluate.watershed:
+            return min(place.evaluate_box.num_voxels, self.run.evaluate.watershed_max_voxels)
+        return 0
+
+    # --- Jobs that share the blocks or the boxes of a volume -------------------------------------------------------
+    def of(self, stage: str, volume: str, output: str | None = None, step: Step | None = None) -> list[str]:
+        """Return the jobs that each walk a list of the blocks or boxes of a volume, by default after all steps.
+
+        None if a single job does all blocks, those of steps with another box included, if there are so few boxes that
+        each is a job, or for an image that stays where it is. Each list has at least `subvolumes_of_a_job` boxes to
+        flood, if there are as many.
+        """
+        most = self.run.workflow.max_jobs_per_stage
+        if find_output(stage, output).boxes:
+            number = len(self.boxes(stage, volume))
+            most = min(most, max(1, number // (self.subvolumes_of_a_job if stage == "segment" else 1)))
+            return jobs_of(number, most) if number > most else []
+        if (stage, output) == ("ingest", "image") and self._refers(volume):
+            return []
+        step = step or Step("")
+        numbers = self._numbers_of_blocks(stage, volume, output)
+        own, largest = (jobs_of(n // step.blocks_per_job, most) for n in (numbers[step.box], max(numbers.values())))
+        return own if len(largest) > 1 else []
+
+    def _refers(self, volume: str) -> bool:
+        """Whether an image stays where it is; one that was copied before remains a copy."""
+        return self.places[volume].image_stays and not has_copy(self.paths.of("ingest", "image", volume=volume))
+
+    def _numbers_of_blocks(self, stage: str, volume: str, output: str | None) -> dict[str, int]:
+        """Return how many blocks a stage has, and how many the steps that have another box."""
+        blocks, numbers = _blocks(stage, output), {}
+        for name in ("", *(step.box for step in self._steps(stage, volume, output))):
+            box = getattr(self.places[volume], name or blocks.box)
+            shards = Shards(box, shard_shape(box.shape, blocks.itemsize))
+            numbers[name] = len(shards.layers()) if blocks.layers else shards.number
+        return numbers
+
+    def records(
+        self, stage: str, volume: str, output: str | None = None, step: str = LAST, **wildcards: str
+    ) -> list[str]:
+        """Return the records of jobs that share a volume, by default of the last step."""
+        steps = {} if step == LAST else {each.name: each for each in _blocks(stage, output).steps}
+        jobs = self.of(stage, volume, output, steps.get(step))
+        return [self.paths.job(stage, job, step, output, volume=volume, **wildcards) for job in jobs]
+
+    def _before(self, stage: str, step: str, wildcards: Any) -> list[str]:
+        """Return the files that the end of a step waits for, its shares; without `step`, a share: the step before."""
+        steps, of = self._steps(stage, wildcards.volume), _without_job(wildcards)
+        names = [*(each.name for each in steps), LAST]
+        place = names.index(step or wildcards.step_name)
+        if step and steps[place].in_parts:
+            return self.records(stage, step=step, **of)
+        for earlier in reversed(steps[:place]):  # the last one for which this volume has jobs
+            if earlier.finishes:
+                return [self.paths.tables(stage, earlier.name, **of)]
+            if records := self.records(stage, step=earlier.name, **of):
+                return records
+        return []
+
+    def _steps(self, stage: str, volume: str, output: str | None = None) -> list[Step]:
+        """Return the steps that a stage has for a volume."""
+        config = self.run.volumes[volume]
+        return [step for step in _blocks(stage, output).steps if not step.option or getattr(config, step.option)]
+
+
+def _blocks(stage: str, output: str | None) -> Blocks:
+    blocks = find_output(stage, output).blocks or STAGES[stage].blocks
+    assert blocks is not None, stage
+    return blocks
+
+
+def _without_job(wildcards: Any) -> dict[str, str]:
+    return {name: value for name, value in wildcards.items() if name not in ("job", "step_name")}
