@@ -84,8 +84,7 @@ class Models:
         if not init or not os.path.isdir(init):
             return run
         own = architecture_of(init)
-        chosen = self.options if run.train.max_steps > 0 else set()
-        brought = {name: getattr(own, name) for name in {"depth", "features"} - chosen}
+        brought = {"depth": own.depth, "features": own.features}
         return run.model_copy(update={"model": run.model.model_copy(update=brought)})
 
     @property
