@@ -23,7 +23,7 @@ rule agglomerate:
         launcher=arguments.launcher,
         box=of("agglomerate", "box"),
         out=lambda wildcards, output: f"--out {output.graph}",
-        model=shlex.quote(PIPELINE.models.used),
+        model=lambda wildcards: shlex.quote(PIPELINE.models.used),
         flags=flags(RUN.agglomeration),
         machine=PATHS.machine,
     shell:

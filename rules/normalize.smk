@@ -18,7 +18,7 @@ rule normalize:
         runtime=by_attempt(10),
     params:
         masks=MASKED,
-        model=shlex.quote(PIPELINE.models.trained),
+        model=lambda wildcards: shlex.quote(PIPELINE.models.trained),
         method=lambda wildcards: arguments.image_option(PIPELINE, wildcards.volume, "normalize"),
         flags=flags(RUN.normalize),
     shell:

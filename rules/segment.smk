@@ -28,7 +28,7 @@ rule segment:
         launcher=arguments.launcher,
         box=of("segment", "box"),
         out=lambda wildcards, output: f"--out {output.segmentation}",
-        model=shlex.quote(PIPELINE.models.used),
+        model=lambda wildcards: shlex.quote(PIPELINE.models.used),
         flags=lambda wildcards: flags(PIPELINE.orders[wildcards.order]),
         untracked=arguments.untracked(RUN.segment),
         stage=arguments.staging,

@@ -39,21 +39,20 @@ def import_flags(pipeline: Pipeline) -> str:
     return f"{network} {option('--reference-image', [reference] if reference else [])}".strip()
 
 
-def files(pipeline: Pipeline, as_list: bool, stage: str, dataset: str = "", **wildcards: str) -> str:
+def files(pipeline: Pipeline, as_list: bool, stage: str, **wildcards: str) -> str:
     """Return the files of a stage as arguments: their list, or their names where no list was written."""
-    path, lines = file_list(pipeline, stage, dataset, **wildcards)
+    path, lines = file_list(pipeline, stage, **wildcards)
     return f"@{path}" if as_list else shlex.join(lines)
 
 
-def file_list(pipeline: Pipeline, stage: str, dataset: str = "", **wildcards: str) -> tuple[str, list[str]]:
+def file_list(pipeline: Pipeline, stage: str, **wildcards: str) -> tuple[str, list[str]]:
     """Return where the files of a stage are listed, and these lines; a command line has room for some ten thousand.
 
     The name of the list has a digest of its lines, so that a shell line never changes its meaning.
     """
-    ending = f"/{dataset}" if dataset else ""
-    lines = [f"{without_metadata(file)}{ending}" for file in pipeline.files(stage, **wildcards)]
+    lines = [without_metadata(file) for file in pipeline.files(stage, **wildcards)]
     digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
-    words = [stage, dataset, *(value.strip("-") for value in wildcards.values()), digest]
+    words = [stage, *(value.strip("-") for value in wildcards.values()), digest]
     return pipeline.paths.file_list("-".join(filter(None, words))), lines
 
 
@@ -61,7 +60,6 @@ def write_file_lists(pipeline: Pipeline) -> None:
     """Write all lists that jobs of a run read."""
     orders = [{"volume": volume, "order": order} for volume in pipeline.segmented for order in pipeline.orders]
     lists = [file_list(pipeline, "segment", **wildcards) for wildcards in orders]
-    lists += [file_list(pipeline, "segment", "probability", volume=v, order="") for v in pipeline.segmented]
     lists += [file_list(pipeline, "agglomerate", volume=volume) for volume in pipeline.agglomerated]
     for path, lines in lists:
         atomic.write_text(path, "".join(f"{line}\n" for line in lines))

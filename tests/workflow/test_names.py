@@ -99,7 +99,8 @@ def test_a_run_on_such_files_is_complete_and_watches_them(tmp_path):
     workflow = Workflow(tmp_path, config)
     workflow.succeed()
     assert "Nothing to be" in workflow.plan()
-    (folder / "mask.h5").touch()
+    with h5py.File(folder / "mask.h5", "w") as file:
+        file["mask"] = np.zeros(SHAPE, np.uint16)
     assert "rule segment:" in workflow.plan()
     names = (workflow.results / "lists").glob("segment-0-a_B-*.txt")
     files = workflow.results.glob("segmentation/0-a_B/subvolumes/*.zarr")

@@ -55,12 +55,11 @@ def test_a_list_of_files_is_written_under_a_name_of_its_own(tmp_path, monkeypatc
     for volume in ("first", "second"):
         for order in ("", "-reversed"):
             named.add(arguments.files(made, True, "segment", volume=volume, order=order))
-        named.add(arguments.files(made, True, "segment", "probability", volume=volume, order=""))
         named.add(arguments.files(made, True, "agglomerate", volume=volume))
-    assert {f"@{path}" for path in Path("results/small/lists").iterdir()} == named and len(named) == 8
-    path, lines = arguments.file_list(made, "segment", "probability", **PARTS)
+    assert {f"@{path}" for path in Path("results/small/lists").iterdir()} == named and len(named) == 6
+    path, lines = arguments.file_list(made, "segment", **PARTS)
     files = [without_metadata(file) for file in made.files("segment", **PARTS)]
-    assert Path(path).read_text().splitlines() == lines == [f"{file}/probability" for file in files]
+    assert Path(path).read_text().splitlines() == lines == files
     smaller = pipeline(subvolumes={"size_zyx": [64, 56, 40], "overlap_zyx": [14, 14, 14]})
     assert arguments.files(smaller, True, "segment", **PARTS) not in named
     assert arguments.files(made, False, "segment", **PARTS).split() == files
