@@ -39,9 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_box_option(parser)
     parser.add_argument("--out", required=True, metavar="DIR", help="folder to create")
     add_job_options(parser, STEPS)
-    ids = "of --supervoxels if given, else of --segmentation"
-    parser.add_argument("--origins", metavar="STORE", help=f"seeds and FOV counts {ids}: an output of ffn reconcile")
-    parser.add_argument("--agglomeration", metavar="FILE.csv", help=f"lines of base_id,group_id {ids}")
+    parser.add_argument("--agglomeration", metavar="FILE.csv", help="lines of base_id,group_id of --supervoxels")
+    text = "output of ffn reconcile with seeds and FOV counts of --supervoxels if given, else of --segmentation"
+    parser.add_argument("--origins", metavar="STORE", help=text)
     parser.add_argument("--errors", metavar="FILE.json", help="scores of ffn evaluate; the worst errors get links")
     add_options(parser, ExportConfig)
     parser.set_defaults(function=_run)

@@ -39,9 +39,8 @@ class Sources:
     segmentation: str | None = None
     truth: str | None = None
     supervoxels: str | None = None  # segmentation before agglomeration
-    # Tables of the ids of `supervoxels` if given, else of `segmentation`.
-    origins: str | None = None  # store with the seeds and FOV counts
-    agglomeration: str | None = None  # CSV, base_id,group_id
+    agglomeration: str | None = None  # CSV, base_id,group_id of the supervoxels
+    origins: str | None = None  # store with seeds and FOV counts of the supervoxels if given, else of the segmentation
     errors: str | None = None  # score file of ffn evaluate
 
     @property
@@ -65,8 +64,8 @@ def open_volumes(sources: Sources) -> Iterator[Mapping[str, Volume]]:
 class Groups(NamedTuple):
     """The agglomerated group of each base id, by ascending base id (uint64)."""
 
-    base_ids: np.ndarray = np.empty(0, np.uint64)
-    group_ids: np.ndarray = np.empty(0, np.uint64)
+    base_ids: np.ndarray
+    group_ids: np.ndarray
 
     def of(self, ids: np.ndarray) -> np.ndarray:
         """Return the group of each id; an id without one is its own group."""
@@ -80,24 +79,18 @@ class ExportTables:
     """Tables that complement the volumes."""
 
     origins: np.ndarray | None = None  # `ORIGIN_COLUMNS` of each part of an object of the segmentation
-    groups: Groups = Groups()  # agglomerated group of each base id
-    base: str | None = None  # layer that has the base ids
+    groups: Groups | None = None  # of the supervoxels
     errors: list[dict[str, Any]] = field(default_factory=list)  # each gets a link
 
 
 def tables_of(sources: Sources) -> ExportTables:
     """Read all tables that are given."""
-    base = "supervoxels" if sources.supervoxels else "segmentation"
-    groups = read_groups(sources.agglomeration) if sources.agglomeration else Groups()
+    groups = read_groups(sources.agglomeration) if sources.agglomeration else None
     origins = read_origins(sources.origins) if sources.origins else None
-    if origins is not None and sources.supervoxels:
+    if origins is not None and groups and sources.supervoxels:
         origins[:, 0] = groups.of(origins[:, 0].astype(np.uint64))
-    return ExportTables(
-        origins,
-        groups,
-        base if sources.agglomeration else None,
-        worst_of_each_kind(read_errors(sources.errors), NUM_LINKS) if sources.errors else [],
-    )
+    errors = worst_of_each_kind(read_errors(sources.errors), NUM_LINKS) if sources.errors else []
+    return ExportTables(origins, groups, errors)
 
 
 def read_origins(spec: str) -> np.ndarray:

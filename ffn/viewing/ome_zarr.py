@@ -6,7 +6,6 @@ Labels are such groups in the folder ``labels`` of the image that they belong to
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,11 +13,11 @@ from typing import Any
 import numpy as np
 import tensorstore as ts
 
-from ffn.geometry import ZYX, VoxelSize, zyx
+from ffn.geometry import VoxelSize
 from ffn.io.atomic import write_json
 from ffn.io.coarser import Downsample, Scale
 from ffn.io.ome_zarr import AXES, VERSION, array_metadata, group_metadata
-from ffn.io.shards import chunk_shape
+from ffn.io.shards import shard_shape
 from ffn.io.store_names import METADATA
 from ffn.io.volume import Read
 from ffn.viewing.precomputed import SHARD_BYTES, Pyramid, shared_context
@@ -34,7 +33,7 @@ def pyramid(group: Path, dtype: np.dtype, downsample: Downsample, scales: Sequen
         array = ts.open(spec, open=True, context=shared_context()).result()
         return array[ts.d[:].translate_to[scales[mip].box.start]]
 
-    shards = [shard_shape(scale.box.shape, dtype.itemsize) for scale in scales]
+    shards = [shard_shape(scale.box.shape, dtype.itemsize, SHARD_BYTES) for scale in scales]
     return Pyramid(f"ome-zarr/{group.stem}", scales, open_mip, shards, downsample, read)
 
 
@@ -66,28 +65,13 @@ def write_labels_group(image: Path, names: Iterable[str]) -> None:
 
 def _spec(folder: Path, dtype: np.dtype, scale: Scale) -> dict[str, Any]:
     """Return how TensorStore creates or opens the array of one mip."""
-    shard_zyx = shard_shape(scale.box.shape, dtype.itemsize)
+    shard_zyx = shard_shape(scale.box.shape, dtype.itemsize, SHARD_BYTES)
     return {
         "driver": "zarr3",
         "kvstore": {"driver": "file", "path": f"{folder.resolve()}/"},
         # Without our attributes: shards without a voxel above 0 are left out, which a store between stages may not do.
         "metadata": {**array_metadata(scale.box.shape, dtype, shard_zyx), "attributes": {}},
     }
-
-
-def shard_shape(shape_zyx: ZYX, itemsize: int) -> ZYX:
-    """Return the shape of the shards: at most `SHARD_BYTES` decoded, as close to a cube as powers of two allow.
-
-    >>> shard_shape((5000, 5000, 5000), 1), shard_shape((5000, 5000, 5000), 8), shard_shape((50, 100, 5000), 1)
-    ((256, 512, 512), (128, 256, 256), (50, 128, 8192))
-    """
-    shard = list(chunk_shape(shape_zyx))
-    while 2 * math.prod(shard) * itemsize <= SHARD_BYTES:
-        open_axes = [axis for axis in (2, 1, 0) if shard[axis] < shape_zyx[axis]]
-        if not open_axes:
-            break
-        shard[min(open_axes, key=lambda axis: shard[axis])] *= 2
-    return zyx(shard)
 
 
 def _dataset(path: str, scale: Scale, finest_nm: VoxelSize) -> dict[str, Any]:

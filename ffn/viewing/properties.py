@@ -45,7 +45,7 @@ def columns_of(part: Part, counts: Counts, tables: ExportTables, lengths: Length
     yield from place_columns(segments, part.voxel_size_zyx_nm)
     if part.name == "segmentation" and tables.origins is not None:
         yield from origin_columns(segments, tables.origins)
-    if part.name == tables.base:
+    if part.name == "supervoxels" and tables.groups:
         yield Column("group", "agglomerated object", tables.groups.of(segments.ids))
     if part.name != "segmentation":
         return

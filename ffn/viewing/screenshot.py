@@ -37,15 +37,10 @@ FLAGS = (
     "--ignore-gpu-blocklist",
     "--no-sandbox",  # the sandbox does not run as root; the only page that is opened is our own
     "--disable-dev-shm-usage",  # containers often have only 64 MB of /dev/shm
-    "--disable-quic",
     "--disable-background-networking",
     "--disable-component-update",
-    "--disable-sync",
-    "--disable-extensions",
-    "--disable-breakpad",
     "--no-first-run",
     "--no-proxy-server",
-    "--mute-audio",
 )
 
 

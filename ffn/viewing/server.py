@@ -19,7 +19,6 @@ from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
 
 from ffn.errors import ExportError
@@ -28,7 +27,6 @@ logger = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"
 HOST_NAMES = (HOST, "localhost")
-PIECE_BYTES = 2**20
 HEADERS = {
     "Accept-Ranges": "bytes",
     "Cache-Control": "no-cache",
@@ -119,8 +117,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self._send_head(HTTPStatus.PARTIAL_CONTENT, stop - start, f"bytes {start}-{stop - 1}/{size}")
             else:
                 self._send_head(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, 0, f"bytes */{size}")
-            if with_body:
-                self._copy(file, start, stop)
+            if with_body and start < stop:
+                self.connection.sendfile(file, start, stop - start)
 
     def _asked(self) -> str | None:
         """Return the requested path behind the token; None if the request must not be answered."""
@@ -152,12 +150,6 @@ class _Handler(BaseHTTPRequestHandler):
         if status != HTTPStatus.NO_CONTENT:
             self.send_header("Content-Length", str(length))
         self.end_headers()
-
-    def _copy(self, file: BinaryIO, start: int, stop: int) -> None:
-        file.seek(start)
-        while start < stop and (piece := file.read(min(PIECE_BYTES, stop - start))):
-            self.wfile.write(piece)
-            start += len(piece)
 
 
 def parse_range(header: str | None, size: int) -> tuple[int, int] | None:

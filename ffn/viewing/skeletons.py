@@ -100,9 +100,8 @@ def _joined(pieces: list[osteoid.Skeleton]) -> osteoid.Skeleton:
 
 def _encode(skeleton: osteoid.Skeleton) -> bytes:
     """Encode vertices (xyz, nm), edges and radii (nm)."""
-    sizes = np.array([len(skeleton.vertices), len(skeleton.edges)], "<u4")
-    parts = [sizes, skeleton.vertices.astype("<f4"), skeleton.edges.astype("<u4"), skeleton.radii.astype("<f4")]
-    return b"".join(part.tobytes() for part in parts)
+    skeleton.extra_attributes = [RADIUS]
+    return skeleton.to_precomputed()
 
 
 def _decode(content: bytes) -> osteoid.Skeleton:

@@ -60,25 +60,21 @@ def _layers(
     for name, segments in facts.items():
         layers += _labels_layers(parts[name], segments, tables, config)
     for layer in layers:
-        if layer["name"] in ("truth", "supervoxels", "agglomerated") and "segmentation" in facts:
+        if layer["name"] in ("truth", "supervoxels") and "segmentation" in facts:
             layer["visible"] = False  # two colourings on top of each other are illegible
     return [*layers, errors_layer(tables.errors)] if tables.errors else layers
 
 
 def _labels_layers(part: Part, segments: Segments, tables: ExportTables, config: ExportConfig) -> Iterator[State]:
-    """Yield the layer of some labels; for a segmentation also its agglomeration and its skeletons."""
+    """Yield the layer of some labels; for a segmentation also its skeletons."""
     meshed = segments.voxels >= config.min_mesh_voxels
     chosen = choose_segments(segments.ids[meshed], segments.voxels[meshed], part.box.num_voxels)
     layer = labels_layer(part.name, chosen)
-    has_groups = part.name == tables.base
-    grouped = with_groups(layer, tables.groups, segments.ids) if has_groups else layer
-    if part.name != "segmentation":
-        yield grouped
-        return
+    if part.name == "supervoxels" and tables.groups:
+        layer = with_groups(layer, tables.groups, segments.ids)
     yield layer
-    if has_groups:
-        yield {**grouped, "name": "agglomerated"}
-    yield skeletons_layer(part.name)
+    if part.name == "segmentation":
+        yield skeletons_layer(part.name)
 
 
 def image_layer(name: str, source: str, levels: tuple[float, float]) -> State:

@@ -48,7 +48,7 @@ def test_an_export_has_every_volume_at_its_place(tmp_path, sources, cloud_volume
 def test_a_box_crops_all_volumes_in_threads_and_the_folder_may_be_above(tmp_path, sources, monkeypatch):
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    config = ExportConfig(image_encoding="png", formats=("precomputed", "ome-zarr"), threads=3)
+    config = ExportConfig(image_encoding="png", formats=("precomputed", "ome-zarr"), threads=2)
     export(sources, "../out", config, Box((25, 0, 310), (100, 12, 350)))
     assert np.array_equal(read_scale(tmp_path / "out/segmentation", 0), two_tubes()[5:, 10:22, 10:50])
     assert read_scale(tmp_path / "out/truth", 0).shape == (5, 12, 40)
@@ -150,11 +150,13 @@ def test_every_input_is_passed_on(monkeypatch, capsys, tmp_path):
     assert "--formats: " in capsys.readouterr().err
 
 
-def test_groups_belong_to_the_supervoxels_if_there_are_some(tmp_path):
+def test_the_last_row_of_an_id_tells_its_group(tmp_path):
     (tmp_path / "map.csv").write_text("base_id,group_id\n9,1\n7,5\n7,4\n")
-    for supervoxels, base in (("base.h5:labels", "supervoxels"), (None, "segmentation")):
-        tables = tables_of(Sources(supervoxels=supervoxels, agglomeration=str(tmp_path / "map.csv")))
-        assert (tables.base, tables.groups.of(np.array([7, 8, 9])).tolist()) == (base, [4, 8, 1])
+    groups = tables_of(Sources(agglomeration=str(tmp_path / "map.csv"))).groups
+    assert groups.of(np.array([7, 8, 9], np.uint64)).tolist() == [4, 8, 1]
+    (tmp_path / "map.csv").write_text("base_id,group_id\n")
+    groups = tables_of(Sources(agglomeration=str(tmp_path / "map.csv"))).groups
+    assert groups.of(np.array([7], np.uint64)).tolist() == [7], "nothing was joined"
 
 
 # Several jobs.
