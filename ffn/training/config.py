@@ -61,12 +61,6 @@ SHORTHANDS = {"preset"}  # names for the values of other options
 # weights answer the same everywhere within three steps; as much in random directions does nothing.
 FINE_TUNING = {"learning_rate": 1e-5, "warmup_steps": 100}
 
-# Options that only some values of another option use. Elsewhere they keep their defaults, or a mistake would go unseen.
-USED_WITH: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "weight_decay": ("optimizer", ("adamw", "muon")),
-    "qsgd_levels": ("compression", ("qsgd",)),
-}
-
 
 class TrainConfig(Section):
     """Synchronous data-parallel training."""
@@ -226,21 +220,14 @@ class TrainConfig(Section):
         return {name: (getattr(self, name), value) for name, value in preset.items() if getattr(self, name) != value}
 
     @model_validator(mode="after")
-    def _moves_fit(self) -> TrainConfig:
+    def _options_are_used(self) -> TrainConfig:
+        """Refuse options that the others leave without effect, or a mistake would go unseen."""
         if self.fov_moves > 1 and self.fov_policy != "max_pred":
             raise ValueError(f"fov_moves: found {self.fov_moves}, expected 1 for fov_policy {self.fov_policy}")
-        return self
-
-    @model_validator(mode="after")
-    def _options_are_used(self) -> TrainConfig:
-        for name, (other, users) in USED_WITH.items():
-            value, usual, found = getattr(self, name), type(self).model_fields[name].default, getattr(self, other)
-            if value != usual and found not in users:
-                *most, last = users
-                choices = f"{', '.join(most)} or {last}" if most else last
-                raise ValueError(
-                    f"{name}: found {value:g}, expected {usual:g} for {other} {found}. Or choose the {other} {choices}"
-                )
+        if self.weight_decay and self.optimizer not in ("adamw", "muon"):
+            raise ValueError(f"weight_decay: found {self.weight_decay:g}, expected 0 for optimizer {self.optimizer}")
+        if self.qsgd_levels != type(self).model_fields["qsgd_levels"].default and self.compression != "qsgd":
+            raise ValueError(f"qsgd_levels: found {self.qsgd_levels}, expected none for compression {self.compression}")
         return self
 
     @property

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import math
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -73,41 +74,34 @@ def run(
     return train.max_steps, learner.averaged_weights()
 
 
+@dataclass
 class Trainer:
     """The training loop of one process, with its state between two steps."""
 
-    def __init__(
-        self,
-        plan: TrainingPlan,
-        group: ProcessGroup,
-        learner: Learner,
-        walks: LaneWalks,
-        interruption: Interruption,
-        validation: Validation | None = None,
-    ) -> None:
-        self._plan = plan
-        self._config = plan.train
-        self._model = plan.initial.config
-        self._group = group
-        self._learner = learner
-        self._walks = walks
-        self._interruption = interruption
-        self._validation = validation
+    plan: TrainingPlan
+    group: ProcessGroup
+    learner: Learner
+    walks: LaneWalks
+    interruption: Interruption
+    validation: Validation | None = None
+
+    def __post_init__(self) -> None:
+        """Begin before the first step."""
+        self._config, self._model = self.plan.train, self.plan.initial.config
         self._validated_with = b""
-        self._step = 0
+        self._step = self._skipped_in_row = 0
         self._seconds_before = 0.0
         self._sums = NO_STEPS
-        self._skipped_in_row = 0
         self._report: Report | None = None  # of rank 0
         self._clock = StepClock()
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Restore the state from a checkpoint."""
         self._step = checkpoint.step
-        parts, rank = checkpoint.parts, self._group.rank
-        errors = [parts.get(_worker_part(worker), {}) for worker in self._plan.workers(rank)]
-        self._learner.restore(checkpoint.shared, errors)
-        self._walks.restore({lane: parts[_lane_part(lane)] for lane in self._plan.lanes(rank)})
+        parts, rank = checkpoint.parts, self.group.rank
+        errors = [parts.get(_worker_part(worker), {}) for worker in self.plan.workers(rank)]
+        self.learner.restore(checkpoint.shared, errors)
+        self.walks.restore({lane: parts[_lane_part(lane)] for lane in self.plan.lanes(rank)})
         if rank == 0:
             reported = parts[REPORTED]
             self._seconds_before = float(reported["seconds"])
@@ -116,16 +110,16 @@ class Trainer:
 
     def run(self, folder: Path, checkpoints: CheckpointFolder) -> None:
         """Train to the last step, and write metrics, checkpoints and validations on the way."""
-        log.debug("rank %d: %d weights, from step %d", self._group.rank, num_weights(self._model), self._step)
+        log.debug("rank %d: %d weights, from step %d", self.group.rank, num_weights(self._model), self._step)
         same_examples = self._validated_with == self._validation_digest
         with contextlib.ExitStack() as stack:
-            if self._group.rank == 0:
-                report = Report(folder, self._plan, self._step, same_examples)
+            if self.group.rank == 0:
+                report = Report(folder, self.plan, self._step, same_examples)
                 self._report = stack.enter_context(contextlib.closing(report))
             self._started = self._saved = time.monotonic()
             self._row_step = self._step
             self._clock.lap()
-            if not self._group.broadcast(self._report is not None and self._report.has_validated(self._step)):
+            if not self.group.broadcast(self._report is not None and self._report.has_validated(self._step)):
                 self._validate()
             while self._step < self._config.max_steps:
                 stop, save = self._train_step()
@@ -143,15 +137,15 @@ class Trainer:
     def _train_step(self) -> tuple[bool, bool]:
         """Make one step; return whether any process has to stop, and whether rank 0 wants a checkpoint."""
         with self._clock.measure("input"):
-            batch = self._walks.batch()
-        self._group.beat()  # a rank that never gets here stalls the rest, and the watchdog names it
+            batch = self.walks.batch()
+        self.group.beat()  # a rank that never gets here stalls the rest, and the watchdog names it
         rate = learning_rate(self._config, self._step)
-        outcome = self._learner.step(batch, rate, self._interruption.requested, self._wants_checkpoint)
+        outcome = self.learner.step(batch, rate, self.interruption.requested, self._wants_checkpoint)
         self._clock.add("compute", outcome.compute_seconds)
         self._clock.add("allreduce", outcome.allreduce_seconds)
         self._sums = self._sums + sums_of(outcome)
         with self._clock.measure("input"):
-            self._walks.proceed(outcome)
+            self.walks.proceed(outcome)
         self._step += 1
         self._require_progress(outcome.finite)
         return outcome.stop, outcome.save
@@ -160,7 +154,7 @@ class Trainer:
         """End the job if too many steps in a row have been skipped."""
         self._skipped_in_row = 0 if finite else self._skipped_in_row + 1
         if self._skipped_in_row == MAX_SKIPPED_IN_ROW:
-            self._group.fail(
+            self.group.fail(
                 DivergenceError(
                     f"train: the gradient was not finite in {MAX_SKIPPED_IN_ROW} steps up to {self._step}. "
                     "Lower train.learning_rate or raise train.warmup_steps"
@@ -171,21 +165,21 @@ class Trainer:
     def _wants_checkpoint(self) -> bool:
         """Whether it is time for a checkpoint. Rank 0 decides for all, whose clocks differ."""
         late = time.monotonic() - self._saved >= 60 * self._config.checkpoint_minutes
-        return self._group.rank == 0 and late
+        return self.group.rank == 0 and late
 
     def _due(self, interval: int | None) -> bool:
         return self._step == self._config.max_steps or (interval is not None and self._step % interval == 0)
 
     def _report_row(self) -> None:
         """Sum the counts of all processes; rank 0 writes them as a row."""
-        own = [*self._walks.take_counts(), sum(self._walks.positions.values()), *self._clock.lap()]
-        totals = self._group.sum(np.array(own, np.float64))  # exact up to 2^53
+        own = [*self.walks.take_counts(), sum(self.walks.positions.values()), *self._clock.lap()]
+        totals = self.group.sum(np.array(own, np.float64))  # exact up to 2^53
         counts, examples = totals[:NUM_COUNTS], totals[NUM_COUNTS]
-        seconds = totals[NUM_COUNTS + 1 :] / self._group.size
+        seconds = totals[NUM_COUNTS + 1 :] / self.group.size
         num_steps = self._step - self._row_step
         row: MetricsRow = {
             "step": self._step,
-            "epoch": float(examples / self._plan.shards.total),
+            "epoch": float(examples / self.plan.shards.total),
             **scores_of(counts),
             "learning_rate": learning_rate(self._config, self._step - 1),
             "fovs_per_second": float(self._config.num_lanes * num_steps / seconds.sum()),
@@ -199,12 +193,12 @@ class Trainer:
 
     def _validate(self) -> None:
         """Validate if a validation is due."""
-        if self._validation is None or not self._due(self._config.validation_steps):
+        if self.validation is None or not self._due(self._config.validation_steps):
             return
-        with self._clock.measure("pause"), self._learner.averaged():
-            row = self._validation.run(self._learner.forward, self._step)
+        with self._clock.measure("pause"), self.learner.averaged():
+            row = self.validation.run(self.learner.forward, self._step)
         if self._report:
-            self._report.validation(row, self._learner.averaged_weights)
+            self._report.validation(row, self.learner.averaged_weights)
 
     def _seconds(self) -> float:
         """Time of training so far, including the time before the checkpoint."""
@@ -213,27 +207,27 @@ class Trainer:
     @property
     def _validation_digest(self) -> bytes:
         """Digest of the validation examples; without any, the checkpoint's, so that its scores stay valid."""
-        return self._validation.digest if self._validation else self._validated_with
+        return self.validation.digest if self.validation else self._validated_with
 
     def _checkpoint(self) -> Checkpoint:
         is_whole = _saves_walks(self._model, self._config)
-        parts = {_lane_part(lane): state for lane, state in self._walks.states(is_whole).items()}
+        parts = {_lane_part(lane): state for lane, state in self.walks.states(is_whole).items()}
         if is_whole:
-            workers = map(_worker_part, self._plan.workers(self._group.rank))
-            parts |= dict(zip(workers, self._learner.worker_states(), strict=True))
-        if self._group.rank == 0:
+            workers = map(_worker_part, self.plan.workers(self.group.rank))
+            parts |= dict(zip(workers, self.learner.worker_states(), strict=True))
+        if self.group.rank == 0:
             parts[REPORTED] = {
                 "sums": self._sums,
                 "seconds": np.array(self._seconds()),
                 "validated_with": np.frombuffer(self._validation_digest, np.uint8),
             }
-        return Checkpoint(self._step, self._learner.state(), parts)
+        return Checkpoint(self._step, self.learner.state(), parts)
 
     def _stop(self) -> None:
         """End the job; its checkpoint is already written."""
-        reasons = self._group.gather(self._interruption.reason)
+        reasons = self.group.gather(self.interruption.reason)
         reason = next(filter(None, reasons))  # the lowest rank's
-        self._group.fail(
+        self.group.fail(
             TrainError(
                 f"train: stopped after step {self._step} by {reason}. A checkpoint is written, and the same command "
                 "resumes from it"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -13,7 +12,7 @@ import numpy as np
 
 from ffn import errors
 from ffn.errors import FfnError
-from ffn.training.parallel.watchdog import Address, Attendance, Watchdog
+from ffn.training.parallel.watchdog import Address, Watchdog
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -56,8 +55,12 @@ class ProcessGroup:
 
     def together(self, action: Callable[[], T]) -> T:
         """Run `action` on all processes; an `FfnError` of any process ends all of them, and rank 0 reports it."""
-        outcome, error = _attempt(action)
-        told: list[Any] = self.gather(error and (type(error).__name__, str(error)))
+        outcome = problem = None
+        try:
+            outcome = action()
+        except FfnError as error:
+            problem = type(error).__name__, str(error)
+        told: list[Any] = self.gather(problem)
         if failures := list(filter(None, told)):
             name, text = failures[0]
             self.fail(getattr(errors, name)(text))
@@ -83,7 +86,7 @@ class JoinedGroup(ProcessGroup, ABC):
     def __init__(self, rank: int, size: int, local_rank: int, local_size: int, stall_seconds: float) -> None:
         self.rank, self.size = rank, size
         self.local_rank, self.local_size = local_rank, local_size
-        self._attendance = Attendance(rank, size, stall_seconds, time.monotonic())
+        self._watchdog = Watchdog(rank, size, stall_seconds)
 
     @abstractmethod
     def all_to_all(self, shares: tf.Tensor) -> tf.Tensor:
@@ -103,12 +106,12 @@ class JoinedGroup(ProcessGroup, ABC):
 
     def watch(self) -> None:
         """Start the watchdog, which ends the job when a process is stuck or gone. All processes call this together."""
-        watchdog = Watchdog(self._attendance, is_one_machine=self.local_size == self.size)
-        watchdog.start(Address(*self.broadcast(watchdog.address)))
+        address = self._watchdog.listen(is_one_machine=self.local_size == self.size)
+        self._watchdog.start(Address(*self.broadcast(address)))
 
     def beat(self) -> None:
         """Tell the watchdog that this process has reached its next step."""
-        self._attendance.reach(time.monotonic(), is_step=True)
+        self._watchdog.reach(is_step=True)
 
     def total(self, rows: tf.Tensor) -> tf.Tensor:
         """Sum the rows of all processes pairwise, see `ProcessGroup.total`.
@@ -132,12 +135,12 @@ class JoinedGroup(ProcessGroup, ABC):
 
     def gather(self, item: T) -> list[T]:
         """Return the items of all processes in order of rank."""
-        self._attendance.reach(time.monotonic(), is_step=False)
+        self._watchdog.reach(is_step=False)
         return [decode(line) for line in self.gather_bytes(encode(item)).splitlines()]
 
     def broadcast(self, item: T) -> T:
         """Return the item of rank 0."""
-        self._attendance.reach(time.monotonic(), is_step=False)
+        self._watchdog.reach(is_step=False)
         return decode(self.broadcast_bytes(encode(item) if self.rank == 0 else b""))
 
 
@@ -171,13 +174,6 @@ def _from_json(content: dict[str, Any]) -> Any:
         return content
     content_bytes = bytearray(base64.b64decode(content["base64"]))
     return np.frombuffer(content_bytes, content["dtype"]).reshape(content["shape"])[()]
-
-
-def _attempt(action: Callable[[], T]) -> tuple[T | None, FfnError | None]:
-    try:
-        return action(), None
-    except FfnError as error:
-        return None, error
 
 
 # Sums over all workers have the same bits however the workers are shared out among processes. Neighbouring workers are

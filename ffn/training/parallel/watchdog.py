@@ -32,103 +32,87 @@ class Address(NamedTuple):
     token: str
 
 
-class Attendance:
-    """Progress of all processes, as far as one process knows, and when it last heard them.
+class Watchdog:
+    """Knows how far all processes have come, and ends this one when the job is stuck.
 
     A sync point is a point of the program where all processes wait for each other. A process that is silent or makes no
-    progress for `limit` seconds counts as lost. Times are monotonic.
+    progress for `limit` seconds counts as lost. `now` is a monotonic clock in seconds, and `leave` ends the process
+    with an exit code.
     """
 
-    def __init__(self, rank: int, size: int, limit: float, now: float) -> None:
-        self.rank = rank
-        self.limit = limit
-        self.size = size
-        self._moved = now
+    def __init__(
+        self,
+        rank: int,
+        size: int,
+        limit: float,
+        now: Callable[[], float] = time.monotonic,
+        leave: Callable[[int], NoReturn] = os._exit,
+    ) -> None:
+        self._rank, self._size, self._limit = rank, size, limit
+        self._now, self._leave = now, leave
+        self._interval = min(MAX_INTERVAL, limit / BEATS_PER_LIMIT)
+        self._moved = self._checked = now()
         self._steps = 0
-        self._heard: dict[int, float] = {}
-        self.reached = {rank: 0}
+        self._heard: dict[int, float] = {}  # times by rank
+        self._peers: dict[int, tuple[str, int]] = {}  # addresses by rank
+        self.reached = {rank: 0}  # sync points by rank
 
-    def reach(self, now: float, is_step: bool) -> None:
+    def reach(self, is_step: bool) -> None:
         """Record that this process has reached its next sync point."""
         self._steps += is_step
-        self._moved = now
-        self.reached[self.rank] += 1
+        self._moved = self._now()
+        self.reached[self._rank] += 1
 
-    def hear(self, rank: int, reached: int, now: float) -> None:
-        """Record a packet."""
-        self._heard[rank] = now
-        self.reached[rank] = reached
-
-    def forgive(self, seconds: float) -> None:
-        """Ignore a period in which this process itself did not run."""
-        self._moved += seconds
-        self._heard = {rank: heard + seconds for rank, heard in self._heard.items()}
-
-    def problem(self, now: float) -> str | None:
+    def problem(self) -> str | None:
         """Describe the process that is lost, or return None. A rank that was never heard may be behind a firewall."""
-        silent = sorted(rank for rank, heard in self._heard.items() if now - heard > self.limit)
+        now = self._now()
+        silent = sorted(rank for rank, heard in self._heard.items() if now - heard > self._limit)
         if silent:
-            return f"{_named(silent)} did not answer for {self.limit:g} s"
-        patience = self.limit if self._steps >= 2 else max(START_SECONDS, self.limit)
-        if self.rank != 0:
+            return f"{_named(silent)} did not answer for {self._limit:g} s"
+        patience = self._limit if self._steps >= 2 else max(START_SECONDS, self._limit)
+        if self._rank != 0:
             patience *= 1.5  # rank 0 knows most, so it acts first
         if now - self._moved <= patience:
             return None
-        unheard = sorted(set(range(self.size)) - self.reached.keys())
-        if unheard and self.rank == 0:
+        unheard = sorted(set(range(self._size)) - self.reached.keys())
+        if unheard and self._rank == 0:
             return f"no step finished for {patience:g} s, and {_named(unheard)} was never heard"
         late = sorted(rank for rank, reached in self.reached.items() if reached < max(self.reached.values()))
         if late:
             return f"{_named(late)} made no progress for {patience:g} s while others waited"
         return f"no step finished for {patience:g} s, although all processes have come equally far"
 
-
-class Watchdog:
-    """Sends and receives packets, and ends the process when the job is stuck.
-
-    `now` is a monotonic clock in seconds, and `leave` ends the process with an exit code.
-    """
-
-    def __init__(
-        self,
-        attendance: Attendance,
-        is_one_machine: bool,
-        now: Callable[[], float] = time.monotonic,
-        leave: Callable[[int], NoReturn] = os._exit,
-    ) -> None:
-        self._attendance = attendance
-        self._now = now
-        self._leave = leave
-        self._rank = attendance.rank
-        self._interval = min(MAX_INTERVAL, attendance.limit / BEATS_PER_LIMIT)
+    def listen(self, is_one_machine: bool) -> Address:
+        """Open the socket; return its address, and a token that counts if this is rank 0."""
+        host = "127.0.0.1" if is_one_machine else ""
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
-        host = "127.0.0.1" if is_one_machine else ""
         self._socket.bind((host, 0))
-        self._peers: dict[int, tuple[str, int]] = {}  # addresses by rank
-        self.address = Address(
-            host or socket.gethostname(), self._socket.getsockname()[1], secrets.token_hex(TOKEN_BYTES // 2)
-        )
-        self._checked = now()
+        token = secrets.token_hex(TOKEN_BYTES // 2)
+        return Address(host or socket.gethostname(), self._socket.getsockname()[1], token)
 
     def start(self, address: Address) -> None:
         """Watch the job from a thread that ends with the process; `address` is that of rank 0."""
-        self.address = address
+        self.join(address)
+        threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
+
+    def join(self, address: Address) -> None:
+        """Take the address and the token of rank 0."""
+        self._token = address.token.encode()
         if self._rank != 0:
             with contextlib.suppress(OSError):  # a name that is not known here: as behind a firewall
                 self._peers[0] = (socket.gethostbyname(address.host), address.port)
-        threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
 
     def receive(self) -> None:
         """Wait for one packet and handle it; rank 0 answers it."""
         packet, sender = self._socket.recvfrom(2 * PACKET.size)  # shows one that is too long
-        if len(packet) != PACKET.size or not packet.startswith(self.address.token.encode()):
+        if len(packet) != PACKET.size or not packet.startswith(self._token):
             return
         _, rank, reached, ends = PACKET.unpack(packet)
         self._peers[rank] = sender
         if ends:
             self._end(None)
-        self._attendance.hear(rank, reached, self._now())
+        self._heard[rank], self.reached[rank] = self._now(), reached
         if self._rank == 0:
             self._send(rank)
 
@@ -136,14 +120,19 @@ class Watchdog:
         """End the job if a process is stuck or gone."""
         now = self._now()
         if now - self._checked > 3 * self._interval:
-            self._attendance.forgive(now - self._checked)
+            self._forgive(now - self._checked)
         self._checked = now
-        if problem := self._attendance.problem(now):
+        if problem := self.problem():
             self._end(problem)
+
+    def _forgive(self, seconds: float) -> None:
+        """Ignore a period in which this process itself did not run: its machine slept."""
+        self._moved += seconds
+        self._heard = {rank: heard + seconds for rank, heard in self._heard.items()}
 
     def _watch(self) -> NoReturn:
         # staggered: rank 0 would lose most packets if thousands of processes sent at once
-        self._listen(self._now() + self._interval * self._rank / self._attendance.size)
+        self._listen(self._now() + self._interval * self._rank / self._size)
         self._checked = self._now()
         while True:
             if self._rank != 0:
@@ -159,7 +148,7 @@ class Watchdog:
                 self.receive()
 
     def _send(self, rank: int, ends: bool = False) -> None:
-        packet = PACKET.pack(self.address.token.encode(), self._rank, self._attendance.reached[self._rank], ends)
+        packet = PACKET.pack(self._token, self._rank, self.reached[self._rank], ends)
         if rank in self._peers:
             with contextlib.suppress(OSError):
                 self._socket.sendto(packet, self._peers[rank])
