@@ -37,9 +37,9 @@ from ffn.model.choice import PRECISIONS
 from ffn.model.store import Model
 from ffn.training import choice as of_training
 from ffn.training.config import TrainConfig
-from ffn.training.initial import initial_weights
 from ffn.training.parallel.placement import configure_libraries
 from ffn.training.parallel.process_group import ProcessGroup
+from ffn.training.plan import initial_weights
 
 AS_IT_IS = "as it is"
 # Levels to hold down to, with a flag that a CPU of that level has, and the beginnings of flags of better ones.

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from ffn.config import ModelConfig, Section
 from ffn.options import Parser, add_options, from_arguments
 from ffn.studies.config import CurvesConfig, EfficiencyConfig, MeasureConfig, RatesConfig, ScalingConfig
-from ffn.training.arguments import add_data_arguments, training_data
 from ffn.training.config import TrainConfig
+from ffn.training.plan import add_data_arguments, training_data
 
 METRICS = "metrics of all runs, named workers-W-rate-R-seed-S.csv, or without rate-R if trained at the best rate"
 TRAINING = "data, network and training, as 'ffn train' takes them: --records, --volume, --depth, --max-steps, …"

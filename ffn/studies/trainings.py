@@ -19,11 +19,11 @@ from ffn.studies.config import WARM_UP_STEPS
 from ffn.studies.runs import PROCESSES, best_rates
 from ffn.training.choice import make_learner
 from ffn.training.config import TrainConfig
-from ffn.training.lane_walks import LaneWalks, Prefetcher
 from ffn.training.optimizers import learning_rate
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.plan import Training, TrainingPlan
 from ffn.training.train import train, training_job, with_engine
+from ffn.training.walk import LaneWalks, Prefetcher
 
 log = logging.getLogger(__name__)
 

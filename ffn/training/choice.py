@@ -21,8 +21,8 @@ from ffn.model.choice import (
 )
 from ffn.model.network import Weights
 from ffn.training.config import TrainConfig
-from ffn.training.initial import initial_weights
 from ffn.training.parallel.process_group import ProcessGroup
+from ffn.training.plan import initial_weights
 from ffn.training.step import Batch, Learner
 
 

@@ -19,7 +19,6 @@ from ffn.training.choice import make_learner
 from ffn.training.config import TrainConfig
 from ffn.training.data.examples import patch_size
 from ffn.training.interruption import Interruption
-from ffn.training.lane_walks import LaneWalks, Prefetcher, position_of
 from ffn.training.metrics import (
     COLUMNS,
     NO_STEPS,
@@ -37,7 +36,7 @@ from ffn.training.plan import TrainingPlan
 from ffn.training.reporting import Report, load_best
 from ffn.training.step import Learner
 from ffn.training.validation import Validation
-from ffn.training.walk import NUM_COUNTS
+from ffn.training.walk import NUM_COUNTS, LaneWalks, Prefetcher, position_of
 
 MAX_SKIPPED_IN_ROW = 10
 # Of all walks and errors of compression, which pass through every process on their way into a checkpoint. Larger ones

@@ -19,7 +19,6 @@ from ffn.model.choice import FOLDER
 from ffn.model.store import Model, save_model
 from ffn.options import add_options, add_staging_option, from_arguments
 from ffn.provenance import provenance
-from ffn.training.arguments import add_data_arguments, training_data
 from ffn.training.checkpoint import architecture_of
 from ffn.training.choice import chosen_engine
 from ffn.training.config import TrainConfig, are_matched, fine_tuning_defaults
@@ -29,7 +28,16 @@ from ffn.training.loop import run
 from ffn.training.parallel.joining import process_group
 from ffn.training.parallel.placement import configure_libraries
 from ffn.training.parallel.process_group import ProcessGroup
-from ffn.training.plan import Training, TrainingData, TrainingPlan, choose_model, make_training_plan, with_normalisation
+from ffn.training.plan import (
+    Training,
+    TrainingData,
+    TrainingPlan,
+    add_data_arguments,
+    choose_model,
+    make_training_plan,
+    training_data,
+    with_normalisation,
+)
 from ffn.training.validation import ValidationBox, make_validation
 
 log = logging.getLogger(__name__)

@@ -21,11 +21,10 @@ from ffn.training.config import NO_AUGMENTATION, TrainConfig
 from ffn.training.data.examples import Example, ExampleMaker, patch_size
 from ffn.training.data.lanes import Record, generator
 from ffn.training.data.volumes import BLOCK_ZYX, TrainingVolume
-from ffn.training.lane_walks import stack_fovs
 from ffn.training.metrics import MetricsRow, scores_of
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.step import Batch
-from ffn.training.walk import NUM_COUNTS, Walk
+from ffn.training.walk import NUM_COUNTS, Walk, stack_fovs
 
 
 class ValidationBox(NamedTuple):

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ffn.training.config import TrainConfig
-from ffn.training.parallel.compression import OneBit, Qsgd, to_bytes, to_floats
 from ffn.training.parallel.process_group import ProcessGroup, whole_branches
 
 if TYPE_CHECKING:
@@ -21,6 +20,8 @@ if TYPE_CHECKING:
 
 TAIL = 3  # loss, and flags to stop and to save, at the end of every vector
 TAIL_BYTES = 4 * TAIL
+BUCKET = 512  # entries that share a norm in QSGD, as in its paper's experiments; one norm per layer is too coarse
+WIDTHS = (1, 2, 4, 8)  # bits per packed number; they divide a byte, so no number crosses two bytes
 
 
 def make_exchange(train: TrainConfig, sizes: Sequence[int], group: ProcessGroup, rng_seed: int) -> Exchange:
@@ -162,3 +163,166 @@ class EncodedExchange(Exchange):
         )
         all_tails = tf.reshape(to_floats(tf.reshape(messages[:, -TAIL_BYTES:], [-1])), (-1, TAIL))
         return tf.concat([gradient / self.num_workers, tf.reduce_mean(all_tails, 0)], 0)
+
+
+class OneBit:
+    """Sends the sign of every entry, and the means of the positive and the negative entries of each weight tensor.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        Entries of each weight tensor.
+
+    Notes
+    -----
+    Source: Seide et al. 2014, 1-bit SGD. It converges only with error feedback. Zeros count as positive.
+    """
+
+    keeps_error = True
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self._sizes = list(sizes)
+        self._num_sign_bytes = packed_size(sum(sizes), 1)
+        self.payload_size = self._num_sign_bytes + 2 * 4 * len(sizes)
+
+    def encode(self, gradient: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+        """Encode a float32 (N,) gradient; `number` of the message is unique in the run."""
+        import tensorflow as tf
+
+        positive = gradient >= 0
+        means = [_means(*parts) for parts in zip(self._split(gradient), self._split(positive), strict=True)]
+        return tf.concat([pack(tf.cast(positive, tf.uint8), 1), to_bytes(tf.concat(means, 0))], 0)
+
+    def decode(self, payload: tf.Tensor) -> tf.Tensor:
+        """Decode a message; the result is not finite if the encoded gradient was not."""
+        import tensorflow as tf
+
+        signs = unpack(payload[: self._num_sign_bytes], 1, sum(self._sizes))
+        means = tf.unstack(tf.reshape(to_floats(payload[self._num_sign_bytes :]), (len(self._sizes), 2)))
+        parts = zip(self._split(tf.cast(signs, tf.bool)), means, strict=True)
+        return tf.concat([tf.where(positive, mean[0], mean[1]) for positive, mean in parts], 0)
+
+    def _split(self, vector: tf.Tensor) -> list[tf.Tensor]:
+        import tensorflow as tf
+
+        return tf.split(vector, self._sizes)
+
+
+class Qsgd:
+    """Sends sign and level of every entry, relative to the norm of its bucket, with unbiased random rounding.
+
+    An entry of relative size a becomes one of the two levels around a · s. The expected level is a · s.
+
+    Parameters
+    ----------
+    num_values : int
+        Entries of a gradient.
+    num_levels : int
+        Levels s above 0, at most 127. An entry takes 2 bits (1 level), 4 bits (up to 7) or 8 bits.
+    rng_seed : int
+        Seed of the run.
+
+    Notes
+    -----
+    Source: Alistarh et al. 2017, QSGD. A bucket is a run of `BUCKET` entries of the whole gradient, across layers. The
+    second moment is at most 1 + min(n / s², √n / s) times the squared norm, where n is the size of a bucket.
+    """
+
+    keeps_error = False
+
+    def __init__(self, num_values: int, num_levels: int, rng_seed: int) -> None:
+        self._num_values = num_values
+        self._num_levels = num_levels
+        self._rng_seed = rng_seed % 2**63
+        self._width = next(width for width in WIDTHS if 2 * num_levels + 1 <= 2**width)
+        self._num_buckets = -(-num_values // BUCKET)
+        self._num_code_bytes = packed_size(num_values, self._width)
+        self.payload_size = self._num_code_bytes + 4 * self._num_buckets
+
+    def encode(self, gradient: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+        """Encode a float32 (N,) gradient; `number` of the message is unique in the run."""
+        import tensorflow as tf
+
+        buckets = self._bucketed(gradient)
+        norms = tf.norm(buckets, axis=1)
+        scaled = tf.abs(buckets) * tf.math.divide_no_nan(float(self._num_levels), norms)[:, None]
+        chance = tf.random.stateless_uniform(buckets.shape, tf.stack([tf.constant(self._rng_seed, tf.int64), number]))
+        # rounding can push the only entry of a bucket beyond the last level
+        level = tf.minimum(tf.floor(scaled + chance), self._num_levels) * tf.sign(buckets)
+        codes = tf.cast(level + self._num_levels, tf.uint8)
+        return tf.concat([pack(tf.reshape(codes, [-1])[: self._num_values], self._width), to_bytes(norms)], 0)
+
+    def decode(self, payload: tf.Tensor) -> tf.Tensor:
+        """Decode a message; the result is not finite if the encoded gradient was not."""
+        import tensorflow as tf
+
+        codes = unpack(payload[: self._num_code_bytes], self._width, self._num_values)
+        levels = self._bucketed(tf.cast(codes, tf.float32) - self._num_levels)
+        norms = to_floats(payload[self._num_code_bytes :])
+        return tf.reshape(levels * (norms / self._num_levels)[:, None], [-1])[: self._num_values]
+
+    def _bucketed(self, vector: tf.Tensor) -> tf.Tensor:
+        """Reshape a vector to buckets; zeros pad the last one."""
+        import tensorflow as tf
+
+        return tf.reshape(tf.pad(vector, [[0, self._num_buckets * BUCKET - self._num_values]]), (-1, BUCKET))
+
+
+def _means(entries: tf.Tensor, positive: tf.Tensor) -> tf.Tensor:
+    """Mean of the positive and mean of the negative entries; 0 without any."""
+    import tensorflow as tf
+
+    sums = tf.stack([tf.reduce_sum(tf.maximum(entries, 0)), tf.reduce_sum(tf.minimum(entries, 0))])
+    count = tf.reduce_sum(tf.cast(positive, tf.float32))
+    return sums / tf.maximum(tf.stack([count, entries.shape[0] - count]), 1)
+
+
+def to_bytes(values: tf.Tensor) -> tf.Tensor:
+    """Return the bytes of a float32 (N,) tensor, uint8 (4 N,)."""
+    import tensorflow as tf
+
+    return tf.reshape(tf.bitcast(values, tf.uint8), [-1])
+
+
+def to_floats(data: tf.Tensor) -> tf.Tensor:
+    """Return the float32 (N,) tensor of 4 N bytes."""
+    import tensorflow as tf
+
+    return tf.bitcast(tf.reshape(data, (-1, 4)), tf.float32)
+
+
+def packed_size(num_values: int, width: int) -> int:
+    """Return the bytes for `num_values` numbers of `width` bits.
+
+    Examples
+    --------
+    >>> packed_size(9, 1), packed_size(9, 4), packed_size(9, 8)
+    (2, 5, 9)
+    """
+    return -(-num_values * width // 8)
+
+
+def pack(values: tf.Tensor, width: int) -> tf.Tensor:
+    """Pack uint8 (N,) numbers below 2 ** `width` into bytes.
+
+    The k-th bits of all bytes hold the k-th part of the numbers. This way whole rows are shifted, which is fast.
+    """
+    import tensorflow as tf
+
+    num_bytes, num_parts = packed_size(int(values.shape[0]), width), 8 // width
+    padded = tf.pad(values, [[0, num_bytes * num_parts - int(values.shape[0])]])
+    parts = tf.unstack(tf.reshape(padded, (num_parts, num_bytes)))
+    packed = parts[0]
+    for number, part in enumerate(parts[1:], 1):
+        packed = tf.bitwise.bitwise_or(packed, tf.bitwise.left_shift(part, tf.constant(number * width, tf.uint8)))
+    return packed
+
+
+def unpack(packed: tf.Tensor, width: int, num_values: int) -> tf.Tensor:
+    """Return the `num_values` uint8 numbers that `pack` packed."""
+    import tensorflow as tf
+
+    mask = tf.constant(2**width - 1, tf.uint8)
+    shifts = [tf.constant(number * width, tf.uint8) for number in range(8 // width)]
+    parts = [tf.bitwise.bitwise_and(tf.bitwise.right_shift(packed, shift), mask) for shift in shifts]
+    return tf.concat(parts, 0)[:num_values]

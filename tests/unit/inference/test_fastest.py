@@ -10,7 +10,7 @@ from ffn.inference import fastest
 from ffn.inference.fastest import chosen
 from ffn.model import choice
 from ffn.model.store import Model
-from ffn.training.initial import initial_weights
+from ffn.training.plan import initial_weights
 
 CONFIG = ModelConfig(depth=2, features=4, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 2, 3))
 MODEL = Model(CONFIG, initial_weights(CONFIG, 1), {})

@@ -11,8 +11,14 @@ import pytest
 from ffn.config import Mask
 from ffn.errors import ConfigError
 from ffn.geometry import Box
-from ffn.training.arguments import parse_masks, parse_normalize, parse_validation, parse_volumes, training_data
-from ffn.training.plan import ValidationSource
+from ffn.training.plan import (
+    ValidationSource,
+    parse_masks,
+    parse_normalize,
+    parse_validation,
+    parse_volumes,
+    training_data,
+)
 from ffn.training.train import add_arguments
 
 VOLUMES = {"a": ("raw.h5:raw", "labels.h5:a")}

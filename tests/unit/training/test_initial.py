@@ -5,7 +5,7 @@ import pytest
 
 from ffn.config import ModelConfig
 from ffn.model.network import weight_shapes
-from ffn.training.initial import initial_weights
+from ffn.training.plan import initial_weights
 
 MODEL = ModelConfig(depth=2, features=4, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 2, 3))
 

@@ -7,8 +7,8 @@ from ffn.config import ModelConfig
 from ffn.io import hdf5
 from ffn.training.config import TrainConfig
 from ffn.training.data.examples import Example, moves, patch_size
-from ffn.training.lane_walks import LaneWalks
 from ffn.training.step import Outcome
+from ffn.training.walk import LaneWalks
 
 FOV = (3, 5, 7)
 PATCH = (5, 9, 13)

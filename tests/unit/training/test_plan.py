@@ -13,12 +13,12 @@ from ffn.model.store import Model, save_model
 from ffn.training.checkpoint import Checkpoint, CheckpointFolder, Kept
 from ffn.training.config import TrainConfig
 from ffn.training.data.volumes import open_training_volumes
-from ffn.training.initial import initial_weights
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.plan import (
     TrainingData,
     ValidationSource,
     choose_model,
+    initial_weights,
     make_training_plan,
     with_normalisation,
 )

@@ -5,8 +5,8 @@ import pytest
 
 from ffn.config import ModelConfig
 from ffn.training.config import TrainConfig
-from ffn.training.initial import initial_weights
 from ffn.training.parallel.process_group import ProcessGroup
+from ffn.training.plan import initial_weights
 from ffn.training.step import Batch, model_weights
 from ffn.training.tensorflow_learner import TensorFlowLearner
 

@@ -17,8 +17,7 @@ from ffn.machine.runlock import take_lock
 from ffn.model.grey_levels import Histogram, count_levels
 from ffn.model.store import Model, load_model, save_model
 from ffn.training.config import TrainConfig
-from ffn.training.initial import initial_weights
-from ffn.training.plan import Training, ValidationSource
+from ffn.training.plan import Training, ValidationSource, initial_weights
 from ffn.training.train import training_job
 
 from ...volumes import create_volume

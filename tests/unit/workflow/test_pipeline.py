@@ -18,7 +18,7 @@ from ffn.io.store_names import tracked_file
 from ffn.model.network import weight_shapes
 from ffn.model.store import Model, save_model
 from ffn.options import flags
-from ffn.training.arguments import parse_masks
+from ffn.training.plan import parse_masks
 from ffn.workflow import arguments
 from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.places import check_sources

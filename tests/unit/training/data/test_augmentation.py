@@ -5,7 +5,7 @@ import pytest
 
 from ffn.geometry import Box
 from ffn.training.config import TrainConfig
-from ffn.training.data.augmentation import distort, draw_shifts, permute_and_reflect, read_shifted
+from ffn.training.data.examples import distort, draw_shifts, permute_and_reflect, read_shifted
 
 SHAPE = (9, 14, 17)
 BLACK = np.float32(-3.5)

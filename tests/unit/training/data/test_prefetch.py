@@ -3,7 +3,7 @@
 import pytest
 
 from ffn.errors import RecordError
-from ffn.training.lane_walks import DEPTH, Prefetcher
+from ffn.training.walk import DEPTH, Prefetcher
 
 
 def test_each_lane_gets_its_examples_in_order_and_errors_are_raised():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ffn.training.parallel.compression import BUCKET, WIDTHS, OneBit, Qsgd, pack, packed_size, unpack
+from ffn.training.parallel.exchange import BUCKET, WIDTHS, OneBit, Qsgd, pack, packed_size, unpack
 
 SIZES = (27 * 2 * 5, 5, 333, 1)  # of weight tensors; they fill neither whole bytes nor whole buckets
 NUM_VALUES = sum(SIZES)

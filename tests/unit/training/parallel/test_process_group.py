@@ -8,9 +8,7 @@ import tensorflow as tf
 
 from ffn.errors import DivergenceError, TrainError, VolumeError
 from ffn.machine.launchers import RANK_VARIABLES
-from ffn.training.parallel.horovod_group import HorovodGroup, peer_failures_explained
-from ffn.training.parallel.joining import process_group
-from ffn.training.parallel.mpi_group import MpiGroup
+from ffn.training.parallel.joining import HorovodGroup, MpiGroup, peer_failures_explained, process_group
 from ffn.training.parallel.process_group import ProcessGroup, encode, whole_branches
 
 
