@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ffn.io.scratch import Table
+from ffn.io.atomic import atomic_path, write_json
+from ffn.io.scratch import Table, parts_of
 from ffn.io.store_names import TABLES
 
 
@@ -19,47 +20,39 @@ from ffn.io.store_names import TABLES
 class Tables:
     """Tables of a finished step."""
 
-    arrays: Mapping[str, Any]  # on disk until they are read
+    arrays: Mapping[str, np.ndarray]  # on disk until they are read
     digest: str = ""  # checksum of all of them
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> np.ndarray:
         """Return rows `start` … `stop` of a table, by default all."""
-        return np.asarray(self.arrays[name][start:stop])
+        return np.array(self.arrays[name][start:stop])
 
 
 def write_tables(path: Path, tables: Mapping[str, Table], key: Mapping[str, Any]) -> None:
-    """Write tables chunk by chunk; those of a killed job do not count."""
-    from ffn.io.ome_zarr import ROWS_PER_CHUNK, table_metadata
-    from ffn.io.store_folder import StoreFolder
-
-    folder = StoreFolder(str(path))
-    folder.delete(TABLES)
+    """Write tables part by part; those of a killed job do not count."""
+    (path / TABLES).unlink(missing_ok=True)
     digest = hashlib.sha256()
     for name, table in sorted(tables.items()):
-        folder.remove(name)
-        folder.write_metadata(name, table_metadata(table.shape, table.dtype))
         digest.update(f"{name} {table.shape} {table.dtype}".encode())
-        array = folder.open_array(name)
-        for start in range(0, len(table), ROWS_PER_CHUNK):
-            rows = table[start : start + ROWS_PER_CHUNK]
-            array[start : start + len(rows)].write(rows).result()
-            digest.update(rows.tobytes())
-    written = {"key": _digest(key), "digest": digest.hexdigest(), "tables": sorted(tables)}
-    folder.write(TABLES, (json.dumps(written, sort_keys=True) + "\n").encode())
+        with atomic_path(path / f"{name}.npy") as temporary, temporary.open("wb") as file:
+            header = {"shape": table.shape, "fortran_order": False, "descr": table.dtype.str}
+            np.lib.format.write_array_header_1_0(file, header)
+            for rows in map(np.ascontiguousarray, parts_of(table)):
+                file.write(rows.data)
+                digest.update(rows.data)
+    write_json(path / TABLES, {"key": _digest(key), "digest": digest.hexdigest(), "tables": sorted(tables)})
 
 
 def read_tables(path: Path, key: Mapping[str, Any]) -> Tables | None:
     """Return the tables in a folder; None if there are none, or they depend on something else than `key`."""
-    from ffn.io.store_folder import StoreFolder
-
     try:
         written = json.loads((path / TABLES).read_bytes())
+        if written["key"] != _digest(key):
+            return None
+        arrays = {name: np.load(path / f"{name}.npy", mmap_mode="r") for name in written["tables"]}
     except (OSError, ValueError):
         return None
-    if written.get("key") != _digest(key):
-        return None
-    folder = StoreFolder(str(path))
-    return Tables({name: folder.open_array(name) for name in written["tables"]}, written["digest"])
+    return Tables(arrays, written["digest"])
 
 
 def _digest(key: Mapping[str, Any]) -> str:
