@@ -9,12 +9,6 @@ def names(folder):
     return sorted(p.name for p in folder.iterdir())
 
 
-def test_a_file_appears_with_its_folders(tmp_path):
-    write_text(tmp_path / "a/b/c.txt", "x")
-    assert (tmp_path / "a/b/c.txt").read_text() == "x"
-    assert names(tmp_path / "a/b") == ["c.txt"]
-
-
 def test_a_file_that_is_written_once_keeps_its_first_content(tmp_path):
     for text in ("first", "second"):
         write_text_once(tmp_path / "a/b.txt", text)

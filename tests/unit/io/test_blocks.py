@@ -15,7 +15,7 @@ import pytest
 from ffn.errors import ConfigError, VolumeError
 from ffn.geometry import Box
 from ffn.io.atomic import write_text
-from ffn.io.blocks import WHOLE, Job, forget_blocks, jobs_of, make_files, map_blocks, reduce_blocks, reduce_step
+from ffn.io.blocks import WHOLE, Job, forget_blocks, make_files, map_blocks, reduce_blocks, reduce_step
 from ffn.io.open import open_volume, read_table
 from ffn.io.store import Store
 from ffn.io.volume import Placement
@@ -285,10 +285,6 @@ def test_files_that_another_option_made_in_between_are_made_again(tmp_path):
     assert [path.name for path in tmp_path.glob("*.json")] == ["1-of-1.json"]  # so Snakemake repeats those of a
     make("a", "1-of-2", "2-of-2")
     assert [path.read_text() for path in (tmp_path / "parts").glob("*.csv")] == ["a", "a", "a"]
-
-
-def test_blocks_are_shared_by_jobs():
-    assert jobs_of(10_007, 1000)[-1] == "1000-of-1000" and jobs_of(0, 1000) == ["1-of-1"]
 
 
 @pytest.mark.parametrize("text", ["0-of-3", "4-of-3", "1", "1/3", "finish", ""])

@@ -1,6 +1,5 @@
 import json
 
-import h5py
 import numpy as np
 import pytest
 
@@ -25,14 +24,6 @@ def test_arrays_and_attributes_of_a_file_are_read_back(tmp_path):
     assert attributes == {"note": "[1]", "rate": 0.5}
 
 
-@pytest.mark.parametrize("content", [["text", "more"], h5py.Empty("f4")], ids=["text", "empty"])
-def test_what_is_not_an_array_of_numbers_is_refused(tmp_path, content):
-    with hdf5.create_file(tmp_path / "a.h5") as file:
-        file["a"] = content
-    with pytest.raises(VolumeError, match="a.h5: is damaged"):
-        hdf5.read_arrays(tmp_path / "a.h5")
-
-
 def test_a_truncated_file_is_refused(tmp_path):
     path = write(tmp_path / "w.h5")
     path.write_bytes(path.read_bytes()[:-200])
@@ -40,12 +31,11 @@ def test_a_truncated_file_is_refused(tmp_path):
         hdf5.open_file(path)
 
 
-@pytest.mark.parametrize("kind", [RuntimeError, KeyError, ValueError, TypeError, OSError])
-def test_whatever_h5py_raises_for_a_damaged_file_becomes_one_error(tmp_path, monkeypatch, kind):
+def test_any_exception_of_h5py_for_a_damaged_file_is_one_error(tmp_path, monkeypatch):
     path = write(tmp_path / "w.h5")
 
     def fail(*_):
-        raise kind("bad symbol table node")
+        raise RuntimeError("bad symbol table node")
 
     monkeypatch.setattr(hdf5.h5py.Group, "visititems", fail)
     with pytest.raises(ModelError, match="w.h5: .*bad symbol"):
@@ -67,12 +57,6 @@ def test_a_file_in_a_bucket_or_on_a_server_is_not_taken_for_one_here(tmp_path, m
     ):
         pass
     assert not list(tmp_path.iterdir())
-
-
-def test_a_file_below_a_file_cannot_be_written(tmp_path):
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(VolumeError, match="raw.h5: .*written"), hdf5.create_file(tmp_path / "file/raw.h5"):
-        pass
 
 
 def test_rows_are_taken_in_any_order_across_chunks(tmp_path, monkeypatch):

@@ -93,13 +93,6 @@ def test_axes_of_length_1_are_dropped(tmp_path, order, attributes):
         np.testing.assert_array_equal(volume.read(Box((1, 2, 3), (4, 7, 9))), VOXELS[1:4, 2:7, 3:9])
 
 
-@pytest.mark.parametrize("shape", [(2, 3), (2, 8, 16, 32), (1, 16, 32, 1)])
-def test_more_than_one_channel_or_reading_and_fewer_axes_are_refused(tmp_path, shape):
-    spec = write_foreign(tmp_path / "a.h5", shape=shape)
-    with pytest.raises(VolumeError, match="a.h5:raw: has shape"), open_volume(spec):
-        pass
-
-
 def test_a_dataset_without_voxels_is_no_volume(tmp_path):
     with h5py.File(tmp_path / "empty.h5", "w") as file:
         file["raw"] = h5py.Empty("uint8")

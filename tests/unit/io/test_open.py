@@ -1,5 +1,4 @@
 import os
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -55,30 +54,6 @@ def test_of_a_small_file_the_content_counts_not_its_time(tmp_path):
     np.save(path, np.ones((4, 5, 6), np.uint8))
     os.utime(path, (1, 1))
     assert identity(path) != before
-
-
-def test_of_many_files_not_even_the_names_are_in_memory(tmp_path, monkeypatch):
-    """Each is looked at, as a chunk may be written in its place, but only once."""
-    monkeypatch.chdir(tmp_path)
-    names = [f"many/{folder}/{file}" for folder in range(50) for file in range(40)]
-    for name in names:
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).touch()
-    (tmp_path / "many/gone").symlink_to("none")
-    before, looked = identity("many"), []
-    with monkeypatch.context() as patched:
-        stat = os.stat
-        patched.setattr(os, "stat", lambda file, **options: looked.append(file) or stat(file, **options))
-        assert identity("many") == before
-    assert len(set(map(str, looked)) & {str(tmp_path / name) for name in names}) == len(names) > 0.9 * len(looked)
-    tracemalloc.start()
-    try:
-        identity("many")
-        assert tracemalloc.get_traced_memory()[1] < 100 * len(names)
-    finally:
-        tracemalloc.stop()
-    os.utime(names[777], ns=(1, 1))
-    assert identity("many") != before
 
 
 def test_what_lies_behind_a_link_in_a_folder_counts(tmp_path, monkeypatch):

@@ -12,11 +12,10 @@ import pytest
 import tensorstore as ts
 import zarr
 
-from ffn.config import Mask
 from ffn.geometry import Box
 from ffn.io import staging
 from ffn.io.open import open_volume
-from ffn.io.staging import stage_specs, staged_masks, staged_spec
+from ffn.io.staging import stage_specs, staged_spec
 from ffn.io.volume import Placement
 
 from ...volumes import create_volume, create_volumes
@@ -98,15 +97,6 @@ def test_on_a_full_disk_the_original_is_used(volume, tmp_path, monkeypatch, capl
     stage_specs([volume], str(tmp_path / "scratch"))
     assert "MiB free" in caplog.text
     assert staged_spec(volume, str(tmp_path / "scratch")) == volume
-
-
-def test_a_mask_keeps_its_terms_and_gets_the_path_of_the_copy(volume, tmp_path):
-    scratch = str(tmp_path / "scratch")
-    masks = [Mask.model_validate(text) for text in (f"{volume}#values=3,4#invert", "#box=0:4,0:5,0:6")]
-    stage_specs([volume], scratch)
-    near, box = staged_masks(masks, scratch)
-    assert str(near) == f"{staged_spec(volume, scratch)}#values=3,4#invert" and near.path.startswith(scratch)
-    assert box == masks[1]
 
 
 def test_processes_of_one_node_make_one_copy(volume, tmp_path):

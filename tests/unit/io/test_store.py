@@ -76,14 +76,6 @@ def test_other_programs_find_an_image_of_one_mip_in_shards(store):
     np.testing.assert_array_equal(array[:], LABELS)
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int64, np.float32, bool])
-def test_the_type_of_the_voxels_stays(tmp_path, dtype):
-    write(tmp_path / "a.zarr", LABELS.astype(dtype))
-    with open_volume(tmp_path / "a.zarr") as volume:
-        assert volume.dtype == dtype
-        np.testing.assert_array_equal(volume.read(), LABELS.astype(dtype))
-
-
 @pytest.mark.parametrize("below", ["", "/0"])
 def test_tables_lie_beside_the_volume(store, below):
     assert read_table(f"{store}{below}", "origins").shape == (0, 6)

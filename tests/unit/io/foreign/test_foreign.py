@@ -41,11 +41,6 @@ def test_a_folder_of_zarr_is_recognised_by_its_files_and_may_hold_a_picture(tmp_
     assert format_of(tmp_path) == ZARR
 
 
-@pytest.mark.parametrize("spec", ["precomputed://gs://bucket/x", "https://host/x*y"])
-def test_urls_are_left_to_tensorstore(spec):
-    assert format_of(spec) == ZARR
-
-
 def test_a_file_with_brackets_in_its_name_is_not_a_glob(tmp_path):
     (tmp_path / "stack[1].tif").touch()
     assert format_of(tmp_path / "stack[1].tif") == "multipage" and format_of(tmp_path / "*.png") == "slices"

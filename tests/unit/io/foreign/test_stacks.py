@@ -1,9 +1,13 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 import tifffile
 from PIL import Image
 
+from ffn.errors import VolumeError
 from ffn.geometry import Box
+from ffn.io.foreign.stacks import natural_key, require_series
 from ffn.io.open import open_volume
 
 from .readers import SHAPE, check, refuse, voxels
@@ -151,7 +155,7 @@ def test_a_tiff_that_is_not_one_grey_stack_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("options", [{}, {"compression": "zlib"}, {"imagej": True}, {"metadata": None}], ids=str)
-@pytest.mark.parametrize("share", [0.02, 0.5, 0.95])
+@pytest.mark.parametrize("share", [0.02, 0.95])
 def test_a_truncated_tiff_is_refused_not_shortened(tmp_path, options, share):
     path = tmp_path / "stack.tif"
     tifffile.imwrite(path, voxels(np.uint16), **options)
@@ -171,3 +175,51 @@ def test_the_slices_of_fib25_are_read(shared_fib25):
         assert volume.dtype == np.uint8
         slice_ = volume.read(Box((7, 0, 0), (8, 250, 250)))[0]
     np.testing.assert_array_equal(slice_, np.asarray(Image.open(shared_fib25 / "raw/iso.2607.png")))
+
+
+def test_names_are_sorted_by_their_numbers():
+    names = ["s10.png", "s2.png", "s1.png", "s02b.png", "S3.png"]
+    assert [p.name for p in sorted(map(Path, names), key=natural_key)] == [
+        "S3.png",
+        "s1.png",
+        "s2.png",
+        "s02b.png",
+        "s10.png",
+    ]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["a.png"],
+        ["a.png", "b.png"],
+        ["7.png", "8.png"],
+        ["z0000.tif", "z0040.tif", "z0080.tif"],
+        ["run3_z9_ch1.png", "run3_z10_ch1.png"],
+        ["day1_z09.png", "day2_z10.png"],
+        ["sub1/z1.png", "sub1/z2.png"],
+    ],
+)
+def test_a_series_without_a_gap_passes(names):
+    require_series([Path(name) for name in names])
+
+
+@pytest.mark.parametrize(
+    "names, message",
+    [
+        (
+            ["z1.png", "z2.png", "z4.png"],
+            r"slice 3 is missing between z2.png and z4.png",
+        ),
+        (["z0.png", "z5.png", "z10.png", "z20.png"], r"slice 15 is missing between z10.png and z20.png"),
+        (["z01.png", "z1.png"], r"z1.png: number 1 comes after 1 of z01.png"),
+        (["a1_z8.png", "a1_z9.png", "a2_z1.png"], r"a2_z1.png: number 1 comes after 9 of a1_z9.png"),
+        (
+            ["overview.png", "z1.png", "z2.png"],
+            r"overview.png: is named unlike z1.png",
+        ),
+    ],
+)
+def test_the_error_for_a_gap_or_an_odd_name_names_the_files(names, message):
+    with pytest.raises(VolumeError, match=message):
+        require_series([Path(name) for name in names])
