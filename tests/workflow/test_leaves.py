@@ -1,7 +1,7 @@
 """A change of any option repeats what depends on it, and nothing else: every leaf of the configuration is changed.
 
-Two runs are finished by `stub_ffn`, which only writes files. For each leaf, the rules that Snakemake repeats first with
-another valid value have to be those of the stage whose section it is in; `READ_BY` has the options of no stage.
+Two runs are finished by `stub_ffn`, which only writes files. With other valid values of leaves, the rules that
+Snakemake repeats first have to be those of the stage whose section they are in; `READ_BY` has the options of no stage.
 """
 
 import copy
@@ -242,10 +242,12 @@ class Stubbed:
 
     def planned(self, config: dict) -> set[str]:
         """Rules that run after a change of the configuration."""
+        return jobs_of(self.plan(config))
+
+    def plan(self, config: dict) -> str:
+        """Output of a dry run with a configuration."""
         self.workflow.configure(config)
-        output = shown(self.snakemake("-n", "--quiet", "reason"))
-        table = output.rpartition("Job stats:")[2] if "Job stats:" in output else ""
-        return set(re.findall(r"^(\w+) +\d+$", table, re.MULTILINE)) - {"total", "all"}
+        return shown(self.snakemake("-n"))
 
     def downstream(self, rules: set[str]) -> set[str]:
         """Return these rules and all that follow from them."""
@@ -260,6 +262,24 @@ class Stubbed:
     def first(self, rules: set[str]) -> set[str]:
         """Return those of the rules that follow no other of them."""
         return {rule for rule in rules if not any(rule in self.downstream({other}) for other in rules - {rule})}
+
+
+def jobs_of(plan: str) -> set[str]:
+    """Rules in the table of a dry run's jobs."""
+    table = plan.rpartition("Job stats:")[2] if "Job stats:" in plan else ""
+    return set(re.findall(r"^(\w+) +\d+$", table, re.MULTILINE)) - {"total", "all"}
+
+
+def changed_options(plan: str) -> set[str]:
+    """Options on command lines, as ``--sigma``, that a job of a dry run has with another value than before."""
+    found = re.findall(r"exclusive params .*?: before: (.*?) now: (.*)$", plan, re.MULTILINE)
+    differing = set().union(*(options_in(before) ^ options_in(now) for before, now in found))
+    return {option.split()[0] for option in differing}
+
+
+def options_in(words: str) -> set[str]:
+    """Options with their values."""
+    return set(re.findall(r"--\w[^']*?(?= --|'|$)", words))
 
 
 def write_sources(folder: Path) -> None:
@@ -295,23 +315,47 @@ def readers(leaf: Leaf) -> set[str]:
     return rules[next(key for key in keys if key in rules)]
 
 
-LEAVES = [(run, name) for run in RUNS for name in all_leaves(run)]
+GROUPS = {(run, tuple(sorted(readers(leaf)))) for run in RUNS for leaf in all_leaves(run).values()}
 
 
-@pytest.mark.parametrize(("run", "name"), LEAVES, ids=[f"{run}-{name}" for run, name in LEAVES])
-def test_a_change_repeats_what_depends_on_it_and_nothing_else(run, name, stubbed, monkeypatch):
-    finished, leaf = stubbed(run), all_leaves(run)[name]
+@pytest.mark.parametrize(("run", "rules"), sorted(GROUPS))
+def test_a_change_repeats_what_depends_on_it_and_nothing_else(run, rules, stubbed, monkeypatch):
+    """All options that the same rules read change at once; those that no parameter then shows by name change alone."""
+    finished = stubbed(run)
     monkeypatch.chdir(finished.workflow.folder)
-    config = changed(finished.config, leaf)
-    if config is None:
-        return  # see the next test
-    first = finished.first(finished.planned(config))
-    before = {each.path: each.value for each in leaves_of(load_run(finished.config))}
-    differing = [
-        each for each in leaves_of(load_run(config)) if each.value != before[each.path]
-    ]  # others may follow it
-    assert first <= set().union(*map(readers, differing))
-    assert first or leaf.keeps_result or leaf.path[0] == "workflow", "no rule reads it"
+    leaves = [leaf for leaf in all_leaves(run).values() if readers(leaf) == set(rules)]
+    config, together = finished.config, []
+    for leaf in leaves:
+        other = changed(config, leaf)
+        if other and all(readers(each) == set(rules) for each in differing(other, finished.config)):
+            config, together = other, [*together, leaf]
+    _, options = repeated(finished, config)
+    for leaf in leaves:
+        shown_or_kept = leaf.keeps_result or leaf.path[0] == "workflow" or options & names_of(leaf)
+        alone = changed(finished.config, leaf)
+        if alone and not (leaf in together and shown_or_kept):
+            first, _ = repeated(finished, alone)
+            assert first or leaf.keeps_result, f"no rule reads {leaf.key}"
+
+
+def differing(config: dict, other: dict) -> list[Leaf]:
+    """Leaves of which two configurations have other values; some follow from others."""
+    before = {each.path: each.value for each in leaves_of(load_run(other))}
+    return [each for each in leaves_of(load_run(config)) if each.value != before[each.path]]
+
+
+def repeated(finished: Stubbed, config: dict) -> tuple[set[str], set[str]]:
+    """Return the rules that are repeated first, which read what has changed, and their changed options."""
+    plan = finished.plan(config)
+    first = finished.first(jobs_of(plan))
+    assert first <= set().union(*map(readers, differing(config, finished.config)))
+    return first, changed_options(plan)
+
+
+def names_of(leaf: Leaf) -> set[str]:
+    """Return the names of an option on command lines."""
+    name = re.sub("_(zyx|nm)$", "", leaf.path[-1]).replace("_", "-")
+    return {f"--{name}", f"--no-{name}"}
 
 
 def test_every_option_is_changed_in_one_of_the_runs(stubbed, monkeypatch):
