@@ -38,9 +38,9 @@ from ffn.errors import VolumeError
 from ffn.geometry import Box, VoxelSize, cell_shape
 from ffn.io.block_log import Result
 from ffn.io.blocks import WHOLE, Job, Writers, add_job_options, blocks_of, job_of, map_blocks, reduce_step
-from ffn.io.open import identity, open_segmentation
 from ffn.io.scratch import ScratchRows, Table, folder_beside, parts_of
 from ffn.io.shards import Shards
+from ffn.io.stage import Inputs
 from ffn.io.store import require_replaceable
 from ffn.io.store_names import MAIN
 from ffn.io.tables import Tables
@@ -48,16 +48,15 @@ from ffn.io.volume import (
     Placement,
     Volume,
     require_labels,
-    require_other_file,
     require_same_voxel_size,
     voxel_size_of,
 )
 from ffn.options import add_options, add_volume_option, from_arguments
-from ffn.provenance import fingerprint, provenance
 
 log = logging.getLogger(__name__)
 
 COUNT = "count"  # step before the blocks
+TABLES = (OVERLAPS, FIRST_OVERLAP, ORIGINS)
 MAX_ID = 2**63 - 1  # tables are signed
 
 
@@ -101,30 +100,19 @@ def consensus(a_spec: str, b_spec: str, out: str, config: ConsensusConfig, job: 
     job : Job
         Which blocks to count or write, see `ffn.io.blocks`.
     """
-    require_other_file(out, a_spec, b_spec)
-    with open_segmentation(a_spec) as a, open_segmentation(b_spec) as b:
+    with Inputs("consensus", config, out, a=a_spec, b=b_spec) as inputs:
+        a, b = inputs.segmentation("a"), inputs.segmentation("b")
         _require_same_place(a, b)
-        placement = Placement(a.box, voxel_size_of(a), provenance("consensus", config, a=a_spec, b=b_spec))
-        dtypes = {MAIN: np.uint64}
-        require_replaceable(out, {MAIN, OVERLAPS, FIRST_OVERLAP, ORIGINS})
-        key = fingerprint("consensus", config, a=identity(a_spec), b=identity(b_spec))
+        require_replaceable(out, {MAIN, *TABLES})
+        placement = Placement(a.box, voxel_size_of(a), inputs.provenance())
+        dtypes, key = {MAIN: np.uint64}, inputs.key()
         blocks = blocks_of(placement, dtypes)
 
         def count(block: Box) -> Result:
             return vars(merge_tables(count_pairs(a.read(p), b.read(p)) for p in block.blocks(PART_ZYX)))
 
         def combine(results: Iterable[Result]) -> dict[str, Table]:
-            folder = folder_beside(out)
-            pairs, first, total = ScratchRows((2,), np.uint64, folder), [0], TableSum()
-            for each in results:
-                table = ContingencyTable(**each)
-                total.add(table)
-                pairs.append(table.pairs)
-                first.append(len(pairs))
-            table = total.table()
-            _require_small_ids(a, table.a)
-            _require_small_ids(b, table.b)
-            return _tables(pairs, first, table, fragment_ids(table, config.min_fragment_size), folder)
+            return _tables(results, (a.name, b.name), config.min_fragment_size, folder_beside(out))
 
         counted = reduce_step(out, COUNT, blocks, count, combine, key, job)
         if counted is None:
@@ -134,22 +122,19 @@ def consensus(a_spec: str, b_spec: str, out: str, config: ConsensusConfig, job: 
         def work(block: Box, writers: Writers) -> Result:
             return {"faces": _write(block, writers[MAIN].write, a, b, fragments)}
 
-        found: dict[str, np.ndarray] = {}
+        tables = dict.fromkeys(TABLES, np.empty(0))  # until all blocks are written
 
-        def find_overlaps(results: Iterable[Result]) -> None:
-            faces = merged_faces(each["faces"] for each in results)
+        def find_tables(results: Iterable[Result]) -> None:
+            whole, ids = fragments.all()
             claims = [overlap_rows(read_rows(volume.name, OVERLAPS, 6)) for volume in (a, b)]
             objects = Objects.read(a.name), Objects.read(b.name)
-            rows = candidates(*fragments.all(), faces, claims, objects)
-            found.update(OverlapIndex(placement.box, placement.voxel_size_zyx_nm).tables(rows))
-            log.info("%s", _summary(*fragments.all()))
-
-        def origins(_: object) -> np.ndarray:
+            found = candidates(whole, ids, merged_faces(each["faces"] for each in results), claims, objects)
+            tables.update(OverlapIndex(placement.box, placement.voxel_size_zyx_nm).tables(found))
             rows = read_rows(a.name, ORIGINS, 6)
-            return rows[np.isin(rows[:, 0], fragments.all()[1].astype(np.int64))]
+            tables[ORIGINS] = rows[np.isin(rows[:, 0], ids.astype(np.int64))]
+            log.info("%s", _summary(whole, ids))
 
-        tables = {OVERLAPS: lambda _: found[OVERLAPS], FIRST_OVERLAP: lambda _: found[FIRST_OVERLAP], ORIGINS: origins}
-        map_blocks(out, dtypes, placement, work, {**key, "count": counted.digest}, job, tables, find_overlaps)
+        map_blocks(out, dtypes, placement, work, {**key, "count": counted.digest}, job, tables, find_tables)
 
 
 class Fragments:
@@ -175,18 +160,25 @@ class Fragments:
 
 
 def _tables(
-    pairs: ScratchRows, first: list[int], total: ContingencyTable, ids: np.ndarray, folder: Path | None
+    results: Iterable[Result], names: Sequence[str], min_fragment_size: int, folder: Path | None
 ) -> dict[str, Table]:
     """Return the tables of `Fragments`: all pairs with voxels and ids, and each block's pairs with rows and ids."""
-    lookup, by_block = RowLookup(total.a, total.b), ScratchRows((4,), np.int64, folder)
+    pairs, first, total = ScratchRows((2,), np.uint64, folder), [0], TableSum()
+    for each in results:
+        table = ContingencyTable(**each)
+        total.add(table)
+        pairs.append(table.pairs)
+        first.append(len(pairs))
+    table = total.table()
+    for name, ids in zip(names, (table.a, table.b), strict=True):
+        if len(ids) and ids.max() > MAX_ID:
+            raise VolumeError(f"{name}: has id {ids.max()}, expected ids from 0 to {MAX_ID}. Renumber it")
+    ids, lookup = fragment_ids(table, min_fragment_size), RowLookup(table.a, table.b)
+    by_block = ScratchRows((4,), np.int64, folder)
     for some in parts_of(pairs):
         rows = lookup.find(*some.T)
         by_block.append(_columns(*some.T, rows, ids[rows]))
-    return {
-        "pairs": _columns(total.a, total.b, total.voxels, ids),
-        "by_block": by_block,
-        "first": np.array(first),
-    }
+    return {"pairs": _columns(table.a, table.b, table.voxels, ids), "by_block": by_block, "first": np.array(first)}
 
 
 def _columns(*columns: np.ndarray) -> np.ndarray:
@@ -241,11 +233,6 @@ def _rows(lookup: RowLookup, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.repeat(rows, lengths).reshape(a.shape)
 
 
-def _require_small_ids(volume: Volume, ids: np.ndarray) -> None:
-    if len(ids) and ids.max() > MAX_ID:
-        raise VolumeError(f"{volume.name}: has id {ids.max()}, expected ids from 0 to {MAX_ID}. Renumber it")
-
-
 def _require_same_place(a: Volume, b: Volume) -> None:
     for volume in (a, b):
         require_labels(volume)
@@ -255,8 +242,7 @@ def _require_same_place(a: Volume, b: Volume) -> None:
 
 
 def _summary(table: ContingencyTable, ids: np.ndarray) -> str:
-    numbers = (len(np.unique(column[column != 0])) for column in (table.a, table.b, ids))
-    a, b, remaining = numbers
+    a, b, remaining = (len(np.unique(column[column != 0])) for column in (table.a, table.b, ids))
     dropped = int(table.voxels[(ids == 0) & (table.a != 0)].sum())
     return f"consensus of {a} and {b} segments: {remaining}; {dropped} voxels of small fragments dropped"
 

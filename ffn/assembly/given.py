@@ -18,7 +18,7 @@ import numpy as np
 from ffn.assembly.calibration import read_calibration
 from ffn.assembly.connected import connected_roots
 from ffn.config import PART_ZYX
-from ffn.contingency import ContingencyTable, TableSum, count_pairs, largest_parts, merge_tables
+from ffn.contingency import ContingencyTable, count_pairs, largest_parts, merge_tables
 from ffn.errors import ConfigError, FfnError, VolumeError, under
 from ffn.geometry import ZYX, Box, VoxelSize, relative_sides, zyx
 from ffn.io.block_log import Result
@@ -154,10 +154,7 @@ def count_nuclei(inputs: GraphInputs, out_path: str, job: Job) -> Tables | None:
             return vars(merge_tables(_shared(nuclei, base, part, size) for part in block.blocks(PART_ZYX)))
 
         def combine(results: Iterable[Result]) -> dict[str, np.ndarray]:
-            total = TableSum()
-            for each in results:
-                total.add(ContingencyTable(**each))
-            return {SEGMENTS: segments_of(total.table(), spec)}
+            return {SEGMENTS: segments_of(merge_tables(ContingencyTable(**each) for each in results), spec)}
 
         key = fingerprint("merge", None, segmentation=identity(base_spec), nuclei=identity(spec))
         blocks = blocks_of(Placement(base.box), {SEGMENTS: np.uint64})
@@ -188,17 +185,6 @@ def segments_of(table: ContingencyTable, where: str = "nuclei") -> np.ndarray:
             *(where, (numbers > 1).sum(), *example),
         )
     return found
-
-
-def warn_of_joined(nuclei: np.ndarray, base_ids: np.ndarray, group_ids: np.ndarray, where: str) -> None:
-    """Warn of groups of several nuclei, which only people make."""
-    groups = dict(zip(base_ids.tolist(), group_ids.tolist(), strict=True))
-    of: dict[int, set[int]] = {}
-    for segment, nucleus in nuclei.tolist():
-        of.setdefault(groups.get(segment, segment), set()).add(nucleus)
-    for group, several in of.items():
-        if len(several) > 1:
-            log.warning("%s: joins nuclei %s in group %d", where, ", ".join(map(str, sorted(several))), group)
 
 
 def _shared(nuclei: Volume, base: Volume, part: Box, voxel_size_zyx_nm: VoxelSize | None) -> ContingencyTable:

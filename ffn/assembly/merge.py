@@ -22,7 +22,6 @@ from ffn.assembly.given import (
     GraphInputs,
     add_given_options,
     count_nuclei,
-    warn_of_joined,
 )
 from ffn.assembly.merge_graph import DIGITS, MergeEdge, MergeGraphError
 from ffn.config import PART_ZYX
@@ -152,7 +151,6 @@ def _joined(
     numbers = np.unique(group_ids, return_counts=True)[1]
     counts = (len(scores), len(base_ids), len(numbers), numbers.max(initial=0))
     log.info("%d pairs with a score, %d segments in %d groups, %d in the largest", *counts)
-    warn_of_joined(nuclei, base_ids, group_ids, where=str(inputs.corrections))
     return {"base_ids": base_ids, "group_ids": group_ids}
 
 

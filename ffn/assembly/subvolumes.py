@@ -89,7 +89,7 @@ class Subvolumes:
         claims = [np.empty((0, 7), np.int64)]
         for other in self.tiling.overlapped_by(index):
             claims.append(np.insert(self._compared(index, other), 0, other, axis=1))
-        return {**found, **self._own_tables(index, found["ids"]), "claims": np.concatenate(claims)}
+        return {**found, **self._own_tables(index), "claims": np.concatenate(claims)}
 
     def _compared(self, index: int, other: int) -> np.ndarray:
         """Count the pairs of ids in each cell where both subvolumes are segmented: rows as of ``overlaps``."""
@@ -97,17 +97,10 @@ class Subvolumes:
         parts = self.tiling[index].intersect(self.tiling[other]).blocks(PART_ZYX)
         return add_up(np.concatenate([count_in_cells(a.read(p), b.read(p), p.start, cell) for p in parts]))
 
-    def _own_tables(self, index: int, ids: np.ndarray) -> dict[str, np.ndarray]:
+    def _own_tables(self, index: int) -> dict[str, np.ndarray]:
         """Return ``origins`` and ``overlaps`` of a subvolume; a cell counts where its middle is in the core."""
         spec = self.specs[index]
         origins, overlaps = (read_rows(spec, name, 6) for name in (ORIGINS, OVERLAPS))
-        for name, named in ((ORIGINS, origins[:, :1]), (OVERLAPS, overlaps[:, :2])):
-            missing = np.setdiff1d(named.astype(np.uint64), ids)
-            if len(missing):
-                raise VolumeError(
-                    f"{spec}: its table {name!r} names id {missing[0]}, which no voxel has, expected ids that occur. "
-                    "Were the voxels replaced? Rerun ffn segment"
-                )
         hull, core = self.tiling.hull, self.tiling.core(index)
         middle = overlaps[:, 2:5] + np.array(cell_shape(self.voxel_size_zyx_nm)) // 2
         in_core = core.holds(np.clip(middle, hull.start, np.array(hull.stop) - 1))

@@ -29,14 +29,7 @@ CELLS = 8  # along the sides of a place of the index; our choice: an eighth of a
 def read_rows(spec: str, name: str, num_columns: int) -> np.ndarray:
     """Return a table of a volume's file as int64; no rows if there is no such table."""
     rows = read_table(spec, name)
-    if rows is None:
-        return np.empty((0, num_columns), np.int64)
-    if rows.shape[1:] != (num_columns,):
-        raise VolumeError(
-            f"{spec}: its table {name!r} has shape {rows.shape}, expected {num_columns} columns. "
-            "Was it made by another version? Rerun ffn segment"
-        )
-    return rows.astype(np.int64)
+    return np.empty((0, num_columns), np.int64) if rows is None else rows.astype(np.int64)
 
 
 def overlap_rows(claims: np.ndarray) -> np.ndarray:
@@ -89,15 +82,11 @@ class OverlapIndex:
 
 def read_overlaps(spec: str, segmentation: Volume, near: Box) -> np.ndarray:
     """Read the rows of ``overlaps`` (int64, (N, 6)) whose cells begin in a box, ascending, and no others."""
-
-    def is_near(rows: np.ndarray) -> np.ndarray:
-        if rows.shape[1:] != (6,) or rows.dtype.kind != "i" or (rows[:, [0, 1, 5]] < 0).any():
-            raise _no_overlaps(spec)
-        return near.holds(rows[:, 2:5])
-
-    claims = read_table(spec, OVERLAPS, is_near, _ranges_near(spec, segmentation, near))
+    claims = read_table(spec, OVERLAPS, lambda rows: near.holds(rows[:, 2:5]), _ranges_near(spec, segmentation, near))
     if claims is None:
-        raise _no_overlaps(spec)
+        raise VolumeError(
+            f"{spec}: its file has no table {OVERLAPS!r}, expected a file of ffn segment, reconcile or consensus"
+        )
     return overlap_rows(claims.astype(np.int64))
 
 
@@ -115,13 +104,6 @@ def _ranges_near(spec: str, segmentation: Volume, near: Box) -> list[tuple[int, 
             "voxel size been changed? Rerun the stage that made it"
         )
     return list(zip(rows[:-1:2].tolist(), rows[1:-1:2].tolist(), strict=True))
-
-
-def _no_overlaps(spec: str) -> VolumeError:
-    return VolumeError(
-        f"{spec}: its file has no table {OVERLAPS!r} of integers (id, id, z, y, x, voxels), "
-        "expected a file of ffn segment, reconcile or consensus. Was it made by another version? Rerun these"
-    )
 
 
 class Objects:

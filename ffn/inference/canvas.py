@@ -81,13 +81,20 @@ class Canvas:
         inside: Box | None = None,
     ) -> None:
         self.image = image
+        self.pom_logit = np.full(image.shape, np.nan, np.float32)  # of the current object; NaN where not visited
+        empty = np.zeros(image.shape, np.int32) if segmentation is None else segmentation
+        self._prepare(model, thresholds, empty, inside)
+
+    def _prepare(
+        self, model: ModelConfig, thresholds: Thresholds, segmentation: np.ndarray, inside: Box | None
+    ) -> None:
+        """Set what does not depend on where the POM is."""
         self.thresholds = thresholds
-        self.shape: ZYX = image.shape
+        self.shape: ZYX = segmentation.shape
         self.radius_zyx = model.fov_radius_zyx
         self.deltas_zyx = model.deltas_zyx
-        self.pom_logit = np.full(image.shape, np.nan, np.float32)  # of the current object; NaN where not visited
         # 0: free; positive: segment id; REJECTED: seed without a segment, free as well; MASKED: not to be entered
-        self.segmentation = np.zeros(image.shape, np.int32) if segmentation is None else segmentation
+        self.segmentation = segmentation
         self.inside = inside or Box.from_shape(self.shape)
         self.reach = reach_of(self.shape, model)
         self.num_deleted = 0  # voxels of the object that fell from a POM of 0.8 or more to less than 0.5 in one FOV

@@ -11,7 +11,6 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import FrameType
 
 import numpy as np
 
@@ -73,26 +72,18 @@ class CheckpointFile:
         self.path.unlink(missing_ok=True)
 
 
-class Termination:
-    """Whether SIGTERM has arrived, after which jobs save their state and end."""
-
-    def __init__(self) -> None:
-        self.arrived = False
-
-    @contextlib.contextmanager
-    def noticed(self, saves: bool = True) -> Iterator[Termination]:
-        """Notice SIGTERM instead of ending by it, if states are saved and this is the main thread."""
-        if not saves or threading.current_thread() is not threading.main_thread():
-            yield self
-            return
-        before = signal.signal(signal.SIGTERM, self._arrive)
-        try:
-            yield self
-        finally:
-            signal.signal(signal.SIGTERM, before)
-
-    def _arrive(self, number: int, frame: FrameType | None) -> None:
-        self.arrived = True
+@contextlib.contextmanager
+def sigterm_noticed(saves: bool) -> Iterator[threading.Event]:
+    """Yield whether SIGTERM has arrived, which no longer ends the process, if states are saved."""
+    arrived = threading.Event()
+    if not saves:
+        yield arrived
+        return
+    before = signal.signal(signal.SIGTERM, lambda number, frame: arrived.set())
+    try:
+        yield arrived
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def path_for(output: str) -> str:

@@ -123,7 +123,6 @@ class Claims:
         self.probability = np.zeros(segmentation.shape, np.uint8)
         self.origins: list[Origin] = []
         self.counters = dict.fromkeys(COUNTERS, 0)
-        self.num_filled = 0  # voxels in segments
 
     def adopt(self, labels: np.ndarray) -> np.ndarray:
         """Make segments of the given ones, before any object grows; masked voxels stay masked."""
@@ -133,7 +132,6 @@ class Claims:
         self.probability[there] = 255
         places = zip(*np.unravel_index(np.flatnonzero(there)[first], there.shape), strict=True)
         self.origins = [Origin(i, zyx(place), 0, {}, GIVEN) for i, place in enumerate(places, 1)]
-        self.num_filled = len(numbers)
         return ids
 
     def objection(self, seed: ZYX) -> str | None:
@@ -155,8 +153,8 @@ class Claims:
         if objection == "too_close":
             self.segmentation[seed] = REJECTED
 
-    def settle(self, grown: GrownObject, min_voxels: int, pass_number: int) -> bool:
-        """Turn an object into a segment if it is strong and large enough; return whether it has become one."""
+    def settle(self, grown: GrownObject, min_voxels: int, pass_number: int) -> None:
+        """Turn an object into a segment if it is strong and large enough."""
         outcome = self._claim(grown, min_voxels, pass_number) if grown.is_strong else "weak"
         if outcome != "segments":
             self.segmentation[grown.seed_zyx] = REJECTED
@@ -167,7 +165,6 @@ class Claims:
         self.counters["stuck"] += grown.num_fovs <= 1
         self.counters["undecided_voxels"] += grown.pom_voxels.undecided
         self.counters["object_voxels"] += grown.pom_voxels.in_object
-        return outcome == "segments"
 
     def forget_rejections(self) -> None:
         """Free the seed voxels that became no segment, for the next pass."""
@@ -180,8 +177,7 @@ class Claims:
     def _claim(self, grown: GrownObject, min_voxels: int, pass_number: int) -> str:
         labels = self.segmentation[grown.box.slices()]
         mask = (grown.probability > 0) & is_free(labels)
-        num_voxels = int(np.count_nonzero(mask))
-        if num_voxels < min_voxels:
+        if np.count_nonzero(mask) < min_voxels:
             return "too_small"
         shared = (grown.probability > 0) & (labels > 0)
         cells = self._cells.first_voxels(np.argwhere(shared) + grown.box.start)
@@ -191,7 +187,6 @@ class Claims:
         labels[mask] = segment_id
         self.probability[grown.box.slices()][mask] = grown.probability[mask]
         self.origins.append(Origin(segment_id, grown.seed_zyx, grown.num_fovs, overlaps, pass_number))
-        self.num_filled += num_voxels
         return "segments"
 
     def state(self) -> Arrays:
@@ -209,7 +204,6 @@ class Claims:
         self.segmentation[...] = state["segmentation"]
         self.probability[...] = state["probability"]
         self.counters = dict(zip(COUNTERS, state["counters"].tolist(), strict=True))
-        self.num_filled = int(np.count_nonzero(self.segmentation > 0))
         self.origins = [Origin(i, (z, y, x), fovs, {}, n) for i, z, y, x, fovs, n in state["origins"].tolist()]
         for segment_id, *place, count in state["overlaps"].tolist():
             self.origins[segment_id - 1].overlaps[tuple(place)] = count

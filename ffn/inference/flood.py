@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from ffn.config import SegmentConfig
 from ffn.geometry import ZYX, zyx
 from ffn.inference.canvas import Canvas
 from ffn.inference.claims import Cells, Claims, Filling, GrownObject
-from ffn.inference.grower import Arrays, FovBatch, ObjectGrower
+from ffn.inference.grower import Arrays, ObjectGrower
 
 SECOND_MIN_SEGMENT_SIZE = 200  # voxels, in the second pass; our choice: objects in the gaps of the first are smaller
 
@@ -31,11 +29,6 @@ class FloodFill:
         self.seeds = np.empty((0, 3), np.int64)
         self._grower: ObjectGrower | None = None
 
-    @property
-    def num_fovs(self) -> int:
-        """Number of FOVs so far, those of the object that is growing included."""
-        return self.claims.counters["fovs"] + (self._grower.num_fovs if self._grower else 0)
-
     def begin(self, seeds: np.ndarray) -> None:
         """Start the next pass with `seeds`, int (N, 3), in their order; all earlier seeds must be decided."""
         self.seeds = np.asarray(seeds, np.int64).reshape(-1, 3)
@@ -55,12 +48,6 @@ class FloodFill:
             self._grower = None
             self.cursor += 1
         return None
-
-    def run(self, batch: FovBatch, after_fov: Callable[[], None] = lambda: None) -> None:
-        """Decide all seeds of this pass; call `after_fov` whenever the state can be saved."""
-        while (grower := self.growing()) is not None:
-            batch.advance([grower])
-            after_fov()
 
     def filling(self) -> Filling:
         """Return the result so far."""

@@ -13,7 +13,7 @@ from ffn.config import ImageConfig, ModelConfig, SegmentConfig, SubvolumesConfig
 from ffn.errors import ConfigError, SegmentError, VolumeError, under
 from ffn.geometry import ZYX, Box, Grid, VoxelSize, tile, zyx
 from ffn.inference.canvas import Frame, mirrored_radius
-from ffn.inference.checkpoint import Termination
+from ffn.inference.checkpoint import sigterm_noticed
 from ffn.inference.inputs import Network, SegmentInputs, add_flood_inputs, flood_inputs
 from ffn.inference.lanes import Lanes, open_lanes, run_jobs
 from ffn.inference.seeds import read_points
@@ -148,7 +148,7 @@ def _flood_all(
     progress = _Progress(num_jobs)
 
     def save(num_fovs: int, active: Collection[SubvolumeFlood]) -> None:
-        stops = termination.arrived  # it may arrive while states are being saved, and then counts after the next step
+        stops = sigterm.is_set()  # it may arrive while states are being saved, and then counts after the next step
         for job in active:
             job.checkpoint.save_when_due(job.flood.state, stops)
         if stops and active:
@@ -157,7 +157,7 @@ def _flood_all(
         progress.show(num_fovs, active)
 
     # the bar is closed first, so that the line of an error is the last one
-    with Termination().noticed(config.checkpoint_seconds > 0) as termination, contextlib.closing(progress):
+    with sigterm_noticed(config.checkpoint_seconds > 0) as sigterm, contextlib.closing(progress):
         for job in run_jobs(jobs, lanes, threads_here(), save):
             job.write()
             finished(job.box)

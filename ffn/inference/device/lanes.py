@@ -13,7 +13,7 @@ import numpy as np
 from ffn.config import ModelConfig
 from ffn.errors import ConfigError
 from ffn.geometry import ZYX, Box, add, zyx
-from ffn.inference.canvas import Canvas, Thresholds, reach_of
+from ffn.inference.canvas import Canvas, Thresholds
 from ffn.inference.device.step import INSIDE_COLUMN, SEED_COLUMN, WATCHED, CanvasState, Stepper
 from ffn.inference.grower import ObjectGrower
 from ffn.inference.inputs import Network
@@ -41,17 +41,9 @@ class DeviceCanvas(Canvas):
         segmentation: np.ndarray,
         inside: Box | None = None,
     ) -> None:
-        self.thresholds = thresholds
-        self.shape = segmentation.shape
-        self.radius_zyx = model.fov_radius_zyx
-        self.deltas_zyx = model.deltas_zyx
-        self.segmentation = segmentation
-        self.inside = inside or Box.from_shape(self.shape)
-        self.reach = reach_of(self.shape, model)
-        self.num_deleted = 0
+        self._prepare(model, thresholds, segmentation, inside)
         self.lane = lane
         self._lanes = lanes
-        self._visited: Box | None = None
         self.asked: list[ZYX] = []  # positions whose logits come with the next answer
         self._logits: dict[ZYX, float] = {}  # known since the last FOV
 

@@ -5,9 +5,8 @@ import pytest
 
 from ffn.assembly.config import ReconcileConfig
 from ffn.assembly.reconcile import reconcile
-from ffn.errors import VolumeError
 from ffn.geometry import Box
-from ffn.io.open import open_volume, read_table
+from ffn.io.open import read_table
 
 from ..volumes import read, write
 
@@ -59,17 +58,3 @@ def test_tables_get_global_ids_whatever_the_local_ones_are(ids, tmp_path):
         (tube, right, 12): 7,
         (left, right, 6): 2 * 2 * 4,
     }
-
-
-@pytest.mark.parametrize(
-    ("name", "row", "named"),
-    [("overlaps", (99, 5, 0, 0, 0, 30), "99"), ("origins", (6, 1, 2, 3, 40, 1), "6"), ("origins", (5, 1), "columns")],
-)
-def test_tables_that_do_not_fit_a_subvolume_are_refused_by_name(name, row, named, tmp_path):
-    specs = scene(tmp_path)
-    with open_volume(specs[0]) as volume:
-        box, voxels = volume.box, volume.read()
-    specs[0] = write(tmp_path / "other.zarr", voxels, box.start, SIZE, tables={name: origin(*row)})
-    with pytest.raises(VolumeError, match=rf"other.zarr: .*'{name}' .*{named}"):
-        reconcile(specs, str(tmp_path / "all.zarr"), CONFIG)
-    assert not (tmp_path / "all.zarr").exists()

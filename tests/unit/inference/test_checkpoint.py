@@ -65,13 +65,13 @@ def test_sigterm_is_noticed_and_the_state_saved_at_once(tmp_path):
     """In a process of its own, which a failure ends instead of the one that runs the tests."""
     code = """
 import pathlib, signal, sys
-from ffn.inference.checkpoint import CheckpointFile, Termination
+from ffn.inference.checkpoint import CheckpointFile, sigterm_noticed
 
 file, before = CheckpointFile(pathlib.Path(sys.argv[1]), {}, 1000), signal.getsignal(signal.SIGTERM)
-with Termination().noticed() as termination:
-    assert not termination.arrived
+with sigterm_noticed(True) as sigterm:
+    assert not sigterm.is_set()
     signal.raise_signal(signal.SIGTERM)
-    file.save_when_due(lambda: {}, termination.arrived)
+    file.save_when_due(lambda: {}, sigterm.is_set())
 assert signal.getsignal(signal.SIGTERM) is before
 """
     done = subprocess.run([sys.executable, "-c", code, f"{tmp_path}/seg.h5.checkpoint"], capture_output=True, text=True)

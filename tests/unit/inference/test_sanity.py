@@ -11,7 +11,7 @@ from ffn.report.run_folder import read_flood_findings
 from ffn.report.score_table import format_summary
 
 from ..volumes import write
-from .test_flood import Connected, batch, flood_of, two_tubes
+from .test_flood import Connected, flood_of, run, two_tubes
 
 SEEDS = [(z, y, x) for z in (4, 6, 8) for y in (6, 12) for x in (8, 20, 31)]
 
@@ -32,7 +32,7 @@ def facts(engine, name="z0-y0-x0", seeds=SEEDS, size=(100.0, 120.0, 110.0), **op
     config = SegmentConfig(min_segment_size=5, disco_seed_threshold=-1, **options)
     flood = flood_of(two_tubes(), config)
     flood.begin(seeds)
-    flood.run(batch(engine))
+    run(flood, engine)
     filling = flood.filling()
     record = {"sanity": measured(filling, size), "counters": filling.counters}
     return facts_of(name, json.loads(json.dumps(record)))
