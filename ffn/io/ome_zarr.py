@@ -64,24 +64,17 @@ def group_metadata(attributes: dict[str, Any]) -> dict[str, Any]:
 def our_attributes(folder: Folder) -> dict[str, Any]:
     """Return our stages' entry in the metadata of a group, given the group or its array; else empty."""
     metadata = folder.json(METADATA)
-    ours = _ours(metadata)
+    ours = ours_in(metadata)
     above = folder.above()
     if ours is not None and metadata.get("node_type") == "array" and above:
         return our_attributes(above[0])
-    if ours is None and _ours(folder.below(MAIN).json(METADATA)) is not None:
+    if ours is None and ours_in(folder.below(MAIN).json(METADATA)) is not None:
         raise VolumeError(f"{folder.address}: is not finished, expected a whole volume. Rerun its stage")
     return ours or {}
 
 
-def is_ours(content: bytes) -> bool:
-    """Whether the metadata of a group or an array are those that our stages write."""
-    try:
-        return _ours(json.loads(content)) is not None
-    except (ValueError, AttributeError):
-        return False
-
-
-def _ours(metadata: dict[str, Any]) -> dict[str, Any] | None:
+def ours_in(metadata: dict[str, Any]) -> dict[str, Any] | None:
+    """Return our entry in the metadata of a group or an array, None if another program wrote them."""
     attributes = metadata.get("attributes")
     ours = attributes.get(OURS) if isinstance(attributes, dict) else None
     return ours if isinstance(ours, dict) else None

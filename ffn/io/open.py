@@ -135,16 +135,15 @@ def read_table(
         return None
     import tensorstore as ts
 
-    from ffn.io.foreign.locations import Location, first_line, new_context, open_folder
+    from ffn.io.foreign.locations import Location, first_line, open_folder
     from ffn.io.ome_zarr import our_attributes
 
-    context = new_context()
-    folder = open_folder(Location.parse(store[0]), context)
+    folder = open_folder(Location.parse(store[0]))
     if name not in our_attributes(folder).get("tables", ()):
         return None
     table = {"driver": "zarr3", "kvstore": folder.below(name).spec, "fill_missing_data_reads": False}
     try:
-        return rows_that(ts.open(table, read=True, context=context).result(), keep, ranges)
+        return rows_that(ts.open(table, read=True, context=folder.context).result(), keep, ranges)
     except (ValueError, OSError) as reason:
         raise VolumeError(
             f"{store[0]}/{name}: is damaged ({first_line(reason)}), expected a whole table. Rerun its stage"
@@ -164,10 +163,10 @@ def identity(spec: str | Path) -> str:
     """
     store = split_store(str(spec))
     if store:
-        from ffn.io.foreign.locations import Location, new_context, open_folder
+        from ffn.io.foreign.locations import Location, open_folder
         from ffn.io.ome_zarr import our_attributes
 
-        content = our_attributes(open_folder(Location.parse(store[0]), new_context())).get("content")
+        content = our_attributes(open_folder(Location.parse(store[0]))).get("content")
         if content:
             return f"{store[1]} {content}"
     place = place_of(str(spec))

@@ -50,13 +50,13 @@ def is_reference(store: str) -> bool:
 
 
 def _reference(store: str) -> dict[str, Any] | None:
-    from ffn.io.foreign.locations import Location, new_context, open_folder
+    from ffn.io.foreign.locations import Location, open_folder
     from ffn.io.ome_zarr import our_attributes
 
     location = Location.parse(store)
     if location.path is None or not (location.path / METADATA).is_file():
         return None
-    ours = our_attributes(open_folder(location, new_context()))
+    ours = our_attributes(open_folder(location))
     return ours if REFERENCE in ours else None
 
 

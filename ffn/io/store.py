@@ -20,7 +20,7 @@ import numpy as np
 from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io.atomic import atomic_path
-from ffn.io.ome_zarr import array_metadata, encode, group_metadata, image_metadata, is_ours
+from ffn.io.ome_zarr import array_metadata, encode, group_metadata, image_metadata, ours_in
 from ffn.io.shard_writer import ShardWriter
 from ffn.io.shards import Shards, shard_shape
 from ffn.io.store_folder import StoreFolder
@@ -29,7 +29,6 @@ from ffn.io.volume import Placement, Tables
 
 log = logging.getLogger(__name__)
 
-OF_FORMER_VERSIONS = ("blocks", "jobs", "steps")
 METADATA_OF_ZARR = (METADATA, ".zgroup", ".zarray", f"{MAIN}/{METADATA}", f"{MAIN}/.zarray")
 
 
@@ -182,7 +181,7 @@ def require_replaceable(path: str | Path, names: set[str]) -> None:
         raise VolumeError(f"{path}: was written by another program, expected a store of this one. Choose another name")
     if folder is None:  # a list of a million shards takes long
         return
-    known = {METADATA, *OF_FORMER_VERSIONS, *(name.strip("/") for name in names)}
+    known = {METADATA, *(name.strip("/") for name in names)}
     others = sorted(entry.name for entry in folder.iterdir() if entry.name not in known and entry.name[0] != ".")
     if others:
         raise VolumeError(f"{path}: holds {others}, expected nothing but {sorted(names)}. Choose another folder")
@@ -190,8 +189,8 @@ def require_replaceable(path: str | Path, names: set[str]) -> None:
 
 def _is_foreign(folder: StoreFolder) -> bool:
     """Whether a folder holds groups or arrays, and none of them is ours."""
-    found = [content for name in METADATA_OF_ZARR if (content := folder.read(name)) is not None]
-    return bool(found) and not any(map(is_ours, found))
+    found = [metadata for name in METADATA_OF_ZARR if (metadata := folder.json(name))]
+    return bool(found) and all(ours_in(metadata) is None for metadata in found)
 
 
 @contextlib.contextmanager

@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import shutil
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,45 +14,38 @@ import tensorstore as ts
 
 from ffn.errors import VolumeError
 from ffn.io.atomic import atomic_path, this_job
-from ffn.io.foreign.locations import CREDENTIALS, DENIED, RETRIES, Location, first_line, writable_store
+from ffn.io.foreign.locations import CONTEXT, CREDENTIALS, DENIED, Folder, Location, first_line, writable_store
 from ffn.io.ome_zarr import encode, table_metadata
 from ffn.io.store_names import METADATA
 
-CONTEXT = {
-    "file_io_locking": {"mode": "none"},  # a shard has one writer, and locks are unreliable on NFS
-    "s3_request_retries": RETRIES,
-    "gcs_request_retries": RETRIES,
-}
 
-
-class StoreFolder:
+class StoreFolder(Folder):
     """Files of a store; each is written whole or not at all, and durable once it is written."""
 
-    def __init__(self, address: str) -> None:
-        self.address = address.rstrip("/")
-        self.path: Path | None = Location.parse(address).path  # None in an object store
-        self._context = ts.Context(CONTEXT)
+    def __init__(self, place: str) -> None:
+        location = Location.parse(place)
+        self.place, self.path = place.rstrip("/"), location.path  # no path in an object store
+        # A shard has one writer, and locks are unreliable on NFS.
+        context = ts.Context({**CONTEXT, "file_io_locking": {"mode": "none"}})
         with self.reached():
-            self._spec = writable_store(Location.parse(address))
-            self._files = ts.KvStore.open(self._spec, context=self._context).result()
+            super().__init__(writable_store(location), context)
 
     def open_array(self, name: str) -> ts.TensorStore:
         """Open an array in the folder, whose metadata exist."""
-        place = {**self._spec, "path": f"{self._spec['path']}{name}/"}
         # Also what is all 0 is stored, so that a missing shard is an error.
         spec = {
             "driver": "zarr3",
-            "kvstore": place,
+            "kvstore": {**self.spec, "path": f"{self.spec['path']}{name}/"},
             "store_data_equal_to_fill_value": True,
             "fill_missing_data_reads": False,
         }
         with self.reached(name):
-            return ts.open(spec, open=True, context=self._context).result()
+            return ts.open(spec, open=True, context=self.context).result()
 
     def read(self, key: str) -> bytes | None:
         """Return the content of a file, None if there is none."""
         with self.reached():
-            result = self._files.read(key).result()
+            result = self.files.read(key).result()
         return result.value if result.state == "value" else None
 
     def has(self, key: str) -> bool:
@@ -61,7 +53,7 @@ class StoreFolder:
         if self.path:
             return (self.path / key).exists()
         with self.reached():
-            return bool(self._files.list(ts.KvStore.KeyRange(key, key + "\0")).result())
+            return bool(self.files.list(ts.KvStore.KeyRange(key, key + "\0")).result())
 
     def write(self, key: str, content: bytes, writer: str = "") -> None:
         """Write a file; `writer` as in `atomic_path`."""
@@ -70,7 +62,7 @@ class StoreFolder:
                 with atomic_path(self.path / key, writer) as temporary:
                     temporary.write_bytes(content)
             else:
-                self._files.write(key, content).result()
+                self.files.write(key, content).result()
 
     def write_metadata(self, name: str, metadata: dict[str, Any]) -> None:
         """Write the metadata of an array or a group, unless they are there; several processes may do so at once."""
@@ -88,7 +80,7 @@ class StoreFolder:
     def delete(self, key: str) -> None:
         """Delete a file, if it exists."""
         with self.reached():
-            self._files.write(key, None).result()
+            self.files.write(key, None).result()
 
     def remove(self, name: str) -> None:
         """Delete a folder with all files in it, if it exists."""
@@ -100,7 +92,7 @@ class StoreFolder:
     def list(self, prefix: str = "") -> list[str]:
         """Return the names of the files below `prefix`, which ends with a slash; by default of all."""
         with self.reached():
-            keys = self._files.list(ts.KvStore.KeyRange(prefix, prefix[:-1] + "0" if prefix else "")).result()
+            keys = self.files.list(ts.KvStore.KeyRange(prefix, prefix[:-1] + "0" if prefix else "")).result()
         return sorted(key.decode() for key in keys)
 
     def checksum(self, key: str) -> str | None:
@@ -114,8 +106,8 @@ class StoreFolder:
         try:
             yield
         except (ValueError, OSError) as reason:
-            found = f"{self.address}/{key}".rstrip("/") + f": cannot be written ({first_line(reason)})"
-            scheme = urlsplit(self.address).scheme
+            found = f"{self.place}/{key}".rstrip("/") + f": cannot be written ({first_line(reason)})"
+            scheme = urlsplit(self.place).scheme
             if scheme in CREDENTIALS and str(reason).startswith(DENIED):
                 found = f"{found}, expected the right to write, read, list and delete. {CREDENTIALS[scheme]}"
                 raise VolumeError(found) from None

@@ -12,7 +12,7 @@ import tensorstore as ts
 from ffn.errors import VolumeError
 from ffn.geometry import ZYX, Box, VoxelSize, subtract
 from ffn.io.foreign.axes import SpatialAxes
-from ffn.io.foreign.locations import Location, first_line, new_context, open_folder
+from ffn.io.foreign.locations import Location, first_line, open_folder
 from ffn.io.foreign.mips import PRECOMPUTED, Mip, driver_of, find_mips
 from ffn.io.foreign.units import to_nm
 from ffn.io.ome_zarr import our_attributes
@@ -37,8 +37,7 @@ class ChunkedVolume(Volume):
         name = f"{spec} (mip {mip})" if mip else spec
         self.mip = mip
         self._location = Location.parse(spec)
-        self._context = new_context()
-        self._folder = open_folder(self._location, self._context)
+        self._folder = open_folder(self._location)
         ours = our_attributes(self._folder)
         mips = find_mips(self._folder, name)
         chosen = mips[mip]
@@ -85,7 +84,7 @@ class ChunkedVolume(Volume):
         if given:
             spec["metadata"] = given
         try:
-            return ts.open(spec, read=True, open=True, assume_metadata=bool(given), context=self._context).result()
+            return ts.open(spec, read=True, open=True, assume_metadata=bool(given), context=folder.context).result()
         except (ValueError, OSError) as error:
             raise VolumeError(
                 f"{name}: cannot be opened ({first_line(error)}), "

@@ -96,8 +96,8 @@ class Folder:
 
     def __init__(self, spec: dict[str, Any], context: ts.Context) -> None:
         self.spec = spec  # as TensorStore takes it, with the credentials, which a `KvStore` does not give back
-        self._context = context
-        self._store = ts.KvStore.open(spec, context=context).result()
+        self.context = context
+        self.files = ts.KvStore.open(spec, context=context).result()
 
     def json(self, name: str) -> dict[str, Any]:
         """Return the content of a JSON file; empty if there is none.
@@ -108,7 +108,7 @@ class Folder:
             If it is there, but cannot be read: without its metadata, a volume would lie at another place.
         """
         try:
-            file = self._store.read(name).result()
+            file = self.files.read(name).result()
             content = {} if file.state == "missing" else json.loads(file.value)
             if not isinstance(content, dict):
                 raise ValueError(f"it holds {reprlib.repr(content)}")
@@ -122,7 +122,7 @@ class Folder:
     def refusal(self) -> str | None:
         """Return why reading is not permitted; None if something can be opened, or nothing is there."""
         refusal = None
-        for request in [self._store.read(name) for name in METADATA]:
+        for request in [self.files.read(name) for name in METADATA]:
             try:
                 if request.result().state == "value":
                     return None
@@ -153,7 +153,7 @@ class Folder:
         return f"{store.rstrip('/')}/{self.spec['path'].lstrip('/')}{name}"
 
     def _at(self, path: str) -> Folder:
-        return Folder({**self.spec, "path": path}, self._context)
+        return Folder({**self.spec, "path": path}, self.context)
 
 
 @cache
@@ -162,12 +162,7 @@ def shared_context() -> ts.Context:
     return ts.Context({"cache_pool": {"total_bytes_limit": CACHE_BYTES}})
 
 
-def new_context() -> ts.Context:
-    """Return a context of TensorStore."""
-    return ts.Context(CONTEXT, parent=shared_context())
-
-
-def open_folder(location: Location, context: ts.Context) -> Folder:
+def open_folder(location: Location) -> Folder:
     """Open the folder: in an object store without credentials first, then with those of this machine.
 
     The environment names the store, where it is not the public one: AWS_ENDPOINT_URL (or AWS_ENDPOINT_URL_S3) with
@@ -178,7 +173,7 @@ def open_folder(location: Location, context: ts.Context) -> Folder:
     VolumeError
         If it cannot be reached, or reading is not permitted; the message says which variables to set.
     """
-    refusal = None
+    refusal, context = None, ts.Context(CONTEXT, parent=shared_context())
     try:
         for store in _stores(location):
             folder = Folder(store, context)
