@@ -41,7 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> None:
     path, reference_image = Path(arguments.checkpoint), from_arguments(NormalizeConfig, arguments).reference_image
     if arguments.trained:
-        _export_start(arguments.checkpoint, arguments.trained, arguments.out)
+        trained, start = load_model(arguments.trained), arguments.checkpoint
+        origin = provenance("import-checkpoint", trained.config, checkpoint=start)
+        save_model(arguments.out, replace(trained, weights=load_model(start).weights, provenance=origin))
         return
     if path.is_dir() or path.name.startswith("step-"):
         from ffn.training.checkpoint import export_checkpoint
@@ -51,12 +53,3 @@ def _run(arguments: argparse.Namespace) -> None:
     from ffn.model.published import import_checkpoint
 
     import_checkpoint(arguments.checkpoint, arguments.out, from_arguments(ModelConfig, arguments), reference_image)
-
-
-def _export_start(init_folder: str, trained_folder: str, out_folder: str) -> None:
-    from ffn.training.plan import choose_model
-
-    trained = load_model(trained_folder)
-    weights = choose_model(trained.config, init_folder, rng_seed=0).weights
-    origin = provenance("import-checkpoint", trained.config, checkpoint=init_folder)
-    save_model(out_folder, replace(trained, weights=weights, provenance=origin))

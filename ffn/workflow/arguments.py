@@ -113,9 +113,12 @@ def known(
 
 def training_volumes(pipeline: Pipeline) -> str:
     """Return the volumes that training examples come from, how they are normalised, and masks, for `ffn train`."""
+    read = {name: pipeline.run.volumes[name] for name in pipeline.learnt_from}
+    methods = {name: volume.normalize for name, volume in read.items() if volume.normalize != "training"}
     options = [f"--volume {_labelled(pipeline, name)}" for name in pipeline.trained]
-    options += [f"--normalize {method}" for method in pipeline.training_methods.split()]
-    return " ".join([*options, *(f"--masks {shlex.quote(mask)}" for mask in pipeline.training_masks)])
+    options += [f"--normalize {name}={method}" for name, method in methods.items()]
+    options += [f"--masks {shlex.quote(f'{name}={mask}')}" for name, volume in read.items() for mask in volume.masks]
+    return " ".join(options)
 
 
 def validation_volumes(pipeline: Pipeline) -> str:

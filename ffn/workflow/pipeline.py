@@ -105,19 +105,8 @@ class Pipeline:
         return self.trained + [name for name in self.validated if name not in self.trained]
 
     @property
-    def training_methods(self) -> str:
-        """How volumes that training reads are normalised, where not as usual: ``a=volume b=120.0,30.0``."""
-        methods = {name: self.run.volumes[name].normalize for name in self.learnt_from}
-        return " ".join(f"{name}={method}" for name, method in methods.items() if method != "training")
-
-    @cached_property
-    def training_masks(self) -> list[str]:
-        """Masks of volumes that training reads: ``a=soma.zarr#invert``."""
-        return [f"{name}={mask}" for name in self.learnt_from for mask in self.run.volumes[name].masks]
-
-    @property
     def training_mask_files(self) -> list[str]:
-        """Files of these masks."""
+        """Files of the masks of volumes that training reads."""
         return files_among(*(mask.path for name in self.learnt_from for mask in self.run.volumes[name].masks))
 
     @cached_property
@@ -170,8 +159,11 @@ class Pipeline:
     @cached_property
     def orders(self) -> dict[str, SegmentConfig]:
         """Orders of seeds, by their suffix in file names; the consensus needs both."""
-        both = {"": self.run.segment, "-reversed": self.run.segment.model_copy(update={"seed_order": "reversed"})}
-        return both if self.run.consensus.enabled else {"": self.run.segment}
+        config = self.run.segment
+        if not self.run.consensus.enabled:
+            return {"": config}
+        orders = {"": "forward", "-reversed": "reversed"}
+        return {suffix: config.model_copy(update={"seed_order": order}) for suffix, order in orders.items()}
 
     @property
     def reference_of_initial(self) -> str | None:

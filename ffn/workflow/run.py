@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any
 
 from pydantic import (
@@ -12,7 +11,6 @@ from pydantic import (
     ValidationError,
     ValidatorFunctionWrapHandler,
     WrapValidator,
-    field_validator,
     model_validator,
 )
 
@@ -49,7 +47,8 @@ from ffn.synthetic.config import SynthConfig
 from ffn.training.config import MAX_MISALIGNMENT, TrainConfig, are_matched, fine_tuning_defaults
 from ffn.viewing.config import ExportConfig
 
-VOLUME_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")  # a part of file names and of NAME=FILE in options
+# A part of file names and of NAME=FILE in options.
+VolumeName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]*$")]
 CUT = "auto"  # the validation box that fine-tuning cuts from the training box
 NEEDED = "auto"  # the part of a remote image that the other boxes need
 WINDOW_MOVES = 3  # from a contact, in agglomeration; our choice: 90 FOVs per contact on FIB-25 decide well
@@ -116,17 +115,7 @@ class VolumeConfig(ImageConfig, SourceConfig):
         return self
 
     @model_validator(mode="after")
-    def _image_is_brought_in(self) -> VolumeConfig:
-        if self.image_box == "none":
-            raise ConfigError("image_box: none leaves no image, expected all or a box")
-        return self
-
-    @model_validator(mode="after")
-    def _labels_are_given(self) -> VolumeConfig:
-        if self.labels_offset_zyx and not self.labels and not self.synthetic:
-            raise ConfigError(
-                f"labels_offset_zyx: {self.labels_offset_zyx} needs labels. Give some, or leave the offset out"
-            )
+    def _validates_with_labels(self) -> VolumeConfig:
         if self.validate_box not in ("none", CUT) and not self.has_labels:
             raise ConfigError(f"validate_box: {self.validate_box} needs labels. Give some, or leave the box out")
         return self
@@ -177,7 +166,7 @@ class RunConfig(Section):
 
     run: str = Field("demo", pattern=r"^[A-Za-z0-9_-][A-Za-z0-9_.-]*$", description="name; results go to results/<run>")
     rng_seed: int = Field(1, ge=0, description="fixes everything that is random")
-    volumes: dict[str, VolumeConfig] = Field(min_length=1, description="by name")
+    volumes: dict[VolumeName, VolumeConfig] = Field(min_length=1, description="by name")
     init: PathText | None = Field(
         None,
         description="weights to start from: a model folder, one of our checkpoints (model/checkpoints/step-…), or the "
@@ -239,16 +228,6 @@ class RunConfig(Section):
                 values = {**values, section: {**defaults, **given}}
         return values
 
-    @field_validator("volumes")
-    @classmethod
-    def _names(cls, volumes: dict[str, VolumeConfig]) -> dict[str, VolumeConfig]:
-        for name in volumes:
-            if not VOLUME_NAME.fullmatch(name):
-                raise ConfigError(
-                    f"{name!r} is not a usable name, expected letters a-z and A-Z, digits, _ and -, but no - first"
-                )
-        return volumes
-
     @model_validator(mode="after")
     def _sizes_fit(self) -> RunConfig:
         sizes = zip(self.coordinates.margin_zyx, training_reach(self.model, self.train), strict=True)
@@ -284,15 +263,6 @@ class RunConfig(Section):
         return self
 
     @model_validator(mode="after")
-    def _consensus_has_both_orders(self) -> RunConfig:
-        if self.consensus.enabled and self.segment.seed_order != "forward":
-            raise ConfigError(
-                f"segment.seed_order: {self.segment.seed_order}, but consensus.enabled takes both orders, "
-                "expected forward. Leave it out"
-            )
-        return self
-
-    @model_validator(mode="after")
     def _training_is_possible(self) -> RunConfig:
         if self.train.max_steps == 0:
             if self.init is None:
@@ -315,11 +285,6 @@ class RunConfig(Section):
             raise ConfigError(
                 "train.use_best: true, but training is not validated, expected a validate_box of a volume, "
                 "validation_steps and max_steps above 0"
-            )
-        if self.train.use_best and self.select.checkpoints:
-            raise ConfigError(
-                f"train.use_best: true, but select.checkpoints: {self.select.checkpoints} chooses the weights. "
-                "Leave one of them out"
             )
         return self
 

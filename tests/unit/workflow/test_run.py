@@ -39,21 +39,13 @@ REFUSED = [
     ({"train": {"permutable_axes": ["z", "x"]}}, "train.permutable_axes: z and x"),
     ({"segment": {"init_activation": 0.8}}, "segment: init_activation: 0.8"),
     ({"partition": {"thresholds": [0.5, 0.2]}}, "partition: thresholds"),
-    ({"consensus": {"enabled": True}, "segment": {"seed_order": "reversed"}}, "segment.seed_order: reversed"),
     ({"train": {"use_best": True}}, "train.use_best: true"),
     (
         {"train": {"use_best": True, "validation_steps": 0}, "volumes": {"a": VALIDATED}},
         "train.use_best: true",
     ),
-    (
-        {
-            **{"train": {"use_best": True}, "volumes": {"a": VALIDATED}},
-            "select": {"checkpoints": 2, "box": "0:20,0:20,0:20"},
-        },
-        "train.use_best: .*select.checkpoints: 2",
-    ),
     # volumes
-    *[({"volumes": {name: PHANTOM}}, "volumes: ") for name in ("a b", "-a", "ü", "a{b}", "", "a\n")],
+    *[({"volumes": {name: PHANTOM}}, "volumes") for name in ("a b", "-a", "ü", "a{b}", "")],
     ({"volumes": {"phantom": {}}}, "volumes.phantom"),
     ({"volumes": {"phantom": {**PHANTOM, "image": "x.h5"}}}, "volumes.phantom"),
     ({"volumes": {"phantom": {**PHANTOM, "masks": [{"path": ""}]}}}, "volumes.phantom.masks.0.path: ''"),
@@ -62,10 +54,6 @@ REFUSED = [
     ({"volumes": {"phantom": {**PHANTOM, "train_box": "0:9"}}}, "volumes.phantom.train_box: .*'0:9'"),
     ({"volumes": {"phantom": {**PHANTOM, "segment_box": "5:5,0:4,0:4"}}}, "volumes.phantom.segment_box: .*5:5"),
     ({"volumes": {"a": PHANTOM, "b": {"image": "b.h5:raw", "validate_box": "all"}}}, "volumes.b: validate_box: all"),
-    (
-        {"volumes": {"a": PHANTOM, "b": {"image": "b.h5:raw", "labels_offset_zyx": [0, 0, 4]}}},
-        r"volumes.b: labels_offset_zyx: \(0, 0, 4\)",
-    ),
     ({"volumes": {"a": {**PHANTOM, "mip": 0, "ignore_labels": [7]}}}, "volumes.a: .*'mip' and 'ignore_labels'"),
     ({"volumes": {"b": {**PHANTOM, "normalize": "match"}}}, "volumes.phantom.normalize: .*training"),
 ]
