@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 from ffn.config import ModelConfig, Section
 from ffn.options import Parser, add_options, from_arguments
+from ffn.studies.best_runs import Files, study_curves, study_efficiency
 from ffn.studies.config import CurvesConfig, EfficiencyConfig, MeasureConfig, RatesConfig, ScalingConfig
+from ffn.studies.learning_rate import study_learning_rate
+from ffn.studies.scaling import study_scaling
 from ffn.training.config import TrainConfig
 from ffn.training.plan import add_data_arguments, training_data
 
@@ -16,25 +20,24 @@ TRAINING = "data, network and training, as 'ffn train' takes them: --records, --
 
 
 class Study(NamedTuple):
-    """A study that is computed from files."""
+    """A study that is computed from files: how these are called, and whether it needs other studies."""
 
+    function: Callable[..., None]
     config: type[Section]
     summary: str
-    files: tuple[str, str]
+    metavar: str = "FILE.csv"
+    files: str = METRICS
     needs_others: bool = False
 
 
+TIMES = ("FILE.h5", "output of 'ffn study measure'")
 STUDIES = {
     "scaling": Study(
-        ScalingConfig,
-        "throughput: measured here, modelled on many nodes (Fig. 3)",
-        ("FILE.h5", "output of 'ffn study measure'"),
+        study_scaling, ScalingConfig, "throughput: measured here, modelled on many nodes (Fig. 3)", *TIMES
     ),
-    "learning-rate": Study(
-        RatesConfig, "best learning rate for each number of workers (Fig. 4)", ("FILE.csv", METRICS)
-    ),
-    "efficiency": Study(EfficiencyConfig, "cost of reaching an F1 score (Fig. 5)", ("FILE.csv", METRICS), True),
-    "curves": Study(CurvesConfig, "training curves (Fig. 6)", ("FILE.csv", METRICS), True),
+    "learning-rate": Study(study_learning_rate, RatesConfig, "best learning rate for each number of workers (Fig. 4)"),
+    "efficiency": Study(study_efficiency, EfficiencyConfig, "cost of reaching an F1 score (Fig. 5)", needs_others=True),
+    "curves": Study(study_curves, CurvesConfig, "training curves (Fig. 6)", needs_others=True),
 }
 
 
@@ -62,8 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_study(parser: argparse.ArgumentParser, study: Study) -> None:
-    metavar, text = study.files
-    parser.add_argument("files", nargs="+", metavar=metavar, help=text)
+    parser.add_argument("files", nargs="+", metavar=study.metavar, help=study.files)
     out = "numbers to write; figure and page get the same name"
     parser.add_argument("--out", required=True, metavar="FILE.json", help=out)
     if study.needs_others:
@@ -76,29 +78,15 @@ def _run(arguments: argparse.Namespace) -> None:
     if arguments.kind in ("train", "measure"):
         _train_or_measure(arguments)
         return
-    config: Any = from_arguments(STUDIES[arguments.kind].config, arguments)
-    files, out = arguments.files, arguments.out
-    match arguments.kind:
-        case "scaling":
-            from ffn.studies.scaling import study_scaling
-
-            study_scaling(files, out, config)
-        case "learning-rate":
-            from ffn.studies.learning_rate import study_learning_rate
-
-            study_learning_rate(files, out, config)
-        case "efficiency":
-            from ffn.studies.best_runs import Files, study_efficiency
-
-            study_efficiency(Files(files, arguments.rates, arguments.scaling), out, config)
-        case "curves":
-            from ffn.studies.best_runs import Files, study_curves
-
-            study_curves(Files(files, arguments.rates, arguments.scaling), out, config)
+    study = STUDIES[arguments.kind]
+    files, config = arguments.files, from_arguments(study.config, arguments)
+    if study.needs_others:
+        files = Files(files, arguments.rates, arguments.scaling)
+    study.function(files, arguments.out, config)
 
 
 def _train_or_measure(arguments: argparse.Namespace) -> None:
-    from ffn.studies.trainings import measure, train_point
+    from ffn.studies.trainings import measure, train_point  # TensorFlow takes long to load
     from ffn.training.plan import Training
 
     given = _training(arguments)
