@@ -105,9 +105,8 @@ def _require_replaceable(out: Path) -> None:
 
 
 def _write(work: ExportWork, counts: Mapping[str, Counts], tables: ExportTables, sources: Sources) -> None:
-    """Write metadata, tables and links, and the state last."""
+    """Write tables and links, and the state last."""
     folder, parts, config = work.folder, work.parts, work.config
-    work.finish_metadata()
     lengths = work.lengths()
     for name, counted in counts.items():
         columns = list(columns_of(parts[name], counted, tables, lengths, "truth" in parts))

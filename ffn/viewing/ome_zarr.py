@@ -37,14 +37,10 @@ def pyramid(group: Path, dtype: np.dtype, downsample: Downsample, scales: Sequen
     return Pyramid(f"ome-zarr/{group.stem}", scales, open_mip, shards, downsample, read)
 
 
-def create(group: Path, dtype: np.dtype, scales: Sequence[Scale]) -> None:
-    """Write the metadata of all mips without voxels, unless they are there."""
+def create(group: Path, dtype: np.dtype, downsample: Downsample, scales: Sequence[Scale]) -> None:
+    """Write the metadata of an image and of its mips, without voxels, unless they are there."""
     for mip, scale in enumerate(scales):
         ts.open(_spec(group / str(mip), dtype, scale), create=True, open=True, context=shared_context()).result()
-
-
-def write_image_group(group: Path, downsample: Downsample, scales: Sequence[Scale]) -> None:
-    """Write the metadata of an image and of its mips."""
     finest = scales[0].voxel_size_zyx_nm
     image = {
         "name": group.stem,

@@ -6,9 +6,10 @@ Source of the format: Neuroglancer, ``src/datasource/precomputed/{volume,sharded
 from __future__ import annotations
 
 import functools
+import json
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +19,7 @@ import tensorstore as ts
 
 from ffn.errors import ExportError
 from ffn.geometry import ZYX, Box, Grid, VoxelSize, cut, divide_up, zyx
-from ffn.io.atomic import write_text
+from ffn.io.atomic import write_json
 from ffn.io.coarser import Downsample, Scale, next_scale
 from ffn.io.volume import Read
 
@@ -137,8 +138,8 @@ def pyramid(path: Path, encoding: Encoding, scales: Sequence[Scale], read: Read)
     return Pyramid(path.name, scales, open_mip, shards, encoding.downsample, read)
 
 
-def create(path: Path, encoding: Encoding, scales: Sequence[Scale]) -> None:
-    """Write the metadata of a volume without voxels, unless they are there."""
+def create(path: Path, encoding: Encoding, scales: Sequence[Scale], members: Mapping[str, str] | None = None) -> None:
+    """Write the metadata of a volume without voxels, with further members, unless they are there."""
     if (path / INFO).exists():
         return
     context, memory = ts.Context(), {"driver": "memory", "path": "volume/"}
@@ -146,7 +147,7 @@ def create(path: Path, encoding: Encoding, scales: Sequence[Scale]) -> None:
         spec = _new_scale(encoding, scale) | {"kvstore": memory}
         ts.open(spec, create=True, open=True, context=context).result()
     files = ts.KvStore.open(memory, context=context).result()
-    write_text(path / INFO, files.read(INFO).result().value.decode())
+    write_json(path / INFO, {**json.loads(files.read(INFO).result().value), **(members or {})})
 
 
 def open_scale(path: Path, mip: int) -> ts.TensorStore:

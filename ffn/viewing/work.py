@@ -20,7 +20,7 @@ import numpy as np
 
 from ffn.errors import ExportError
 from ffn.geometry import Box
-from ffn.io.atomic import write_json, write_text
+from ffn.io.atomic import write_text
 from ffn.io.block_log import BlockLogs, Result, Work
 from ffn.io.blocks import Job, forget_blocks, no_result, reduce_step
 from ffn.io.scratch import Table
@@ -70,11 +70,21 @@ class ExportWork:
             self._empty()
             write_text(mark, key)
         Path(self._state).unlink(missing_ok=True)  # the export is not finished any more
-        for name, part in self.parts.items():
-            precomputed.create(self.folder / name, part.encoding(self.config), part.scales)
-            if self._has_ome_zarr:
-                ome_zarr.create(self._group(name), part.dtype, part.scales)
+        self._create()
         write_text(jobs / TABLES, key)
+
+    def _create(self) -> None:
+        """Write the metadata of all volumes, without voxels."""
+        for name, part in self.parts.items():
+            encoding, members = part.encoding(self.config), {}
+            if name in LABELS_LAYERS:
+                kinds = {kind.name: kind.name for kind in self._kinds if kind.layer.name == name}
+                members = {"segment_properties": FOLDER, **kinds}
+            precomputed.create(self.folder / name, encoding, part.scales, members)
+            if self._has_ome_zarr:
+                ome_zarr.create(self._group(name), part.dtype, encoding.downsample, part.scales)
+        if self._labels and self._has_ome_zarr:
+            ome_zarr.write_labels_group(self.folder / OME_ZARR, self._labels)
 
     def _empty(self) -> None:
         """Remove an earlier export and the logs of its jobs, but not Snakemake's records of them."""
@@ -149,18 +159,6 @@ class ExportWork:
         results = [each for kind in self._kinds for each in self._joined_logs(kind) if "nm" in each]
         ids, nm = ([each[name] for each in results] for name in ("ids", "nm"))
         return np.concatenate([np.empty(0, np.uint64), *ids]), np.concatenate([np.empty(0), *nm])
-
-    def finish_metadata(self) -> None:
-        """Add meshes, skeletons and properties to the metadata of the volumes, and write those of OME-Zarr."""
-        for name, part in self.parts.items():
-            path = self.folder / name / precomputed.INFO
-            members = {kind.name: kind.name for kind in self._kinds if kind.layer.name == name}
-            if name in LABELS_LAYERS:
-                write_json(path, {**json.loads(path.read_text()), "segment_properties": FOLDER, **members})
-            if self._has_ome_zarr:
-                ome_zarr.write_image_group(self._group(name), part.encoding(self.config).downsample, part.scales)
-        if self._labels and self._has_ome_zarr:
-            ome_zarr.write_labels_group(self.folder / OME_ZARR, self._labels)
 
     def clear(self) -> None:
         """Remove pieces and logs, but those with which the last of several jobs can be repeated."""

@@ -93,9 +93,8 @@ def write_volume(path, encoding, scales, read):
 
 def write_image(group, dtype, downsample, scales, read):
     """Write all mips of an OME-Zarr image."""
-    ome_zarr.create(group, dtype, scales)
+    ome_zarr.create(group, dtype, downsample, scales)
     write_mips(ome_zarr.pyramid(group, dtype, downsample, scales, read))
-    ome_zarr.write_image_group(group, downsample, scales)
 
 
 def write_mips(pyramid):
