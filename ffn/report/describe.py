@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 
 from ffn.config import ModelConfig
 from ffn.errors import EvaluationError
@@ -27,7 +28,7 @@ Description = dict[str, Any]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe a volume, records, a model, scores, an export or a run."""
     parser.add_argument("path", metavar="PATH", help="volume (FILE.h5:DATASET, URL, …), or any file or folder of a run")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of YAML")
     parser.set_defaults(function=_print)
 
 
@@ -66,38 +67,17 @@ def describe(spec: str) -> Description:
 
 
 def render(description: Description) -> str:
-    """Return a description as an aligned table of two columns. The scores of a run follow its table."""
+    """Return a description as YAML. The scores of a run follow as a table."""
     if description["kind"] != "run":
-        return _table(description)
+        return _yaml(description)
     from ffn.report.score_table import format_summary
 
-    stages = {key: value for key, value in description.items() if key not in ("scores", "report")}
-    return f"{_table(stages)}\n\n{format_summary(description['path'], description['report'])}"
+    shown = {key: value for key, value in description.items() if key not in ("scores", "report")}
+    return f"{_yaml(shown)}\n\n{format_summary(description['path'], description['report'])}"
 
 
-def _table(description: Description) -> str:
-    rows = list(_rows("", description))
-    width = max(len(name) for name, _ in rows)
-    return "\n".join(f"{name:{width}}  {value}".rstrip() for name, value in rows)
-
-
-def _rows(name: str, value: Any) -> Iterator[tuple[str, str]]:
-    if isinstance(value, dict) and value:
-        for key, item in value.items():
-            yield from _rows(f"{name}.{key}" if name else str(key), item)
-    elif isinstance(value, list) and value and isinstance(value[0], dict):
-        for i, item in enumerate(value):
-            yield "" if i else name, "  ".join(map(str, item.values()))
-    else:
-        yield name, _cell(value)
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, list) and value:
-        return " ".join(map(_cell, value))
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    return "-" if value in (None, {}, []) else str(value)
+def _yaml(description: Description) -> str:
+    return yaml.safe_dump(description, sort_keys=False, default_flow_style=None, allow_unicode=True, width=120).rstrip()
 
 
 def _volume(spec: str) -> Description:

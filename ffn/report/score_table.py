@@ -155,11 +155,9 @@ def _is_best(metric: Metric, own: float | None, others: list[float | None]) -> b
 
 def _text_table(volume: VolumeFiles) -> str:
     scores = volume.scores or {}
-    margins = [" " if metric.better else "" for metric in METRICS]  # room for the mark
-    rows = [["convention", "method", *(m.title + margin for m, margin in zip(METRICS, margins, strict=True))]]
+    rows = [["convention", "method", *(metric.title for metric in METRICS)]]
     for row in score_rows(scores):
-        marks = ("*" if cell.is_better else margin for cell, margin in zip(row.cells, margins, strict=True))
-        rows.append([row.convention, row.method, *(c.text + mark for c, mark in zip(row.cells, marks, strict=True))])
+        rows.append([row.convention, row.method, *("*" * cell.is_better + cell.text for cell in row.cells)])
     title = f"{volume.name}, box {scores['box']}: {scores['num_segments']} segments, {scores['num_truth']} bodies"
     legend = ["* best on these voxels"] if len({row[1] for row in rows[1:]}) > 1 else []
     if scores.get("earlier"):

@@ -94,15 +94,14 @@ def neurons(volumes: OpenVolumes) -> list[Picture]:
     spacing = np.array(step) * np.array(size)
     titles = [title for title in ("truth", volumes.own) if title in volumes.labels]
     shown = {title: read_thinned(volumes.labels[title], volumes.drawn, step) for title in titles}
-    bodies, huge = volumes.color_ids[volumes.own], {title: _huge(labels) for title, labels in shown.items()}
-    hiding = {one for one, body in bodies.items() if body in huge.get("truth", ())}
-    chosen = {volumes.own: _largest(shown[volumes.own], huge[volumes.own] | hiding)}
-    chosen["truth"] = list(dict.fromkeys(bodies[one] for one in chosen[volumes.own] if one in bodies))
+    chosen = _largest(shown[volumes.own])
+    bodies = [volumes.color_ids[volumes.own][one] for one in chosen if one in volumes.color_ids[volumes.own]]
+    ids = {volumes.own: chosen, "truth": list(dict.fromkeys(bodies))}
     row = []
     for title, labels in shown.items():
-        ids = chosen[title]
-        colors = pictures.colors(_shown_ids(ids, volumes.color_ids[title]))
-        row.append(Picture(title, pictures.surfaces_uri(labels, spacing, dict(zip(ids, colors, strict=True)))))
+        color_ids = np.array([volumes.color_ids[title].get(one, one) for one in ids[title]], np.uint64)
+        colors = dict(zip(ids[title], pictures.colors(color_ids), strict=True))
+        row.append(Picture(title, pictures.surfaces_uri(labels, spacing, colors)))
     return row
 
 
@@ -129,20 +128,13 @@ def _close_up(volumes: OpenVolumes, error: dict[str, Any]) -> list[Picture]:
     return [Picture("image", pictures.data_uri(base)), *row]
 
 
-def _largest(labels: np.ndarray, huge: set[int]) -> list[int]:
+def _largest(labels: np.ndarray) -> list[int]:
     """Ids of the largest objects, except those that would hide all others."""
     ids, counts = np.unique(labels, return_counts=True)
-    ordered = [int(ids[i]) for i in np.argsort(-counts, kind="stable") if ids[i] != 0]
-    return ([one for one in ordered if one not in huge] or ordered)[:NUM_NEURONS]
-
-
-def _huge(labels: np.ndarray) -> set[int]:
-    ids, counts = np.unique(labels, return_counts=True)
-    return set(ids[counts > MAX_NEURON_FRACTION * labels.size].tolist())
-
-
-def _shown_ids(ids: list[int], color_ids: dict[int, int]) -> np.ndarray:
-    return np.array([color_ids.get(one, one) for one in ids], np.uint64)
+    ids, counts = ids[ids > 0], counts[ids > 0]
+    order = np.argsort(-counts, kind="stable")
+    slim = order[counts[order] <= MAX_NEURON_FRACTION * labels.size]
+    return ids[slim if len(slim) else order][:NUM_NEURONS].tolist()
 
 
 def _color_ids(volume: Volume, labels: dict[str, Volume], box: Box) -> dict[int, int]:
