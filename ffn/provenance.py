@@ -16,16 +16,16 @@ if TYPE_CHECKING:  # `ffn --help` reads the revisions, and pydantic takes long t
 REVISIONS: dict[str, int] = {
     "agglomerate": 5,
     "consensus": 3,
-    "evaluate": 5,
+    "evaluate": 6,
     "export": 7,
     "fill": 3,
     "ingest": 3,
     "merge": 3,
     "reconcile": 5,
-    "report": 5,
+    "report": 6,
     "segment": 4,
     "study": 5,
-    "sweep": 5,
+    "sweep": 6,
     "train": 3,
 }
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import ndimage
 
+from ffn.assembly.connected import label_pieces
 from ffn.contingency import count_pairs
 from ffn.errors import EvaluationError
 from ffn.evaluation.scores import score
@@ -104,7 +105,7 @@ def score_watershed(
             "needed to choose a watershed. Raise evaluate.watershed_max_voxels, choose another box, or set "
             "evaluate.watershed: false"
         )
-    labels, sweep = best_watershed(image.read(middle), truth, scorer.voxel_size_zyx_nm)
+    labels, sweep = best_watershed(image.read(middle), label_pieces(truth), scorer.voxel_size_zyx_nm)
     if out:
         made_by = provenance("evaluate", None, image=image.name)
         with create_volume(out, np.uint64, Placement(middle, scorer.voxel_size_zyx_nm, made_by)) as writer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,27 +19,31 @@ CSV_COLUMNS = ("kind", "id", "voxels", "parts", "voi", "share")
 
 @dataclass(frozen=True)
 class Costs:
-    """Costs of all bodies or all segments, by ascending id."""
+    """Costs of all components of bodies, or of all segments, by ascending number; `names` are those in the volume."""
 
-    ids: np.ndarray
+    numbers: np.ndarray
+    names: np.ndarray
     voxels: np.ndarray
     num_parts: np.ndarray
     voi: np.ndarray
 
 
-def body_costs(table: ContingencyTable) -> tuple[Costs, Costs]:
-    """Divide the VOI of the convention ``foreground`` among bodies (splits) and segments (mergers)."""
+def costs_of(table: ContingencyTable, bodies: np.ndarray) -> tuple[Costs, Costs]:
+    """Divide the VOI of the convention ``foreground`` among components of `bodies` (splits) and segments (mergers)."""
     both = table.foreground()
-    return _costs(both.a, both.voxels), _costs(both.b, both.voxels)
+    components, segments = _costs(both.a, both.voxels), _costs(both.b, both.voxels)
+    return replace(components, names=bodies[components.numbers.astype(np.int64)]), segments
 
 
-def worst_bodies(table: ContingencyTable, count: int = NUM_WORST) -> dict[str, list[dict[str, Any]]]:
-    """List the bodies and segments that cost the most VOI under the convention ``foreground``."""
+def worst_bodies(
+    table: ContingencyTable, bodies: np.ndarray, count: int = NUM_WORST
+) -> dict[str, list[dict[str, Any]]]:
+    """List the components of `bodies` and the segments that cost the most VOI under the convention ``foreground``."""
     both = table.foreground()
-    bodies, segments = body_costs(table)
+    components, segments = costs_of(table, bodies)
     return {
-        "worst_splits": _worst(bodies, both.a, both.b, both.voxels, count),
-        "worst_mergers": _worst(segments, both.b, both.a, both.voxels, count),
+        "worst_splits": _worst(components, both.a, both.b, both.voxels, count),
+        "worst_mergers": _worst(segments, both.b, bodies[both.a.astype(np.int64)], both.voxels, count),
     }
 
 
@@ -54,15 +58,15 @@ def best_bodies(table: ContingencyTable, min_share: float = 0.0, min_labelled: f
     return dict(zip(best.b.tolist(), best.a.tolist(), strict=True))
 
 
-def bodies_csv(table: ContingencyTable) -> str:
-    """Return the costs of all bodies and segments as CSV, the costliest first."""
+def bodies_csv(table: ContingencyTable, bodies: np.ndarray) -> str:
+    """Return the costs of all components of `bodies` and all segments as CSV, the costliest first."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(CSV_COLUMNS)
-    for kind, costs in zip(("truth", "segment"), body_costs(table), strict=True):
+    for kind, costs in zip(("truth", "segment"), costs_of(table, bodies), strict=True):
         total = costs.voi.sum() or 1.0
         for i in np.argsort(-costs.voi, kind="stable"):
-            row = (costs.ids[i], costs.voxels[i], costs.num_parts[i])
+            row = (costs.names[i], costs.voxels[i], costs.num_parts[i])
             writer.writerow([kind, *map(int, row), f"{costs.voi[i]:.6g}", f"{costs.voi[i] / total:.4g}"])
     return text.getvalue()
 
@@ -71,17 +75,17 @@ def _costs(ids: np.ndarray, voxels: np.ndarray) -> Costs:
     unique, inverse, num_parts = np.unique(ids, return_inverse=True, return_counts=True)
     voi = np.bincount(inverse, weights=entropy_terms(ids, voxels), minlength=len(unique))
     sizes = np.bincount(inverse, weights=voxels, minlength=len(unique)).astype(np.int64)
-    return Costs(unique, sizes, num_parts, voi)
+    return Costs(unique, unique, sizes, num_parts, voi)
 
 
-def _worst(costs: Costs, ids: np.ndarray, part_ids: np.ndarray, voxels: np.ndarray, count: int) -> list[dict[str, Any]]:
+def _worst(costs: Costs, ids: np.ndarray, parts: np.ndarray, voxels: np.ndarray, count: int) -> list[dict[str, Any]]:
     worst = [i for i in np.argsort(-costs.voi, kind="stable")[:count] if costs.voi[i] > 0]
     return [
         {
-            "id": int(costs.ids[i]),
+            "id": int(costs.names[i]),
             "voxels": int(costs.voxels[i]),
             "voi": float(costs.voi[i]),
-            "parts": _largest(part_ids[ids == costs.ids[i]], voxels[ids == costs.ids[i]]),
+            "parts": _largest(parts[ids == costs.numbers[i]], voxels[ids == costs.numbers[i]]),
         }
         for i in worst
     ]

@@ -55,24 +55,30 @@ class Scene(NamedTuple):
     voxel_size_zyx_nm: VoxelSize
 
 
-def worst_errors(table: ContingencyTable, count: int) -> list[Error]:
-    """List at most `count` splits, then mergers, whose correction would save the most VOI; each by falling VOI."""
+def worst_errors(table: ContingencyTable, bodies: np.ndarray, count: int) -> list[Error]:
+    """List at most `count` splits, then mergers, whose correction would save the most VOI; each by falling VOI.
+
+    The table is one of components of `bodies`.
+    """
     both = table.foreground()
-    splits = _pieces("split", both.a, both.b, both.voxels, count)
-    return [*splits, *_pieces("merge", both.b, both.a, both.voxels, count)]
+    owners = bodies[both.a.astype(np.int64)]
+    splits = _pieces("split", (both.a, both.b), both.voxels, (owners, both.b), count)
+    return [*splits, *_pieces("merge", (both.b, both.a), both.voxels, (both.b, owners), count)]
 
 
-def _pieces(kind: str, owners: np.ndarray, parts: np.ndarray, voxels: np.ndarray, count: int) -> Iterator[Error]:
-    """Yield the costliest parts that are not the largest of their owner."""
-    order = np.lexsort((parts, -voxels, owners))  # the first row of each owner is its main part
-    owners, parts, voxels = owners[order], parts[order], voxels[order]
-    main = np.repeat(*find_runs(owners))
+def _pieces(
+    kind: str, ids: tuple[np.ndarray, ...], voxels: np.ndarray, names: tuple[np.ndarray, ...], count: int
+) -> Iterator[Error]:
+    """Yield the costliest parts that are not the largest of their owner, from rows of owner and part."""
+    order = np.lexsort((ids[1], -voxels, ids[0]))  # the first row of each owner is its main part
+    voxels, (owners, parts) = voxels[order], (each[order] for each in names)
+    main = np.repeat(*find_runs(ids[0][order]))
     saved = _saving(voxels[main].astype(np.float64), voxels.astype(np.float64)) / max(voxels.sum(), 1)
     pieces = np.flatnonzero(main != np.arange(len(main)))
     worst = pieces[np.argsort(-saved[pieces], kind="stable")[:count]]
     for rank, i in enumerate(worst, start=1):
-        ids = int(owners[i]), int(parts[main[i]]), int(parts[i])
-        yield Error(f"{kind}-{rank:02d}", kind, *ids, int(voxels[i]), float(saved[i]))
+        found = int(owners[i]), int(parts[main[i]]), int(parts[i])
+        yield Error(f"{kind}-{rank:02d}", kind, *found, int(voxels[i]), float(saved[i]))
 
 
 def _saving(a: np.ndarray, b: np.ndarray) -> np.ndarray:

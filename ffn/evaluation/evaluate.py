@@ -210,7 +210,7 @@ def evaluate(
                 )
     given = {**inputs.given(), **mask_inputs(inputs.masks), "rng_seed": rng_seed}
     result["provenance"] = provenance("evaluate", config, **given)
-    _write(Path(out), result, bodies_csv(_own_table(compared)))
+    _write(Path(out), result, bodies_csv(*_own(compared)))
     forget_blocks(str(out))
     return result
 
@@ -223,7 +223,7 @@ def _scores(scorer: Scorer, compared: Mapping[str, Compared]) -> dict[str, Any]:
         "conventions": {name: CONVENTIONS[name].text for name in scorer.conventions},
         **own,
         "earlier": dict(zip(compared, earlier, strict=False)),
-        **worst_bodies(_own_table(compared)),
+        **worst_bodies(*_own(compared)),
     }
     if earlier:
         result["changes"] = [
@@ -242,13 +242,15 @@ def _errors(
     compared: Mapping[str, Compared], comparison: Comparison, results: Sequence[Result]
 ) -> list[dict[str, Any]]:
     """Return the worst errors of the last segmentation, with their places."""
-    errors = worst_errors(_own_table(compared), NUM_ERRORS)
+    errors = worst_errors(*_own(compared), NUM_ERRORS)
     places = locate(errors, comparison.tables_of_last(results), comparison.scene())
     return [error.entry(place) for error, place in zip(errors, places, strict=True)]
 
 
-def _own_table(compared: Mapping[str, Compared]) -> ContingencyTable:
-    return list(compared.values())[-1].tables["foreground"]
+def _own(compared: Mapping[str, Compared]) -> tuple[ContingencyTable, np.ndarray]:
+    """Return the pairs of component and segment of the last segmentation, and the bodies of components."""
+    *_, own = compared.values()
+    return own.tables["foreground"], own.bodies
 
 
 def common_box(segmentation: Volume, truth: Volume, box: Box | None) -> Box:

@@ -49,18 +49,19 @@ def _limits(drawn: dict[str, np.ndarray]) -> Intervals:
 
 def _terms(table: ContingencyTable, rule: Convention) -> np.ndarray:
     """Return each body's terms in the sums whose ratios are the scores: six rows, a column for each body."""
-    labelled = table.keep(table.a != 0)
+    labelled = table.keep(table.a != rule.ignored)
     ids, bodies = np.unique(labelled.a, return_inverse=True)
     kept = (labelled.b != 0) | rule.keeps_unsegmented
     in_rand = (labelled.b != 0) | (rule.keeps_unsegmented & rule.unsegmented_in_rand)
     part, body, segment, bodies = labelled.voxels[kept], labelled.a[kept], labelled.b[kept], bodies[kept]
-    of_body, of_segment = group_totals(body, part), group_totals(segment, part)
+    in_rand, of_body, of_segment = in_rand[kept], group_totals(body, part), group_totals(segment, part)
+    added = part * ~in_rand / table.num_voxels if rule.is_cremi else 0
     rows = (
         part * np.log2(of_body / part),
         part * np.log2(of_segment / part),
-        num_pairs(part, rule.squares) * in_rand[kept],
-        part * (of_segment - (not rule.squares)) * in_rand[kept],
-        part * (of_body - (not rule.squares)),
+        num_pairs(part, rule.is_cremi) * in_rand + added,
+        part * (of_segment - (not rule.is_cremi)) * in_rand + added,
+        part * (of_body - (not rule.is_cremi)),
         part.astype(np.float64),
     )
     return np.stack([np.bincount(bodies, row, len(ids)) for row in rows])

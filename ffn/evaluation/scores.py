@@ -10,38 +10,43 @@ import numpy as np
 
 from ffn.contingency import ContingencyTable
 from ffn.evaluation.metrics import METRICS
+from ffn.io.volume import IGNORED
 
 BORDER_NM = 25.0  # the band that the CREMI challenge ignores
 
 
 class Convention(NamedTuple):
-    """How to treat voxels without a body or without a segment. Voxels without a body never count."""
+    """How to treat voxels without a body or without a segment."""
 
     text: str  # in words
+    ignored: np.uint64  # body whose voxels never count
     keeps_unsegmented: bool  # whether voxels without a segment count, as one segment with id 0
     unsegmented_in_rand: bool  # whether that segment also counts among the segment sizes of the Rand error
-    squares: bool  # whether the Rand error pairs each voxel with itself too: n² instead of n(n - 1) pairs
+    is_cremi: bool  # whether the Rand error counts n² instead of n(n - 1) pairs, and other things as the challenge does
 
 
 CONVENTIONS = {
     "foreground": Convention(
         "Only voxels with both a body and a segment. Read it together with the covered fraction.",
+        ignored=np.uint64(0),
         keeps_unsegmented=False,
         unsegmented_in_rand=False,
-        squares=False,
+        is_cremi=False,
     ),
     "all": Convention(
         "All voxels with a body. Unsegmented voxels count as one segment, as in scikit-image.",
+        ignored=np.uint64(0),
         keeps_unsegmented=True,
         unsegmented_in_rand=True,
-        squares=False,
+        is_cremi=False,
     ),
     "cremi": Convention(
-        "All voxels with a body that are farther than 25 nm from another body in their section. Unsegmented voxels are "
-        "one segment for VOI and none for ARE, as in the CREMI challenge.",
+        "All voxels that are farther than 25 nm from another body in their section; those without a body are one more "
+        "body. Unsegmented voxels are one segment for VOI and none for ARE, as in the CREMI challenge.",
+        ignored=IGNORED,
         keeps_unsegmented=True,
         unsegmented_in_rand=False,
-        squares=True,
+        is_cremi=True,
     ),
 }
 
@@ -69,22 +74,23 @@ def score(table: ContingencyTable, convention: str) -> Scores:
     ``voi_split`` is H(segment | truth), ``voi_merge`` is H(truth | segment), both in bits.
     """
     rule = CONVENTIONS[convention]
-    kept = table.keep((table.a != 0) & (rule.keeps_unsegmented | (table.b != 0)))
+    kept = table.keep((table.a != rule.ignored) & (rule.keeps_unsegmented | (table.b != 0)))
     if not kept.num_voxels:
         return dict.fromkeys(metric.name for metric in METRICS if metric.by_convention)
-    return {**rand_error(kept, rule.unsegmented_in_rand, rule.squares), **variation_of_information(kept)}
+    return {**rand_error(kept, rule, table.num_voxels), **variation_of_information(kept)}
 
 
-def rand_error(table: ContingencyTable, with_unsegmented: bool = True, squares: bool = False) -> Scores:
+def rand_error(table: ContingencyTable, rule: Convention, num_voxels: int) -> Scores:
     """Compute the adapted Rand error: 1 - F1 over the pairs of voxels that belong together. A share of no pairs is 1.
 
-    With `with_unsegmented`, voxels of segment 0 form a segment. If not, their pairs are missing from the segmentation
-    but still count in the ground truth.
+    Where a convention does not take unsegmented voxels for a segment, their pairs are missing from the segmentation but
+    still count in the ground truth. The challenge adds their share of all voxels, `num_voxels`.
     """
-    segmented = table if with_unsegmented else table.keep(table.b != 0)
-    both = float(num_pairs(segmented.voxels, squares).sum())
-    in_segments = float(num_pairs(_totals(segmented.b, segmented.voxels)[0], squares).sum())
-    in_bodies = float(num_pairs(_totals(table.a, table.voxels)[0], squares).sum())
+    segmented = table if rule.unsegmented_in_rand else table.keep(table.b != 0)
+    added = (table.num_voxels - segmented.num_voxels) / num_voxels if rule.is_cremi else 0.0
+    both = float(num_pairs(segmented.voxels, rule.is_cremi).sum()) + added
+    in_segments = float(num_pairs(_totals(segmented.b, segmented.voxels)[0], rule.is_cremi).sum()) + added
+    in_bodies = float(num_pairs(_totals(table.a, table.voxels)[0], rule.is_cremi).sum())
     return {
         "are": 1 - _share(2 * both, in_segments + in_bodies),
         "are_precision": _share(both, in_segments),

@@ -12,20 +12,22 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.ndimage import distance_transform_edt
 
+from ffn.assembly.connected import NO_ROWS, label_parts
 from ffn.config import PART_ZYX
 from ffn.contingency import ContingencyTable, TableSum, count_pairs, merge_tables
 from ffn.errors import EvaluationError
+from ffn.evaluation.components import bodies_of, cut, join_pieces, renamed
 from ffn.evaluation.errors import Scene
 from ffn.evaluation.intervals import intervals
 from ffn.evaluation.run_length import expected_run_length
 from ffn.evaluation.scores import BORDER_NM, CONVENTIONS, summarize
 from ffn.evaluation.skeletons import Skeletons
-from ffn.geometry import ZYX, Box, VoxelSize
+from ffn.geometry import ZYX, Box, VoxelSize, zyx
 from ffn.io.block_log import Result
 from ffn.io.blocks import blocks_of
 from ffn.io.masks import MaskedTruth
 from ffn.io.store_names import MAIN
-from ffn.io.volume import Placement, Read
+from ffn.io.volume import IGNORED, Placement, Read
 from ffn.progress import track
 
 ERL_TOLERANCE_NM = 200.0  # tolerant run length: a merger holds this much of a second skeleton; our choice
@@ -45,15 +47,13 @@ def tabulate(truth: Read, segmentation: Read, box: Box, block_size_zyx: ZYX) -> 
 
 
 class Compared(NamedTuple):
-    """What the scores of a segmentation are computed from.
+    """What the scores of a segmentation are computed from."""
 
-    `tables` has the pairs of body and segment by convention, `skeletons` those that are neither outside nor masked, and
-    `segments` the segment at each of their nodes.
-    """
-
-    tables: dict[str, ContingencyTable]
-    skeletons: Skeletons | None
-    segments: np.ndarray
+    tables: dict[str, ContingencyTable]  # pairs of component of the truth and segment, by convention
+    bodies: np.ndarray  # body of each component
+    skeletons: Skeletons | None  # those that are neither outside nor masked
+    components: np.ndarray  # at each of their nodes
+    segments: np.ndarray  # at each of their nodes
 
 
 @dataclass(frozen=True)
@@ -69,17 +69,22 @@ class Scorer:
     def compare(self, reads: Sequence[Read], box: Box) -> list[Compared]:
         """Compare the segments that each of `reads` returns in one pass over the blocks."""
         comparison = Comparison(self, reads, box)
-        return comparison.add_up(map(comparison.look, track(comparison.blocks, len(comparison.blocks), "compare")))
+        blocks = track(comparison.blocks, len(comparison.blocks), "compare")
+        return comparison.add_up([comparison.look(block) for block in blocks])
 
     def scores(self, compared: Compared) -> dict[str, Any]:
-        """Score a segmentation: its summary and intervals, with skeletons also ``erl`` and ``erl_tolerant``."""
-        limits = {name: intervals(table, name, self.rng_seed) for name, table in compared.tables.items()}
-        result = {**summarize(compared.tables), "intervals": limits}
-        if compared.skeletons is not None:
-            tolerant = expected_run_length(compared.skeletons, compared.segments, ERL_TOLERANCE_NM)
-            result["erl"] = expected_run_length(compared.skeletons, compared.segments)
-            result["erl_tolerant"] = {"tolerance_nm": ERL_TOLERANCE_NM, **tolerant}
-        return result
+        """Score a segmentation: its summary and intervals, with skeletons also ``erl`` and ``erl_tolerant``.
+
+        ``whole_bodies`` has the summary and run length for a truth that is not cut into components.
+        """
+        tables, bodies, skeletons = compared.tables, compared.bodies, compared.skeletons
+        whole = {name: renamed(table, bodies) for name, table in tables.items()}
+        return {
+            **summarize(tables),
+            "intervals": {name: intervals(table, name, self.rng_seed) for name, table in tables.items()},
+            **run_lengths(skeletons and cut(skeletons, compared.components, bodies), compared.segments),
+            "whole_bodies": {**summarize(whole), **run_lengths(skeletons, compared.segments)},
+        }
 
     def scores_where(self, read: Read, others: Mapping[str, Read], box: Box) -> dict[str, Any]:
         """Score a segmentation under the convention ``foreground``, on the voxels that others cover.
@@ -90,6 +95,17 @@ class Scorer:
         reads = [lambda part, other=other: np.where(other(part) != 0, read(part), 0) for other in others.values()]
         scorer = replace(self, skeletons=None, conventions=("foreground",))
         return {name: scorer.scores(one) for name, one in zip(others, scorer.compare(reads, box), strict=True)}
+
+
+def run_lengths(skeletons: Skeletons | None, segments: np.ndarray) -> dict[str, Any]:
+    """Return the expected run length, strict and tolerant; nothing without edges."""
+    if skeletons is None or not skeletons.edge_lengths_nm().any():
+        return {}
+    tolerant = expected_run_length(skeletons, segments, ERL_TOLERANCE_NM)
+    return {
+        "erl": expected_run_length(skeletons, segments),
+        "erl_tolerant": {"tolerance_nm": ERL_TOLERANCE_NM, **tolerant},
+    }
 
 
 class Comparison:
@@ -108,25 +124,41 @@ class Comparison:
     def look(self, block: Box) -> Result:
         """Compare one block: pairs of ids of each segmentation, and its segments at the skeletons' nodes there.
 
-        The pairs of segmentation i are ``all{i}`` and, without the border band, ``cremi{i}``. ``nodes`` are rows of
-        nodes that are not masked; ``segments`` has a row for each segmentation.
+        The truth is cut into pieces, see `join_pieces`. The pairs of piece and segment of segmentation i are ``all{i}``
+        and, without the border band, ``cremi{i}``. ``nodes`` are rows of nodes that are not masked; ``at_nodes`` has a
+        row for the pieces there, and one for each segmentation.
         """
-        scorer, truth = self._scorer, self._scorer.truth
         sums: dict[str, TableSum] = defaultdict(TableSum)
         near = self._nodes_in(block)
-        nodes, segments = [np.zeros(0, np.int64)], [np.zeros((len(self._reads), 0), np.uint64)]
-        for part in block.blocks(PART_ZYX):
-            bodies = {"all": truth.read(part)}
-            if "cremi" in scorer.conventions:
-                bodies["cremi"] = read_without_border(truth, part, BORDER_NM, scorer.voxel_size_zyx_nm)
-            labels = [read(part) for read in self._reads]
-            for (kind, of_kind), (number, one) in itertools.product(bodies.items(), enumerate(labels)):
-                sums[f"{kind}{number}"].add(count_pairs(of_kind, one))
-            nodes.append(self._unmasked(near[part.holds(self._nodes[near])], part))
-            at = tuple((self._nodes[nodes[-1]] - part.start).T)
-            segments.append(np.stack([one[at].astype(np.uint64) for one in labels]))
-        tables = {name: _packed(one.table()) for name, one in sums.items()}
-        return {**tables, "nodes": np.concatenate(nodes), "segments": np.concatenate(segments, axis=1)}
+        bodies, links = [np.zeros(0, np.uint64)], [NO_ROWS]
+        nodes, at_nodes = [np.zeros(0, np.int64)], [np.zeros((1 + len(self._reads), 0), np.uint64)]
+        for part in label_parts(block, self._box, PART_ZYX, self._scorer.truth.read):
+            bodies.append(bodies_of(part))
+            links.append(part.links)
+            kinds = {"all": (part.pieces + 1).astype(np.uint64)}
+            if "cremi" in self._scorer.conventions:
+                kinds["cremi"] = np.where(self._ignored(part.box), IGNORED, kinds["all"])
+            labels = [read(part.box) for read in self._reads]
+            for (kind, pieces), (number, one) in itertools.product(kinds.items(), enumerate(labels)):
+                sums[f"{kind}{number}"].add(count_pairs(pieces, one))
+            nodes.append(self._unmasked(near[part.box.holds(self._nodes[near])], part.box))
+            at = tuple((self._nodes[nodes[-1]] - part.box.start).T)
+            at_nodes.append(np.stack([one[at].astype(np.uint64) for one in (kinds["all"], *labels)]))
+        return {
+            **{name: _packed(one.table()) for name, one in sums.items()},
+            "bodies": np.concatenate(bodies),
+            "links": np.concatenate(links),
+            "nodes": np.concatenate(nodes),
+            "at_nodes": np.concatenate(at_nodes, axis=1),
+        }
+
+    def _ignored(self, part: Box) -> np.ndarray:
+        """Return the voxels that the CREMI challenge leaves out: masked ones, and those near borders of bodies."""
+        truth, size = self._scorer.truth, self._scorer.voxel_size_zyx_nm
+        margin = (0, *(math.ceil(BORDER_NM / side) + 1 for side in size[1:]))
+        wide = part.grow(zyx(margin)).intersect(truth.known)
+        labels = truth.read_marked(wide)
+        return ((labels == IGNORED) | near_border(labels, BORDER_NM, size))[part.slices(wide.start)]
 
     def _nodes_in(self, block: Box) -> np.ndarray:
         """Return the rows of the nodes in a block, looking only at its sections: the nodes of all would be too many."""
@@ -141,37 +173,42 @@ class Comparison:
             return rows
         return rows[~masks.read(part)[tuple((self._nodes[rows] - part.start).T)]]
 
-    def add_up(self, results: Iterable[Result]) -> list[Compared]:
+    def add_up(self, results: Sequence[Result]) -> list[Compared]:
         """Combine the results of all blocks, for each segmentation."""
-        sums: dict[str, TableSum] = defaultdict(TableSum)
-        segments = np.zeros((len(self._reads), len(self._nodes)), np.uint64)
-        is_scored = np.zeros(len(self._nodes), bool)
-        for each in results:
-            segments[:, each["nodes"]], is_scored[each["nodes"]] = each["segments"], True
-            for name in each.keys() - {"nodes", "segments"}:
-                sums[name].add(_unpacked(each[name]))
-        tables = {name: one.table() for name, one in sums.items()}
-        if not tables["all0"].a.any():
+        components = join_pieces(results)
+        if len(components.bodies) < 2:
             raise EvaluationError(
                 f"{self._scorer.truth.name}: has no labelled voxel in {self._box}, at least one is needed. "
                 "Choose another --box"
             )
+        sums: dict[str, TableSum] = defaultdict(TableSum)
+        at_nodes = np.zeros((1 + len(self._reads), len(self._nodes)), np.uint64)
+        is_scored = np.zeros(len(self._nodes), bool)
+        for each, of_pieces in zip(results, components.of_blocks, strict=True):
+            pieces, *segments = each["at_nodes"]
+            at_nodes[:, each["nodes"]] = np.stack([of_pieces[pieces.astype(np.int64)], *segments])
+            is_scored[each["nodes"]] = True
+            for name in each.keys() - {"bodies", "links", "nodes", "at_nodes"}:
+                sums[name].add(renamed(_unpacked(each[name]), of_pieces))
+        tables = {name: one.table() for name, one in sums.items()}
         skeletons = self._skeletons and self._skeletons.keep(is_scored)
-        if skeletons and not skeletons.edge_lengths_nm().any():
-            skeletons = None  # all are outside or masked
+        at_components, *at_segments = at_nodes[:, is_scored]
         return [
             Compared(
                 {name: tables[f"cremi{i}" if name == "cremi" else f"all{i}"] for name in self._scorer.conventions},
+                components.bodies,
                 skeletons,
-                segments[i, is_scored],
+                at_components,
+                segments,
             )
-            for i in range(len(self._reads))
+            for i, segments in enumerate(at_segments)
         ]
 
     def tables_of_last(self, results: Iterable[Result]) -> Iterator[tuple[Box, ContingencyTable]]:
         """Yield every block and its pairs of body and segment of the last segmentation."""
         for block, each in zip(self.blocks, results, strict=True):
-            yield block, _unpacked(each[f"all{len(self._reads) - 1}"])
+            bodies = np.append(np.zeros(1, np.uint64), each["bodies"])
+            yield block, renamed(_unpacked(each[f"all{len(self._reads) - 1}"]), bodies)
 
     def scene(self) -> Scene:
         """Return the volumes in which errors of the last segmentation lie."""
@@ -197,16 +234,6 @@ def near_border(labels: np.ndarray, border_nm: float, voxel_size_zyx_nm: VoxelSi
         if not interior.all():
             near[z] = distance_transform_edt(interior, voxel_size_zyx_nm[1:]) <= border_nm
     return near
-
-
-def read_without_border(truth: MaskedTruth, box: Box, border_nm: float, voxel_size_zyx_nm: VoxelSize) -> np.ndarray:
-    """Read the ground truth with the border band set to 0. The result does not depend on how a volume is cut."""
-    _, y, x = voxel_size_zyx_nm
-    margin = (0, math.ceil(border_nm / y) + 1, math.ceil(border_nm / x) + 1)
-    wide = box.grow(margin).intersect(truth.known)
-    labels = truth.read(wide)
-    labels[near_border(labels, border_nm, voxel_size_zyx_nm)] = 0
-    return labels[box.slices(wide.start)]
 
 
 def _interior(section: np.ndarray) -> np.ndarray:

@@ -20,20 +20,19 @@ from ffn.assembly.given import (
     count_nuclei,
 )
 from ffn.assembly.merge import apply_groups, best_scores, merge_groups
-from ffn.config import PART_ZYX, Mask
-from ffn.contingency import ContingencyTable, count_pairs, merge_tables
+from ffn.config import Mask
+from ffn.contingency import ContingencyTable, merge_tables
 from ffn.errors import ConfigError
 from ffn.evaluation.config import SweepConfig
 from ffn.evaluation.evaluate import common_box
 from ffn.evaluation.scores import score
-from ffn.evaluation.scoring import blocks_in
+from ffn.evaluation.scoring import Comparison, Scorer
 from ffn.geometry import Box
 from ffn.io.atomic import write_json
-from ffn.io.block_log import Result
 from ffn.io.blocks import WHOLE, Job, add_job_options, forget_blocks, job_of, reduce_blocks
 from ffn.io.masks import identities, mask_inputs, open_masked_truth
 from ffn.io.open import open_segmentation
-from ffn.io.volume import require_labels, require_other_file
+from ffn.io.volume import NO_SIZE, require_labels, require_other_file
 from ffn.options import add_box_option, add_masks_option, add_options, add_volume_option, from_arguments, masks_from
 from ffn.provenance import fingerprint, provenance
 
@@ -115,20 +114,17 @@ def sweep(inputs: SweepInputs, out: str, config: SweepConfig, box: Box | None = 
     with open_masked_truth(inputs.truth, inputs.masks) as truth, open_segmentation(inputs.segmentation) as segmentation:
         require_labels(segmentation)
         box = common_box(segmentation, truth, box)
-
-        def work(block: Box) -> Result:
-            parts = block.blocks(PART_ZYX)
-            return vars(merge_tables(count_pairs(truth.read(part), segmentation.read(part)) for part in parts))
-
+        scorer = Scorer(truth, NO_SIZE, conventions=SWEPT_CONVENTIONS)
+        comparison = Comparison(scorer, [segmentation.read], box)
         key = fingerprint("sweep", None, box=box, **identities(volumes, inputs.masks))
-        results = reduce_blocks(out, blocks_in(box), work, key, job)
+        results = reduce_blocks(out, comparison.blocks, comparison.look, key, job)
     if results is None:
         return
-    table = merge_tables(ContingencyTable(**each) for each in results)
+    (compared,) = comparison.add_up(results)
     constraints = inputs.constraints(corrections)
     thresholds = [NO_MERGES, *sorted(config.thresholds, reverse=True)]
     segments = nuclei.read(SEGMENTS)
-    steps = [sweep_step(table, scores, threshold, constraints, segments) for threshold in thresholds]
+    steps = [sweep_step(compared.tables["all"], scores, threshold, constraints, segments) for threshold in thresholds]
     rows = {name: [step[name] for step in steps] for name in SWEPT_CONVENTIONS}
     made_by = provenance(
         "sweep", config, **volumes, **inputs.given, graphs=len(inputs.graphs), **mask_inputs(inputs.masks)

@@ -13,7 +13,7 @@ from ffn.errors import VolumeError
 from ffn.geometry import Box, VoxelSize
 from ffn.io.nearest import covered, reaches, read_test, require_cover
 from ffn.io.open import identity, open_truth, open_volume
-from ffn.io.volume import Derived, Volume, with_ignored
+from ffn.io.volume import IGNORED, Derived, Volume, with_ignored
 
 
 class Masks:
@@ -71,12 +71,18 @@ class MaskedTruth(Derived):
 
     def __init__(self, labels: Volume, masks: Masks) -> None:
         super().__init__(with_ignored(labels, 0))
+        self._marked = with_ignored(labels)
         self.masks = masks
         self.known = masks.covered(self.box)
 
     def _read(self, box: Box) -> np.ndarray:
         voxels = self.source.read(box)
         return np.where(self.masks.read(box), voxels.dtype.type(0), voxels) if self.masks else voxels
+
+    def read_marked(self, box: Box) -> np.ndarray:
+        """Return the labels of `box` with `IGNORED` in masked and ignored voxels, uint64."""
+        voxels = self._marked.read(box).astype(np.uint64)
+        return np.where(self.masks.read(box), IGNORED, voxels) if self.masks else voxels
 
 
 @contextlib.contextmanager

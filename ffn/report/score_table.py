@@ -16,7 +16,7 @@ from ffn.training.metrics import read_complaints
 from ffn.workflow.paths import RunPaths
 
 MISSING = "–"
-SHOWN_CONVENTIONS = ("foreground", "all")  # scores under cremi lie between them
+SHOWN_CONVENTIONS = ("foreground", "all")  # cremi is for comparisons with the challenge
 
 
 class Cell(NamedTuple):
@@ -49,15 +49,16 @@ def run_lengths(scores: dict[str, Any]) -> list[tuple[str, dict[str, Any], dict[
 
 
 def _methods(scores: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Scores by method. If the baseline covers only the middle of the box, the FFN's scores there are added.
+    """Scores by method, then those of a truth that the box has not cut into components.
 
-    If the FFN leaves out voxels, the baseline's scores on the others are added, which only ``foreground`` has.
+    If the baseline covers only the middle of the box, the FFN's scores there are added. If the FFN leaves out voxels,
+    the baseline's scores on the others are added, which only ``foreground`` has.
     """
     own, *others = method_names(scores)
     earlier = {f"FFN, {name}": {**entry, "box": scores.get("box")} for name, entry in scores.get("earlier", {}).items()}
     methods = {**earlier, own: scores}
     if not others:
-        return methods
+        return methods | _whole({own: scores})
     name, baseline = others[0], {"box": scores.get("box"), **scores["baseline"]}
     if "beside" in baseline:
         methods[f"{own}, middle"] = {**baseline["beside"], "box": baseline["box"]}
@@ -67,7 +68,28 @@ def _methods(scores: dict[str, Any]) -> dict[str, dict[str, Any]]:
         share = _covered(part)
         if share != _covered(baseline):
             methods[f"{name}, same {share}"] = {**part, "box": baseline["box"]}
-    return methods
+    return methods | _whole({own: scores, name: baseline})
+
+
+def _whole(methods: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the scores of methods for whole bodies, where the box cuts some. They are compared with each other alone.
+
+    The box of these rows says so.
+    """
+    cut = {name: entry for name, entry in methods.items() if _num_whole(entry) != entry.get("num_truth")}
+    return {
+        f"{name}, whole bodies": {**entry["whole_bodies"], "box": f"{entry.get('box')}, whole"}
+        for name, entry in cut.items()
+    }
+
+
+def _bodies(scores: dict[str, Any]) -> str:
+    whole, cut = _num_whole(scores), scores["num_truth"]
+    return f"{whole} bodies" if whole == cut else f"{whole} bodies that the box cuts into {cut}"
+
+
+def _num_whole(scores: dict[str, Any]) -> int | None:
+    return scores.get("whole_bodies", scores).get("num_truth")
 
 
 def method_names(scores: dict[str, Any]) -> list[str]:
@@ -158,7 +180,7 @@ def _text_table(volume: VolumeFiles) -> str:
     rows = [["convention", "method", *(metric.title for metric in METRICS)]]
     for row in score_rows(scores):
         rows.append([row.convention, row.method, *("*" * cell.is_better + cell.text for cell in row.cells)])
-    title = f"{volume.name}, box {scores['box']}: {scores['num_segments']} segments, {scores['num_truth']} bodies"
+    title = f"{volume.name}, box {scores['box']}: {scores['num_segments']} segments, {_bodies(scores)}"
     legend = ["* best on these voxels"] if len({row[1] for row in rows[1:]}) > 1 else []
     if scores.get("earlier"):
         legend.append("foreground: voxels that have a segment, so only rows of equal coverage can be compared")

@@ -93,10 +93,10 @@ MADE = {
     "consensus": (3, "1314b645680a", 0.0),
     "agglomerate": (5, "e0d0e748651d", 0.0),
     "merge": (3, "4c2962cbc2cf", 0.0),
-    "sweep": (5, "2033b47a6cdf", 0.0),
+    "sweep": (6, "2033b47a6cdf", 0.0),
     "fill": (3, "075099d06089", 0.0),
     "skeletonize": (1, "84444ea14768", 203.9671361),
-    "evaluate": (5, "1284f67d6cda", 0.0),
+    "evaluate": (6, "aa939250e330", 0.0),
     "export": (7, "fd9985f0d951", 0.0),
 }
 

@@ -10,10 +10,12 @@ from ffn.contingency import count_pairs
 from ffn.evaluation.bodies import best_bodies, bodies_csv, worst_bodies
 from ffn.evaluation.scores import score
 
+IDS = np.arange(100, dtype=np.uint64)  # no body is in several components
+
 
 def test_costs_add_up_to_the_voi_and_the_worst_comes_first(random_volumes):
     table = count_pairs(*random_volumes)
-    worst = worst_bodies(table, count=100)
+    worst = worst_bodies(table, IDS, count=100)
     scores = score(table, "foreground")
     for key, part in (("worst_splits", "voi_split"), ("worst_mergers", "voi_merge")):
         costs = [body["voi"] for body in worst[key]]
@@ -24,7 +26,7 @@ def test_costs_add_up_to_the_voi_and_the_worst_comes_first(random_volumes):
 def test_the_worst_bodies_name_their_parts():
     truth = np.repeat([1, 2, 3, 0], [60, 30, 10, 5])
     segmentation = np.repeat([11, 12, 22, 0], [40, 20, 40, 5])
-    worst = worst_bodies(count_pairs(truth, segmentation))
+    worst = worst_bodies(count_pairs(truth, segmentation), IDS)
     assert [body["id"] for body in worst["worst_splits"]] == [1]
     assert worst["worst_splits"][0]["parts"] == [{"id": 11, "voxels": 40}, {"id": 12, "voxels": 20}]
     assert [(m["id"], m["voxels"]) for m in worst["worst_mergers"]] == [(22, 40)]
@@ -33,7 +35,7 @@ def test_the_worst_bodies_name_their_parts():
 
 def test_the_csv_has_a_row_for_each_body_and_segment(random_volumes):
     table = count_pairs(*random_volumes)
-    rows = list(csv.DictReader(io.StringIO(bodies_csv(table))))
+    rows = list(csv.DictReader(io.StringIO(bodies_csv(table, IDS))))
     scores = score(table, "foreground")
     for kind, part in (("truth", "voi_split"), ("segment", "voi_merge")):
         own = [row for row in rows if row["kind"] == kind]

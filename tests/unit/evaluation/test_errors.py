@@ -13,6 +13,7 @@ from ffn.geometry import Box
 
 from .conftest import SIZE_ZYX_NM
 
+IDS = np.arange(100, dtype=np.uint64)  # no body is in several components
 BOX = Box((5, -3, 100), (13, 9, 120))
 
 
@@ -26,7 +27,7 @@ def places_of(errors, truth, segments, block=(4, 5, 6), read=None):
 
 
 def entries_of(*volumes):
-    worst = worst_errors(count_pairs(*volumes), 10)
+    worst = worst_errors(count_pairs(*volumes), IDS, 10)
     return [error.entry(place) for error, place in zip(worst, places_of(worst, *volumes), strict=True)]
 
 
@@ -55,13 +56,13 @@ def test_savings_are_what_the_corrected_segmentation_gains():
     rng = np.random.default_rng(5)
     truth, segments = rng.integers(0, 4, 2000), rng.integers(0, 5, 2000)
     before = score(count_pairs(truth, segments), "foreground")["voi_split"]
-    error = worst_errors(count_pairs(truth, segments), 1)[0]
+    error = worst_errors(count_pairs(truth, segments), IDS, 1)[0]
     mended = np.where((truth == error.owner) & (segments == error.piece), error.main, segments)
     assert before - score(count_pairs(truth, mended), "foreground")["voi_split"] == pytest.approx(error.voi)
 
 
 def test_a_perfect_segmentation_has_no_errors(volumes):
-    assert worst_errors(count_pairs(volumes[0], volumes[0]), 10) == []
+    assert worst_errors(count_pairs(volumes[0], volumes[0]), IDS, 10) == []
 
 
 def test_the_csv_has_a_row_for_each_error_and_the_worst_of_each_kind_come_first(volumes):
@@ -82,7 +83,7 @@ def test_every_place_lies_in_the_piece(monkeypatch):
     monkeypatch.setattr("ffn.evaluation.errors.REACH_ZYX", (1, 2, 1))
     rng = np.random.default_rng(2)
     truth, segments = (rng.integers(0, 6, (4, 6, 10)).repeat(2, 0).repeat(2, 1).repeat(2, 2) for _ in "ts")
-    worst = worst_errors(count_pairs(truth, segments), 10)
+    worst = worst_errors(count_pairs(truth, segments), IDS, 10)
     for error, place in zip(worst, places_of(worst, truth, segments), strict=True):
         assert (truth[place], segments[place]) == error.ids(error.piece)
 

@@ -71,7 +71,7 @@ def test_negative_ids_of_a_segmentation_are_no_segments(tmp_path, row_of_four):
 @pytest.fixture
 def command(tmp_path, random_volumes, monkeypatch):
     """Words that sweep the threshold of two edges of four blocks."""
-    monkeypatch.setattr("ffn.evaluation.sweep.blocks_in", lambda box: list(box.blocks((6, 6, 6))))
+    monkeypatch.setattr("ffn.evaluation.scoring.blocks_in", lambda box: list(box.blocks((6, 6, 6))))
     truth, base = (write(tmp_path / f"{name}.zarr", one) for name, one in zip("tb", random_volumes, strict=True))
     (tmp_path / "graph.csv").write_text(header({}) + edge(1, 2, 0.5).row() + "\n" + edge(3, 4, 0.9).row() + "\n")
     return ["sweep", f"{tmp_path}/graph.csv", "--segmentation", base, "--truth", truth, "--box", "0:6,0:11,1:13"]
