@@ -117,9 +117,6 @@ def test_a_restored_learner_continues_bit_identically(options):
 @pytest.mark.parametrize(
     ("options", "rate"),
     [
-        ({"optimizer": "sgd"}, 0.5),
-        ({"optimizer": "momentum"}, 0.1),
-        ({"optimizer": "adamw"}, 0.01),
         ({"compression": "fp16"}, 0.01),
         ({"compression": "1-bit"}, 0.01),
         ({"compression": "qsgd"}, 0.01),

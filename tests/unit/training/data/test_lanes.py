@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ffn.errors import RecordError
-from ffn.training.data.lanes import LaneStream, RecordShards
+from ffn.training.data.lanes import LaneStream, RecordShards, generator
 
 COUNTS = (5, 1, 13, 2)  # unequal shards
 TOTAL = sum(COUNTS)
@@ -68,3 +68,10 @@ def test_fewer_records_than_lanes_is_an_error():
     needed = "found 21 records, expected at least num_workers × virtual_workers × batch_size = 22"
     with pytest.raises(RecordError, match=needed):
         make_shards().require_lanes(TOTAL + 1)
+
+
+def test_streams_of_different_purpose_or_position_differ():
+    draws = {generator(1, "example", 2).random(), generator(1, "example", 2, 0).random()}
+    draws |= {generator(1, "lane order", 2).random(), generator(2, "example", 2).random()}
+    assert len(draws) == 4
+    assert generator(1, "example", 2).random() in draws
