@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import threading
 import time
 from types import FrameType
 from typing import Any
@@ -39,10 +38,9 @@ class Interruption:
         self._first_seen: dict[int, float] = {}
 
     def __enter__(self) -> Interruption:
-        """Take over the signals; only the main thread can."""
-        if threading.current_thread() is threading.main_thread():
-            for number in SIGNALS:
-                self._previous[number] = signal.signal(number, self._record)
+        """Take over the signals."""
+        for number in SIGNALS:
+            self._previous[number] = signal.signal(number, self._record)
         return self
 
     def __exit__(self, *_: object) -> None:

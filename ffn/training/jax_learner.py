@@ -16,21 +16,11 @@ from ffn.errors import ConfigError
 from ffn.model.jax_network import Params, updated_pom
 from ffn.model.network import Weights
 from ffn.training.config import TrainConfig
-from ffn.training.optimizers import Library, State
+from ffn.training.optimizers import State
 from ffn.training.parallel.exchange import TAIL
 from ffn.training.parallel.process_group import ProcessGroup, pairwise_sum
 from ffn.training.step import Batch, Learner
 
-LIBRARY = Library(
-    sqrt=jnp.sqrt,
-    where=jnp.where,
-    minimum=jnp.minimum,
-    maximum=jnp.maximum,
-    norm=jnp.linalg.norm,
-    transpose=jnp.transpose,
-    reshape=jnp.reshape,
-    concatenate=jnp.concatenate,
-)
 AXIS = "fovs"  # of a batch, which the devices share
 
 log = logging.getLogger(__name__)
@@ -46,8 +36,7 @@ class JaxLearner(Learner):
     def __init__(
         self, model: ModelConfig, train: TrainConfig, weights: Weights, group: ProcessGroup, rng_seed: int = 0
     ) -> None:
-
-        super().__init__(model, train, group, rng_seed, LIBRARY)
+        super().__init__(model, train, group, rng_seed, jnp)
         devices = devices_of(group, train.batch_size)
         mesh = Mesh(np.array(devices), (AXIS,), axis_types=(AxisType.Auto,))
         whole, split = PartitionSpec(), PartitionSpec(AXIS)

@@ -73,19 +73,6 @@ def scaling(train: TrainConfig) -> float:
     return float(train.num_lanes ** EXPONENTS[train.scaling_rule])
 
 
-class Library(NamedTuple):
-    """The functions of TensorFlow or JAX that an update needs, by the names that NumPy gives them."""
-
-    sqrt: Callable[[Any], Any]
-    where: Callable[[Any, Any, Any], Any]
-    minimum: Callable[[Any, Any], Any]
-    maximum: Callable[[Any, Any], Any]
-    norm: Callable[[Any], Any]
-    transpose: Callable[[Any], Any]
-    reshape: Callable[[Any, tuple[int, ...]], Any]
-    concatenate: Callable[[list[Any]], Any]
-
-
 class State(NamedTuple):
     """All that an update changes: float32 arrays of all N weights."""
 
@@ -101,9 +88,12 @@ class State(NamedTuple):
 
 
 class Optimizer:
-    """Updates a `State`, see `update`."""
+    """Updates a `State`, see `update`.
 
-    def __init__(self, train: TrainConfig, shapes: Sequence[tuple[int, ...]], library: Library) -> None:
+    `library` has the functions of TensorFlow, JAX or NumPy that an update needs, by the names that NumPy gives them.
+    """
+
+    def __init__(self, train: TrainConfig, shapes: Sequence[tuple[int, ...]], library: Any) -> None:
         self._train = train
         self._shapes = shapes
         self._stops = np.cumsum([np.prod(shape, dtype=int) for shape in shapes])
@@ -182,7 +172,7 @@ class Optimizer:
         matrix = self._library.reshape(momentum, (-1, shape[-1]))
         rows, columns = matrix.shape
         wide = self._library.transpose(matrix) if rows > columns else matrix
-        wide = wide / (self._library.norm(wide) + 1e-7)
+        wide = wide / (self._library.linalg.norm(wide) + 1e-7)
         a, b, c = MUON_COEFFICIENTS
         for _ in range(MUON_ROUNDS):
             square = wide @ self._library.transpose(wide)

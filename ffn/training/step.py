@@ -13,7 +13,7 @@ import numpy as np
 from ffn.config import ModelConfig
 from ffn.model.network import Weights, weight_shapes
 from ffn.training.config import TrainConfig
-from ffn.training.optimizers import Library, Optimizer, State
+from ffn.training.optimizers import Optimizer, State
 from ffn.training.parallel.exchange import make_exchange
 from ffn.training.parallel.process_group import ProcessGroup
 
@@ -53,7 +53,7 @@ class Learner(ABC):
     """
 
     def __init__(
-        self, model: ModelConfig, train: TrainConfig, group: ProcessGroup, rng_seed: int, library: Library
+        self, model: ModelConfig, train: TrainConfig, group: ProcessGroup, rng_seed: int, library: Any
     ) -> None:
         self._config = model
         self._train = train

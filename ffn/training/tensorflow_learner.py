@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 import numpy as np
 import tensorflow as tf
@@ -10,17 +11,17 @@ import tensorflow as tf
 from ffn.config import ModelConfig
 from ffn.model.network import Weights, build_network, conv_names
 from ffn.training.config import TrainConfig
-from ffn.training.optimizers import Library, State
+from ffn.training.optimizers import State
 from ffn.training.parallel.exchange import TAIL
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.step import Batch, Learner
 
-LIBRARY = Library(
+LIBRARY = SimpleNamespace(
     sqrt=tf.sqrt,
     where=tf.where,
     minimum=tf.minimum,
     maximum=tf.maximum,
-    norm=tf.norm,
+    linalg=tf.linalg,
     transpose=tf.transpose,
     reshape=tf.reshape,
     concatenate=lambda parts: tf.concat(parts, 0),

@@ -88,15 +88,3 @@ def test_the_best_weights_become_the_model(tubes):
     assert str(step) == best["step"] == model.provenance["inputs"]["best_step"]
     np.testing.assert_equal(model.weights, weights)
     assert model.provenance["inputs"]["validation"].endswith(VALIDATION_BOX)
-
-
-@pytest.mark.usefixtures("needs_horovod")
-def test_two_processes_see_what_one_sees(tubes, watched):
-    out = tubes / "pair"
-    options = [*JOB, *looking(tubes), "--num-workers", "2", "--max-steps", "4"]
-    stderr = succeed(command(tubes, out, options, processes=2))
-    assert stderr.count("after step 0:") == stderr.count(" 4/4 ") == 1  # rank 0 only
-    one, two = validation_rows(watched)[0], validation_rows(out)[0]
-    assert {name: float(one[name] or 0) for name in one} == pytest.approx(
-        {name: float(two[name] or 0) for name in two}, rel=1e-5, nan_ok=True
-    )

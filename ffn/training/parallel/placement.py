@@ -50,6 +50,7 @@ def configure_libraries(group: ProcessGroup, config: TrainConfig, rng_seed: int)
 
 
 def _configure_tensorflow(group: ProcessGroup, config: TrainConfig, rng_seed: int, threads: int) -> None:
+    """Let TensorFlow see the GPU of this process only, or none if JAX trains."""
     import keras
     import tensorflow as tf
 
@@ -60,24 +61,12 @@ def _configure_tensorflow(group: ProcessGroup, config: TrainConfig, rng_seed: in
     with contextlib.suppress(RuntimeError):  # TensorFlow already runs in this process, so its threads are fixed
         tf.config.threading.set_intra_op_parallelism_threads(threads)
         tf.config.threading.set_inter_op_parallelism_threads(config.inter_op_threads)
-    _take_gpu(group, config.engine)
-
-
-def _take_gpu(group: ProcessGroup, engine: str) -> None:
-    """Let TensorFlow see the GPU of this process only, or none if JAX trains; say so if it already uses others."""
-    import tensorflow as tf
-
     gpus = tf.config.list_physical_devices("GPU")
-    mine = gpus[group.local_rank % len(gpus) :][:1] if gpus and engine != "jax" else []
-    try:
+    mine = gpus[group.local_rank % len(gpus) :][:1] if gpus and config.engine != "jax" else []
+    with contextlib.suppress(RuntimeError):  # as above, so its devices are fixed
         tf.config.set_visible_devices(mine, "GPU")
         for gpu in mine:  # else the first rank on a GPU would take all of its memory
             tf.config.experimental.set_memory_growth(gpu, True)
-    except RuntimeError:  # TensorFlow already runs in this process, so its devices are fixed
-        if (used := tf.config.get_visible_devices("GPU")) != mine:
-            names = ", ".join(gpu.name for gpu in used)
-            wanted = f"only {mine[0].name}" if mine else "none"
-            log.warning("rank %d: TensorFlow already uses %s, expected %s", group.rank, names, wanted)
 
 
 def assign_cores(group: ProcessGroup) -> Cores:

@@ -6,13 +6,10 @@ import pytest
 import tensorflow as tf
 
 from ffn.training.config import TrainConfig
-from ffn.training.optimizers import MOMENTUM, NUM_SLOTS, Library, Optimizer, learning_rate
+from ffn.training.optimizers import MOMENTUM, NUM_SLOTS, Optimizer, learning_rate
 
 SHAPES = [(3, 2, 4), (4,)]
 RATE = 0.02
-NUMPY = Library(
-    np.sqrt, np.where, np.minimum, np.maximum, np.linalg.norm, np.transpose, np.reshape, np.concatenate
-)  # fmt: skip
 
 
 def start():
@@ -31,7 +28,7 @@ def flat(arrays):
 
 def trained(name, steps=4, weights=None, of_step=gradients, **options):
     """Return kernel and bias after some steps."""
-    optimizer = Optimizer(TrainConfig(optimizer=name, **options), SHAPES, NUMPY)
+    optimizer = Optimizer(TrainConfig(optimizer=name, **options), SHAPES, np)
     state = optimizer.initial(flat(start() if weights is None else weights))
     for step in range(steps):
         state = optimizer.update(state, flat(of_step(step)), np.float32(RATE))
@@ -78,7 +75,7 @@ def test_muon_moves_kernels_equally_far_in_all_directions_and_the_rest_like_adam
 def test_muon_steps_like_adam_where_a_kernel_has_one_output():
     moved = []
     for name in ("muon", "adam"):
-        optimizer = Optimizer(TrainConfig(optimizer=name), [(3, 2, 1)], NUMPY)
+        optimizer = Optimizer(TrainConfig(optimizer=name), [(3, 2, 1)], np)
         state = optimizer.initial(np.ones(6, np.float32))
         moved.append(optimizer.update(state, np.ones(6, np.float32), np.float32(RATE)).weights)
     np.testing.assert_array_equal(*moved)
