@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import numpy as np
 import yaml
+from pydantic import BaseModel, Field, FiniteFloat
 
 from ffn.assembly.merge_graph import MergeEdge, read_graphs
 from ffn.errors import FfnError
@@ -49,48 +50,39 @@ def is_judged(edge: MergeEdge) -> bool:
     return min(edge.evidence.tries_a, edge.evidence.tries_b) > 0
 
 
-@dataclass(frozen=True)
-class Calibration:
+class Term(BaseModel):
+    """A feature: mean and standard deviation in the examples, and the coefficient of the standardised feature."""
+
+    mean: FiniteFloat
+    spread: Annotated[FiniteFloat, Field(gt=0)]
+    weight: FiniteFloat
+
+
+class Calibration(BaseModel):
     """Coefficients of a logistic regression on standardised features."""
 
-    names: tuple[str, ...]  # features
-    mean: np.ndarray  # mean and standard deviation of each in the examples
-    spread: np.ndarray
-    weights: np.ndarray  # coefficients
-    intercept: float  # constant term
+    intercept: FiniteFloat  # constant term
+    features: Annotated[dict[str, Term], Field(min_length=1)]
 
     def probabilities(self, edges: Sequence[MergeEdge]) -> np.ndarray:
         """Return the probability of each decision point, float64 (N,); 0 where only one side was grown."""
-        rows = (np.array([features(edge)[name] for name in self.names]) for edge in edges)
-        values = np.array([*rows]).reshape(-1, len(self.names))
-        found = _sigmoid((values - self.mean) / self.spread @ self.weights + self.intercept)
+        terms = [(term.mean, term.spread, term.weight) for term in self.features.values()]
+        mean, spread, weights = map(np.array, zip(*terms, strict=True))
+        rows = (np.array([features(edge)[name] for name in self.features]) for edge in edges)
+        values = np.array([*rows]).reshape(-1, len(self.features))
+        found = _sigmoid((values - mean) / spread @ weights + self.intercept)
         return found * np.array([is_judged(edge) for edge in edges], bool)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the coefficients, ready for YAML."""
-        columns = zip(self.names, self.mean, self.spread, self.weights, strict=True)
-        rows = {n: {"mean": float(m), "spread": float(s), "weight": float(w)} for n, m, s, w in columns}
-        return {"intercept": self.intercept, "features": rows}
 
 
 def read_calibration(path: str | Path) -> Calibration:
     """Read a file of ``ffn calibrate``."""
     try:
-        record = yaml.safe_load(Path(path).read_text())
-        rows = {str(name): row for name, row in record["features"].items()}
-        columns = ([float(row[key]) for row in rows.values()] for key in ("mean", "spread", "weight"))
-        mean, spread, weights = map(np.array, columns)
-        found = Calibration(tuple(rows), mean, spread, weights, float(record["intercept"]))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as reason:
+        found = Calibration.model_validate(yaml.safe_load(Path(path).read_text()))
+        if unknown := found.features.keys() - FEATURES:
+            raise ValueError(f"unknown features {sorted(unknown)}")
+    except (OSError, yaml.YAMLError, ValueError) as reason:
         text = " ".join(str(reason).split())
         raise CalibrationError(f"{path}: cannot be read ({text}), expected a file of ffn calibrate") from None
-    unknown = set(found.names) - FEATURES
-    numbers = [*found.mean, *found.spread, *found.weights, found.intercept]
-    if unknown or not (found.spread > 0).all() or not np.isfinite(numbers).all():
-        raise CalibrationError(
-            f"{path}: has unknown features {sorted(unknown)} or impossible values, expected a file of ffn calibrate. "
-            "Was it made by another version?"
-        )
     return found
 
 
@@ -123,8 +115,10 @@ def fit(
     mean, spread = values.mean(axis=0), values.std(axis=0)
     spread[spread < TINY] = 1.0
     columns = np.column_stack([(values - mean) / spread, np.ones(len(values))])
-    weights = _newton(columns, same.astype(float), np.append(np.full(len(mean), penalty), TINY))
-    return Calibration(tuple(names), mean, spread, weights[:-1], float(weights[-1]))
+    *weights, intercept = _newton(columns, same.astype(float), np.append(np.full(len(mean), penalty), TINY)).tolist()
+    terms = zip(names, mean.tolist(), spread.tolist(), weights, strict=True)
+    found = {name: Term(mean=m, spread=s, weight=w) for name, m, s, w in terms}
+    return Calibration(intercept=intercept, features=found)
 
 
 def quality(probabilities: np.ndarray, same: np.ndarray) -> dict[str, float | int]:

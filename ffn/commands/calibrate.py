@@ -85,7 +85,7 @@ def _run(arguments: argparse.Namespace) -> None:
     }
     inputs = {"segmentation": arguments.segmentation, "truth": arguments.truth, "graphs": len(arguments.graphs)}
     made_by = provenance("calibrate", None, **inputs, box=str(box), **mask_inputs(masks))
-    record = {**found.as_dict(), "quality": figures, "provenance": made_by}
+    record = {**found.model_dump(), "quality": figures, "provenance": made_by}
     atomic.write_text(arguments.out, yaml.safe_dump(record, sort_keys=False))
 
 

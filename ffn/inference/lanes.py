@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,8 @@ from ffn.machine.limits import memory_mb
 if TYPE_CHECKING:
     import jax
 
+    from ffn.inference.device.lanes import DeviceLanes
+
 MOST_READERS = 8  # jobs that are read, and searched for seeds, at the same time; our choice
 MOST_CANVASES = 64  # with `auto`; our choice, not measured on a GPU
 MAPS_OF_A_FOV = 10  # float32 maps that the network holds at once, XLA's buffers included; our choice, on the safe side
@@ -31,21 +33,6 @@ FLOAT_BYTES = 4
 HOST_BYTES = 15  # per voxel of a canvas, on the host: segmentations and claims stay there
 SEEDING_BYTES = 25  # per voxel while seeds are found
 HOST_BASE = 2 * 10**9  # of the process without canvases; our choice
-
-
-class Lanes(Protocol):
-    """Canvases on which objects of different subvolumes, or windows, grow in lockstep."""
-
-    name: str
-    size: int
-
-    def canvas(self, lane: int, raw: np.ndarray, segmentation: np.ndarray, inside: Box | None = None) -> Canvas:
-        """Return canvas number `lane`, for another subvolume than before."""
-        ...
-
-    def advance(self, growers: Iterable[ObjectGrower]) -> int:
-        """Evaluate one FOV of each object, each on its own canvas; return the number of FOVs."""
-        ...
 
 
 class HostLanes:
@@ -59,13 +46,16 @@ class HostLanes:
         self._batch = FovBatch(engine, model.config.fov_size_zyx, size)
 
     def canvas(self, lane: int, raw: np.ndarray, segmentation: np.ndarray, inside: Box | None = None) -> Canvas:
-        """Return a new canvas; see `Lanes.canvas`."""
+        """Return canvas number `lane`, for another subvolume or window than before."""
         image = self._network.normalisation.apply(raw)
         return Canvas(image, self._network.model.config, self._thresholds, segmentation, inside)
 
     def advance(self, growers: Iterable[ObjectGrower]) -> int:
-        """Evaluate one FOV of each object; see `Lanes.advance`."""
+        """Evaluate one FOV of each object, each on its own canvas; return the number of FOVs."""
         return self._batch.advance(growers)
+
+
+Lanes: TypeAlias = "HostLanes | DeviceLanes"  # on which objects of different subvolumes, or windows, grow in lockstep
 
 
 def open_lanes(network: Network, config: FloodConfig, num_jobs: int, shape_zyx: ZYX, dtype: np.dtype) -> Lanes:

@@ -33,7 +33,7 @@ def test_the_fit_finds_the_probability_that_made_the_examples():
     for agreement in (0.1, 0.5, 0.9):
         (probability,) = found.probabilities([edge(1, 2, agreement)])
         assert probability == pytest.approx(1 / (1 + np.exp(-4 * (agreement - 0.5))), abs=0.04)
-    assert set(found.names) == FEATURES == set(features(edges[0]))
+    assert set(found.features) == FEATURES == set(features(edges[0]))
 
 
 def test_sizes_contact_depth_and_brightness_tell_where_the_scores_do_not():

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from ffn.assembly.config import ConsensusConfig
-from ffn.assembly.consensus import candidates, consensus, fragment_ids, merged_faces, touching
-from ffn.assembly.contacts import halo_of
+from ffn.assembly.consensus import candidates, consensus, fragment_ids
 from ffn.contingency import ContingencyTable
-from ffn.geometry import CELL, Box
+from ffn.geometry import CELL
 from ffn.io.open import read_table
 
 from ..volumes import read, write
@@ -87,20 +86,3 @@ def test_only_pairs_of_pieces_that_touch_are_listed():
     rows = candidates(table, fragment_ids(table, 5), faces, (none, none))
     assert len(rows) == num - 1  # of 2e8 pairs
     assert (rows[:, 5] == 5).all()
-
-
-def test_faces_of_blocks_add_up_to_those_of_the_volume():
-    rng = np.random.default_rng(0)
-    box = Box((2, -3, 5), (12, 9, 25))
-    labels = rng.integers(0, 5, box.shape).astype(np.uint64)
-    size = (20.0, 10.0, 10.0)
-
-    def faces(blocks):
-        for block in blocks:
-            outer = block.grow(halo_of(size)).intersect(box)
-            yield touching(labels[outer.slices(box.start)], block, outer, size)
-
-    whole, parts = (merged_faces(faces(box.blocks(shape))) for shape in (box.shape, (3, 5, 7)))
-    assert np.array_equal(whole, parts)
-    assert whole[:, :2].max() == 3 and len(np.unique(whole[:, :2], axis=0)) == 6  # four labels, as rows 0 to 3
-    assert len(np.unique(whole[:, 2:5], axis=0)) == 4  # cells of 12 × 24 × 24 voxels

@@ -135,7 +135,7 @@ def pieces():
     _, row, column = np.indices(SHAPE) // np.reshape(PIECE_ZYX, (3, 1, 1, 1))
     labels = np.where(raw > 118, 1 + 4 * row + column, 0).astype(np.uint64)
     bright = np.argwhere((labels[:, :, :-1] != labels[:, :, 1:]) & (labels[:, :, :-1] > 0) & (labels[:, :, 1:] > 0))
-    places = [tuple(map(int, place)) for place in bright[:: len(bright) // 12]]
+    places = [tuple(map(int, place)) for place in bright[:: len(bright) // 7]]
     contacts = [Contact(int(labels[p]), int(labels[p]) + 1, p, float(raw[p]), 1) for p in places]
     return raw, labels, contacts
 
@@ -148,7 +148,7 @@ def test_many_contacts_at_once_have_the_evidence_of_one_after_another(judge_of, 
     here = judge_of(raw, labels, follower(NETWORK), config, [Mask(box="0:30,20:36,0:44")])
     one_by_one = list(resegmented(here, contacts, HostLanes(here.network, config)))
     assert [contact for contact, _ in one_by_one] == contacts
-    for number, threads in ((1, 1), (5, 3), (64, 8)):
+    for number, threads in ((5, 3), (64, 8)):
         monkeypatch.setenv("OMP_NUM_THREADS", str(threads))
         several = config.model_copy(update={"canvases": number})
         canvases = replace(here, config=several).open_lanes(len(contacts))

@@ -64,14 +64,6 @@ def test_bfloat16_is_close_to_float32_and_repeatable(model, expected, engine):
     assert np.array_equal(answer, built.predict(*fovs(3)))
 
 
-@pytest.mark.parametrize("kind", PRECISIONS["openvino"])
-def test_openvino_gives_a_fov_the_same_answer_in_a_batch_and_alone(model, kind):
-    together = create_engine(model, "openvino", kind, threads=2, batch_size=3).predict(*fovs(3))
-    alone = create_engine(model, "openvino", kind, threads=2)
-    for index, (image, pom) in enumerate(zip(*fovs(3), strict=True)):
-        assert np.array_equal(alone.predict(image[None], pom[None])[0], together[index])
-
-
 @pytest.mark.parametrize("engine", HERE)
 def test_an_engine_keeps_neither_its_answers_nor_its_inputs(model, engine):
     built = create_engine(model, engine, "float32", threads=1)
