@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import yaml
 
-from ffn.config import ModelConfig
 from ffn.errors import EvaluationError
 from ffn.io import hdf5
 from ffn.io.open import open_volume, read_table
@@ -50,9 +49,9 @@ def describe(spec: str) -> Description:
     dict
         Ready for JSON. `kind` is ``volume``, ``volumes``, ``arrays``, ``records``, ``model``, ``training`` (a model
         folder without a model yet), ``checkpoint``, ``scores``, ``export`` or ``run``. A volume has `shape`, `dtype`,
-        `voxel_size` (nm), `offset` (all zyx) and `provenance`; records have `counts` and `shards`; a model and a
-        checkpoint have `architecture`, `fov`, `deltas` (zyx) and `num_weights`; a trained model and a training have
-        `last` and `best_validation` (step and scores), `warnings` and `checkpoints`.
+        `voxel_size` (nm), `offset` (all zyx) and `provenance`; records have the members of their index; a model has
+        `config` and `num_weights`; a trained model and a training have `last` and `best_validation` (step and scores),
+        `warnings` and `checkpoints`; a checkpoint has `step` and `fingerprint`.
 
     Raises
     ------
@@ -146,27 +145,19 @@ def _plain(value: Any) -> Any:
 def _records(folder: Path) -> Description:
     from ffn.io.training_records import load_index
 
-    index = load_index(folder)
-    content = index.model_dump(mode="json")
-    counts = {key: content[key] for key in ("num_records", "volumes", "partitions")}
-    return {
-        "kind": "records",
-        "counts": counts,
-        "num_shards": len(index.shards),
-        "rng_seed": index.rng_seed,
-        "shards": content["shards"],
-        "provenance": index.provenance,
-    }
+    return {"kind": "records", **load_index(folder).model_dump(mode="json")}
 
 
 def _model(folder: Path) -> Description:
+    from ffn.model.network import num_weights
     from ffn.model.store import load_model
 
     model = load_model(folder)
     trained = (folder / "metrics.csv").is_file()
     return {
         "kind": "model",
-        **_network(model.config),
+        "num_weights": num_weights(model.config),
+        "config": model.config.model_dump(mode="json"),
         **(_progress(folder) if trained else {}),
         "provenance": model.provenance,
     }
@@ -179,9 +170,7 @@ def _training(folder: Path) -> Description:
 def _checkpoint(folder: Path) -> Description:
     from ffn.training.checkpoint import describe_checkpoint
 
-    found = describe_checkpoint(folder)
-    fingerprint = found.pop("fingerprint")
-    return {"kind": "checkpoint", **found, **_network(ModelConfig(**fingerprint.pop("model"))), "of": fingerprint}
+    return {"kind": "checkpoint", **describe_checkpoint(folder)}
 
 
 def _progress(folder: Path) -> Description:
@@ -196,19 +185,6 @@ def _progress(folder: Path) -> Description:
         "warnings": list(complaints(rows, validations).values()),
         "best_validation": {name: best[name] for name in ("step", "loss", *SCORES) if name in best},
         "checkpoints": sorted(path.name for path in (folder / "checkpoints").glob("step-*")),
-    }
-
-
-def _network(config: ModelConfig) -> Description:
-    from ffn.model.network import num_weights
-
-    return {
-        "architecture": {"depth": config.depth, "features": config.features},
-        "fov": list(config.fov_size_zyx),
-        "deltas": list(config.deltas_zyx),
-        "num_weights": num_weights(config),
-        "image_mean": config.image_mean,
-        "image_stddev": config.image_stddev,
     }
 
 

@@ -61,15 +61,11 @@ def find_export(path: Path, volume: str | None) -> Path:
     if (path / STATE_FILE).is_file():
         return path
     found = {state.parent.name: state.parent for state in RunPaths(path).existing("export")}
-    names = ", ".join(found)
-    if not found:
-        raise ExportError(f"{path}: is not an export and has none in precomputed/. Run ffn export or the workflow")
     if volume is None and len(found) == 1:
         return next(iter(found.values()))
-    if volume is None:
-        raise ExportError(f"{path}: has several exports ({names}), expected one. Choose it with --volume")
     if volume not in found:
-        raise ExportError(f"--volume: {volume!r} is not in {path}, expected one of: {names}")
+        names = ", ".join(found) or "none: run ffn export or the workflow"
+        raise ExportError(f"{path}: --volume is {volume!r}, expected one of the exports in precomputed/: {names}")
     return found[volume]
 
 

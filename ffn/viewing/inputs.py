@@ -87,7 +87,9 @@ def tables_of(sources: Sources) -> ExportTables:
     """Read all tables that are given."""
     groups = read_groups(sources.agglomeration) if sources.agglomeration else None
     origins = read_origins(sources.origins) if sources.origins else None
-    if origins is not None and groups and sources.supervoxels:
+    if groups and not sources.supervoxels:
+        raise ExportError("--agglomeration: has the groups of supervoxels, expected --supervoxels, too")
+    if groups and origins is not None:
         origins[:, 0] = groups.of(origins[:, 0].astype(np.uint64))
     errors = worst_of_each_kind(read_errors(sources.errors), NUM_LINKS) if sources.errors else []
     return ExportTables(origins, groups, errors)

@@ -126,15 +126,14 @@ def test_coordinates_are_tables_with_attributes(tmp_path, capsys):
 def test_records(tmp_path, capsys):
     found = show(capsys, write_records(tmp_path))
     assert found["kind"] == "records"
-    assert found["counts"]["num_records"] == sum(shard["num_records"] for shard in found["shards"]) == 60
-    assert found["num_shards"] == len(found["shards"]) == 2
+    assert found["num_records"] == sum(shard["num_records"] for shard in found["shards"]) == 60
+    assert len(found["shards"]) == 2
     assert found["provenance"]["stage"] == "records"
 
 
 def test_a_model(tmp_path, capsys):
     found = show(capsys, write_model(tmp_path / "model"))
-    assert found["architecture"] == {"depth": 2, "features": 3}
-    assert (found["fov"], found["deltas"]) == ([5, 7, 9], [1, 2, 3])
+    assert ModelConfig(**found["config"]) == CONFIG
     assert found["num_weights"] == sum(np.prod(shape) for shape in weight_shapes(CONFIG).values())
     assert found["provenance"] == {"stage": "train"}
 
@@ -159,7 +158,7 @@ def test_a_checkpoint(tmp_path, capsys):
     path = tmp_path / "step-00000012"
     found = show(capsys, path)
     assert (found["kind"], found["step"], found["processes"]) == ("checkpoint", 12, 1)
-    assert found["architecture"] == {"depth": 2, "features": 3} and found["of"] == {"version": "9"}
+    assert ModelConfig(**found["fingerprint"]["model"]) == CONFIG and found["fingerprint"]["version"] == "9"
     (path / "parts.h5").write_bytes(b"")
     assert main(["info", str(path)]) == 2
     assert "parts.h5" in capsys.readouterr().err

@@ -80,7 +80,6 @@ def all_sources(tmp_path):
         segmentation=write(tmp_path / "seg.h5", labels, BOX.start, SIZE_NM),
         truth=write(tmp_path / "truth.h5", np.where(two_tubes() < 10, two_tubes(), 0), BOX.start, SIZE_NM),
         origins=str(tmp_path / "origins.zarr"),
-        agglomeration=str(tmp_path / "groups.csv"),
         errors=str(tmp_path / "scores.json"),
     )
 

@@ -16,7 +16,7 @@ from ffn.io.store_names import LAST
 from ffn.viewing import MIPS, meshes, ome_zarr, precomputed, shards, skeletons
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.export import export
-from ffn.viewing.inputs import Sources, tables_of
+from ffn.viewing.inputs import Sources, read_groups
 from ffn.viewing.state import load_state, located
 
 from ..volumes import read_scale, write
@@ -107,6 +107,7 @@ def test_bad_volumes_leave_nothing(tmp_path, sources):
         ("agglomeration", f"{2**64},2\n", "bad: cannot be read"),
         ("agglomeration", "1,2\n3\n", "bad: cannot be read"),
         ("agglomeration", "1,-2\n", "bad: cannot be read"),
+        ("agglomeration", "1,2\n", "expected --supervoxels"),
         ("errors", "{}", "bad: has no list of errors"),
         ("errors", '{"errors": [{"kind": "hole"}]}', "bad: has no list of errors"),
         ("errors", json.dumps({"errors": [ERRORS[0] | {"name": "../../split-01"}]}), "bad: has no list of errors"),
@@ -152,10 +153,10 @@ def test_every_input_is_passed_on(monkeypatch, capsys, tmp_path):
 
 def test_the_last_row_of_an_id_tells_its_group(tmp_path):
     (tmp_path / "map.csv").write_text("base_id,group_id\n9,1\n7,5\n7,4\n")
-    groups = tables_of(Sources(agglomeration=str(tmp_path / "map.csv"))).groups
+    groups = read_groups(f"{tmp_path}/map.csv")
     assert groups.of(np.array([7, 8, 9], np.uint64)).tolist() == [4, 8, 1]
     (tmp_path / "map.csv").write_text("base_id,group_id\n")
-    groups = tables_of(Sources(agglomeration=str(tmp_path / "map.csv"))).groups
+    groups = read_groups(f"{tmp_path}/map.csv")
     assert groups.of(np.array([7], np.uint64)).tolist() == [7], "nothing was joined"
 
 

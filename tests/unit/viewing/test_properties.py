@@ -55,8 +55,7 @@ def numbers(row, *names):
 
 
 def test_a_row_has_all_that_the_export_knows_of_a_segment(tmp_path, all_sources):
-    sources = replace(all_sources, agglomeration=None)
-    export(sources, tmp_path / "out", ExportConfig(mesh_mip=0))
+    export(all_sources, tmp_path / "out", ExportConfig(mesh_mip=0))
     table = rows(tmp_path / "out/segmentation.csv")
     assert list(table) == [44, 90, 91]
     voxels = 6 * 10 * 40
@@ -74,7 +73,8 @@ def test_a_row_has_all_that_the_export_knows_of_a_segment(tmp_path, all_sources)
 
 
 def test_every_layer_of_labels_has_a_table_and_groups_belong_to_the_base(tmp_path, all_sources):
-    sources = replace(all_sources, supervoxels=all_sources.segmentation)
+    agglomerated = {"supervoxels": all_sources.segmentation, "agglomeration": f"{tmp_path}/groups.csv"}
+    sources = replace(all_sources, **agglomerated)
     export(sources, tmp_path / "out", ExportConfig())
     tables = {path.stem: rows(path) for path in (tmp_path / "out").glob("*.csv")}
     assert tables.keys() == {"segmentation", "supervoxels", "truth"}
