@@ -8,7 +8,7 @@ import re
 import shlex
 import sys
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -135,6 +135,22 @@ def positive_number(kind: type[int] | type[float]) -> Callable[[str], float]:
 
     read.__name__ = kind.__name__  # argparse names it where text is no number
     return read
+
+
+def parse_named(option: str, words: Sequence[str], convert: Callable[[str], Any] = str) -> dict[str, Any]:
+    """Return the values of ``NAME=VALUE`` words by name."""
+    values: dict[str, Any] = {}
+    for word in words:
+        name, _, value = word.partition("=")
+        if not (name and value):
+            raise ConfigError(f"{option}: found {word!r}, expected NAME=VALUE")
+        if name in values:
+            raise ConfigError(f"{option}: found {name!r} twice, expected different names")
+        try:
+            values[name] = convert(value)
+        except ValueError:
+            raise ConfigError(f"{option}: found {value!r} for {name!r}, expected a number") from None
+    return values
 
 
 def from_arguments(model: type[M], arguments: argparse.Namespace, **extra: object) -> M:

@@ -45,6 +45,7 @@ from ffn.options import (
     add_volume_option,
     from_arguments,
     masks_from,
+    parse_named,
     whole_number,
 )
 from ffn.provenance import fingerprint, provenance
@@ -92,19 +93,10 @@ def _run(arguments: argparse.Namespace) -> None:
         image=arguments.image if config.watershed else None,
         baseline_out=arguments.baseline_out,
         skeletons=arguments.skeletons,
-        earlier=_parse_earlier(arguments.earlier),
+        earlier=parse_named("--earlier", arguments.earlier),
         masks=masks_from(arguments),
     )
     evaluate(inputs, arguments.out, config, arguments.box, arguments.rng_seed, job_of(arguments))
-
-
-def _parse_earlier(words: list[str]) -> dict[str, str]:
-    earlier = {}
-    for word in words:
-        name, _, earlier[name] = word.partition("=")
-        if not (name and earlier[name]):
-            raise ConfigError(f"--earlier: {word!r} is incomplete, expected NAME=VOLUME")
-    return earlier
 
 
 @dataclass(frozen=True)

@@ -41,46 +41,28 @@ def expected_run_length(skeletons: Skeletons, segments: np.ndarray, tolerance_nm
     omitted = (ends == 0).any(axis=1)
     split = ~omitted & (ends[:, 0] != ends[:, 1])
     whole = ~(omitted | split)
+    pairs = np.unique(np.stack([segments, skeletons.owners])[:, segments != 0], axis=1)
     if tolerance_nm:
-        mergers = _merging(*_long_pairs(ends[whole, 0], owners[whole], lengths[whole], tolerance_nm))
-    else:
-        mergers = _merging(segments, skeletons.owners)
-    merged = whole & np.isin(ends[:, 0], mergers)
+        pairs, shared = _shared(ends[whole, 0], owners[whole], lengths[whole])
+        pairs = pairs[:, shared >= tolerance_nm]
+    ids, counts = np.unique(pairs[0], return_counts=True)
+    merged = whole & np.isin(ends[:, 0], ids[counts > 1])
     correct = whole & ~merged
     total = float(lengths.sum())
-    erl = _squares(lengths[correct], owners[correct], ends[correct, 0]) / total
-    erl_truth = _squares(lengths, owners, owners) / total
+    erl = np.square(_shared(ends[correct, 0], owners[correct], lengths[correct])[1]).sum() / total
+    erl_truth = np.square(_shared(owners, owners, lengths)[1]).sum() / total
     kinds = {"correct": correct, "split": split, "omitted": omitted, "merged": merged}
     return {
-        "erl_nm": erl,
-        "erl_truth_nm": erl_truth,
-        "nerl": erl / erl_truth,
+        "erl_nm": float(erl),
+        "erl_truth_nm": float(erl_truth),
+        "nerl": float(erl / erl_truth),
         "length_nm": total,
         "num_skeletons": len(np.unique(owners)),
         "shares": {name: float(lengths[chosen].sum()) / total for name, chosen in kinds.items()},
     }
 
 
-def _merging(segments: np.ndarray, owners: np.ndarray) -> np.ndarray:
-    """Segments that contain two or more skeletons."""
-    pairs = np.unique(np.stack([segments, owners])[:, segments != 0], axis=1)
-    ids, counts = np.unique(pairs[0], return_counts=True)
-    return ids[counts > 1]
-
-
-def _long_pairs(
-    segments: np.ndarray, owners: np.ndarray, lengths: np.ndarray, least_nm: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs of segment and skeleton that share at least `least_nm`."""
+def _shared(segments: np.ndarray, owners: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the pairs of segment and skeleton, and the length that each shares."""
     pairs, inverse = np.unique(np.stack([segments, owners]), axis=1, return_inverse=True)
-    shared = np.bincount(inverse.ravel(), weights=lengths, minlength=pairs.shape[1])
-    segments, owners = pairs[:, shared >= least_nm]
-    return segments, owners
-
-
-def _squares(lengths: np.ndarray, owners: np.ndarray, segments: np.ndarray) -> float:
-    """Sum of the squared lengths of each skeleton in each segment."""
-    if not len(lengths):
-        return 0.0
-    inverse = np.unique(np.stack([owners, segments]), axis=1, return_inverse=True)[1].ravel()
-    return float(np.square(np.bincount(inverse, weights=lengths)).sum())
+    return pairs, np.bincount(inverse.ravel(), lengths, pairs.shape[1])

@@ -16,7 +16,7 @@ from ffn.evaluation.metrics import BY_NAME, METRICS
 from ffn.geometry import Box
 from ffn.io.atomic import write_json
 from ffn.model.store import load_model, save_model
-from ffn.options import add_options, from_arguments
+from ffn.options import add_options, from_arguments, parse_named
 from ffn.provenance import provenance
 
 SELECTION_FILE = "selection.json"
@@ -41,14 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    candidates = {}
-    for text in arguments.candidate:
-        name, equals, rest = text.partition("=")
-        model, comma, scores = rest.partition(",")
-        if not (name and equals and model and comma and scores):
-            raise ConfigError(f"--candidate: {text!r} is incomplete, expected {FORM}")
-        candidates[name] = Candidate(model, scores)
-    select(candidates, arguments.out, from_arguments(SelectConfig, arguments))
+    candidates = parse_named("--candidate", arguments.candidate)
+    config = from_arguments(SelectConfig, arguments)
+    select({name: Candidate.parse(text) for name, text in candidates.items()}, arguments.out, config)
 
 
 class Candidate(NamedTuple):
@@ -56,6 +51,14 @@ class Candidate(NamedTuple):
 
     model: str
     scores: str
+
+    @classmethod
+    def parse(cls, text: str) -> Candidate:
+        """Read ``MODEL_DIR,SCORES.json``."""
+        model, _, scores = text.partition(",")
+        if not (model and scores):
+            raise ConfigError(f"--candidate: {text!r} is incomplete, expected {FORM}")
+        return cls(model, scores)
 
 
 def select(candidates: Mapping[str, Candidate], out_folder: str | Path, config: SelectConfig) -> dict[str, Any]:

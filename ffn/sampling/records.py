@@ -6,14 +6,13 @@ import argparse
 import functools
 import logging
 import multiprocessing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from ffn.errors import ConfigError, RecordError
+from ffn.errors import RecordError
 from ffn.io import hdf5, training_records
 from ffn.io.atomic import atomic_path, write_json
 from ffn.io.training_records import (
@@ -26,7 +25,7 @@ from ffn.io.training_records import (
     shard_name,
 )
 from ffn.machine.limits import usable_cores
-from ffn.options import add_options, from_arguments, whole_number
+from ffn.options import add_options, from_arguments, parse_named, whole_number
 from ffn.progress import track
 from ffn.provenance import provenance
 from ffn.sampling.balance import RecordsPlan, draw, plan_records
@@ -52,26 +51,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    paths = parse_named("--coordinates", arguments.coordinates, str)
+    paths = parse_named("--coordinates", arguments.coordinates)
     weights = parse_named("--weight", arguments.weight, float)
     config = from_arguments(RecordsConfig, arguments)
     records(paths, arguments.out, config, arguments.rng_seed, arguments.processes, weights)
-
-
-def parse_named(option: str, words: list[str], convert: Callable[[str], Any]) -> dict[str, Any]:
-    """Return the values of ``NAME=VALUE`` words by name."""
-    values: dict[str, Any] = {}
-    for word in words:
-        name, _, value = word.partition("=")
-        if not (name and value):
-            raise ConfigError(f"{option}: found {word!r}, expected NAME=VALUE")
-        if name in values:
-            raise ConfigError(f"{option}: found the volume {name!r} twice, expected different names")
-        try:
-            values[name] = convert(value)
-        except ValueError:
-            raise ConfigError(f"{option}: found {value!r} for {name!r}, expected a number") from None
-    return values
 
 
 def records(

@@ -9,7 +9,7 @@ from pydantic import Field, PositiveInt
 from ffn.config import ImageConfig, ModelConfig, SameResult, Section, SegmentConfig
 from ffn.errors import ConfigError
 from ffn.io.config import IngestConfig
-from ffn.options import NULL, Parser, add_box_option, add_options, flags, from_arguments, option_name
+from ffn.options import NULL, Parser, add_box_option, add_options, flags, from_arguments, option_name, parse_named
 from ffn.sampling.config import PartitionConfig, RecordsConfig
 from ffn.synthetic.config import SynthConfig
 from ffn.training.config import TrainConfig
@@ -163,3 +163,10 @@ def test_the_box_option_reads_a_box():
     assert parser.parse_args([]).box is None
     with pytest.raises(SystemExit):
         parser.parse_args(["--box", "everything"])
+
+
+@pytest.mark.parametrize("words", [["a"], ["=1"], ["a=heavy"], ["a=1", "a=2"]])
+def test_malformed_named_values_are_refused(words):
+    with pytest.raises(ConfigError, match="--weight"):
+        parse_named("--weight", words, float)
+    assert parse_named("--weight", ["a=1", "b=2.5"], float) == {"a": 1.0, "b": 2.5}

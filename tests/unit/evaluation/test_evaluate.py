@@ -174,7 +174,7 @@ def test_errors_and_bodies_are_written_next_to_the_scores(tmp_path, specs, truth
         (lambda t, s, p: {"--segmentation": write(p / "f.h5", s, (50, 0, 0), SIZE_ZYX_NM)}, "50:60,0:18,0:28"),
         (lambda t, s, p: {"--box": "10:12,0:18,0:28"}, "--box: 10:12"),
         (lambda t, s, p: {"--truth": write(p / "f.h5", t * 0, size=SIZE_ZYX_NM)}, "0:10,0:18,0:28"),
-        (lambda t, s, p: {"--earlier": "base"}, "--earlier: 'base'"),
+        (lambda t, s, p: {"--earlier": "base"}, "--earlier: found 'base'"),
         (lambda t, s, p: {"--earlier": f"base={write(p / 'f.h5', s[:5])}"}, "0:5,0:18,0:28"),
         (lambda t, s, p: {"--earlier": f"base={p / 'seg.h5'}:segmentation", "--name": "base"}, "--earlier: 'base'"),
         (lambda t, s, p: {"--baseline-out": "b.h5:segmentation"}, "--baseline-out"),

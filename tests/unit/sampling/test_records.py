@@ -7,11 +7,11 @@ import h5py
 import numpy as np
 import pytest
 
-from ffn.errors import ConfigError, RecordError
+from ffn.errors import RecordError
 from ffn.io import hdf5
 from ffn.io.training_records import load_index, read_shard, shard_name
 from ffn.sampling.config import RecordsConfig
-from ffn.sampling.records import parse_named, records
+from ffn.sampling.records import records
 
 CONFIG = RecordsConfig(num_shards=4, max_records=None)
 
@@ -123,9 +123,3 @@ def test_a_flipped_bit_in_the_coordinates_is_one_error(tmp_path, paths):
     with pytest.raises(RecordError, match="b.h5"):
         records(paths, tmp_path / "r", CONFIG, processes=1)
     assert not (tmp_path / "r").exists()
-
-
-@pytest.mark.parametrize("words", [["a"], ["=1"], ["a=heavy"], ["a=1", "a=2"]])
-def test_malformed_weights_are_refused(words):
-    with pytest.raises(ConfigError, match="--weight"):
-        parse_named("--weight", words, float)
