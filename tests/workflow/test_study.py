@@ -16,21 +16,15 @@ STUDY = {
     "features": 4,
     "measured_steps": 20,
 }
-MADE = {"learning_rate": {"study_train"}, "scaling": {"study_measure"}}
 BOTH = {"study_train", "study_train_best", "study_measure", "study_learning_rate", "study_scaling"}
 
 
-@pytest.mark.parametrize("kind", ["learning_rate", "scaling", "efficiency", "curves"])
-def test_every_study_is_a_target(kind, tmp_path):
-    output = Workflow(tmp_path, {**SMALL_RUN, "study": STUDY}).plan(f"study_{kind}")
-    rules = {rule for rule in planned(output) if rule.startswith("study_")}
-    assert rules == {f"study_{kind}"} | MADE.get(kind, BOTH)
-    assert "train" not in planned(output)
-
-
-def test_studies_are_no_part_of_the_pipeline(tmp_path):
-    output = Workflow(tmp_path, SMALL_RUN).plan()
-    assert not {rule for rule in planned(output) if rule.startswith("study_")}
+def test_a_study_is_a_target_and_no_part_of_the_pipeline(tmp_path):
+    workflow = Workflow(tmp_path, {**SMALL_RUN, "study": STUDY})
+    rules = planned(workflow.plan("study_efficiency"))
+    assert {rule for rule in rules if rule.startswith("study_")} == {"study_efficiency", *BOTH}
+    assert "train" not in rules
+    assert not {rule for rule in planned(workflow.plan()) if rule.startswith("study_")}
 
 
 @pytest.mark.slow

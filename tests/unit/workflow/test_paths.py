@@ -54,18 +54,12 @@ def test_wildcards_are_found_in_a_folder_of_any_name(root):
         ({}, "segmentation"),
         ({"consensus": {"enabled": True}}, "consensus"),
         ({"consensus": {"enabled": True}, "agglomerate": {"enabled": True}}, "agglomerated"),
-        ({"agglomerate": {"enabled": True}, "fill": {"max_distance_nm": 2}}, "filled"),
         ({"fill": {"max_distance_nm": 2}}, "filled"),
     ],
 )
 def test_the_last_enabled_stage_makes_the_final_segmentation(sections, stem):
     run = load_run({**RUN, **sections})
     assert RunPaths("results/a").final(run, volume="cube") == f"results/a/segmentation/cube/{stem}.zarr"
-
-
-def test_agglomeration_starts_from_the_consensus():
-    run = load_run({**RUN, "consensus": {"enabled": True}, "agglomerate": {"enabled": True}})
-    assert RunPaths("r").base(run, volume="cube") == "r/segmentation/cube/consensus.zarr"
 
 
 def test_a_configuration_of_another_version_is_one_line(tmp_path):

@@ -90,15 +90,6 @@ def test_initial_weights_have_to_be_there_and_to_fit(tmp_path):
         check({**wide, "model": {key: SMALL[key] for key in ("fov_size_zyx", "deltas_zyx")}})
 
 
-@pytest.mark.parametrize(("key", "own"), [("fov_size_zyx", "9, 11, 13"), ("deltas_zyx", "2, 3, 3")])
-def test_fine_tuning_changes_fov_and_deltas_only_if_they_are_given(tmp_path, key, own):
-    given = SMALL if key == "fov_size_zyx" else {**SMALL, "fov_size_zyx": (33, 33, 33)}
-    save_model(tmp_path / "model", random_model(fov_size_zyx=given["fov_size_zyx"]))
-    model = {name: value for name, value in given.items() if name != key}
-    boxes = {"subvolumes": {"size_zyx": [80, 80, 80], "overlap_zyx": [40, 40, 40]}}
-    refuse({**GOOD, **boxes, "init": str(tmp_path / "model"), "model": model}, f"model.{key}: .*{own}")
-
-
 def test_a_checkpoint_of_ours_is_checked_like_a_model(tmp_path):
     for fov, path in (([9, 11, 13], tmp_path / "step-00000010"), ([9, 11, 15], tmp_path / "step-00000020")):
         model = {**ModelConfig(**SMALL).model_dump(mode="json"), "fov_size_zyx": fov}
