@@ -14,7 +14,7 @@ from ffn.config import ModelConfig
 from ffn.model.network import Weights, weight_shapes
 from ffn.training.config import TrainConfig
 from ffn.training.optimizers import Optimizer, State
-from ffn.training.parallel.exchange import make_exchange
+from ffn.training.parallel.exchange import Exchange
 from ffn.training.parallel.process_group import ProcessGroup
 
 WEIGHTS_PREFIX = "weights/"  # prefixes of array names in a checkpoint
@@ -182,6 +182,19 @@ class Learner(ABC):
         """Undo `_flat`."""
         parts = np.split(vector, np.cumsum(self._sizes)[:-1])
         return {name: part.reshape(self._shapes[name]) for name, part in zip(self._shapes, parts, strict=True)}
+
+
+def make_exchange(train: TrainConfig, sizes: Sequence[int], group: ProcessGroup, rng_seed: int) -> Exchange:
+    """Return the exchange for the configured compression; `sizes` are the entries of each weight tensor, in order."""
+    if train.compression == "none":
+        return Exchange(group, sum(sizes), train.virtual_workers)
+    # loads TensorFlow, which JAX without compression does not need
+    from ffn.training.parallel.compression import EncodedExchange, HalfExchange, OneBit, Qsgd
+
+    if train.compression == "fp16":
+        return HalfExchange(group, sum(sizes), train.virtual_workers)
+    codec = OneBit(sizes) if train.compression == "1-bit" else Qsgd(sum(sizes), train.qsgd_levels, rng_seed)
+    return EncodedExchange(group, sum(sizes), train.virtual_workers, codec)
 
 
 def model_weights(state: dict[str, np.ndarray]) -> Weights:

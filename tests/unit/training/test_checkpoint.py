@@ -53,19 +53,6 @@ def test_only_the_newest_are_kept(saved):
     assert names(saved) == ["step-00000030", "step-00000040"]
 
 
-@pytest.mark.parametrize("keep", [1, 2, 3])
-def test_a_checkpoint_between_intervals_never_replaces_a_regular_one(tmp_path, keep):
-    def left_after(*steps):
-        folder = CheckpointFolder(tmp_path / "checkpoints", FINGERPRINT, Kept(keep, 10), ProcessGroup())
-        for step in steps:
-            folder.save(make(step))
-        return [int(name.removeprefix("step-")) for name in names(tmp_path)]
-
-    assert left_after(10, 20, 27) == [10, 20, 27][-keep:]  # an early stop
-    assert left_after(30, 40, 45) == [30, 40, 45][-keep:]  # a last step that was raised later
-    assert left_after(50, 60) == [40, 50, 60][-keep:]
-
-
 @pytest.mark.parametrize("name", ["shared.h5", "parts.h5", "manifest.json"])
 @pytest.mark.parametrize("damage", ["truncate", "flip", "delete"])
 def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_used(saved, caplog, name, damage):

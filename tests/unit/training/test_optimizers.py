@@ -109,11 +109,3 @@ def test_the_warm_up_ends_at_the_scaled_rate_which_is_the_highest(rule, schedule
     assert [found[warmup], found.max()] == pytest.approx([PEAK[rule]] * 2)
     assert found.min() > 0
     np.testing.assert_allclose(np.diff(found[:warmup]), PEAK[rule] / 10)
-
-
-def test_cycles_swing_between_both_rates(monkeypatch):
-    monkeypatch.setattr("ffn.training.optimizers.CYCLE_STEPS", 20)
-    found = rates(schedule="cyclic", warmup_steps=10)[10:]
-    np.testing.assert_allclose(found[:70], found[20:])
-    assert found[:20].argmin() == 10 and found[10] == pytest.approx(0.1 * 0.01)
-    np.testing.assert_allclose(np.abs(np.diff(found)), 0.9 * 0.01 / 10)

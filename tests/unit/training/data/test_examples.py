@@ -218,15 +218,6 @@ def test_the_chosen_axes_are_permuted_and_all_are_reflected_or_none(reflects):
     assert images == expected
 
 
-def test_options_that_are_off_change_and_draw_nothing():
-    image, rng = make_image(), np.random.default_rng(1)
-    before = rng.bit_generator.state
-    distort(image, BLACK, TrainConfig(), rng)
-    assert not draw_shifts(9, TrainConfig(), rng).any()
-    np.testing.assert_array_equal(image, make_image())
-    assert rng.bit_generator.state == before
-
-
 @pytest.mark.parametrize(
     "options",
     [

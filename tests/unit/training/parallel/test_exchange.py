@@ -5,8 +5,10 @@ import pytest
 import tensorflow as tf
 
 from ffn.training.config import TrainConfig
-from ffn.training.parallel.exchange import BUCKET, TAIL, WIDTHS, OneBit, Qsgd, make_exchange, pack, packed_size, unpack
+from ffn.training.parallel.compression import BUCKET, WIDTHS, OneBit, Qsgd, pack, packed_size, unpack
+from ffn.training.parallel.exchange import TAIL
 from ffn.training.parallel.process_group import ProcessGroup
+from ffn.training.step import make_exchange
 
 SIZES = (27 * 2 * 5, 5, 333, 1)  # of weight tensors; they fill neither whole bytes nor whole buckets
 NUM_VALUES = sum(SIZES)
