@@ -6,50 +6,58 @@ Labels are such groups in the folder ``labels`` of the image that they belong to
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorstore as ts
 
-from ffn.geometry import VoxelSize
+from ffn.geometry import ZYX, VoxelSize
 from ffn.io.atomic import write_json
-from ffn.io.coarser import Downsample, Scale
+from ffn.io.coarser import Scale
 from ffn.io.ome_zarr import AXES, VERSION, array_metadata, group_metadata
 from ffn.io.shards import shard_shape
 from ffn.io.store_names import METADATA
-from ffn.io.volume import Read
 from ffn.viewing.precomputed import SHARD_BYTES, Pyramid, shared_context
 
 LABELS = "labels"
 
 
-def pyramid(group: Path, dtype: np.dtype, downsample: Downsample, scales: Sequence[Scale], read: Read) -> Pyramid:
-    """Return the image of a type in a folder, which `create` has created, to write it."""
+class OmeZarr(Pyramid):
+    """An image, or labels."""
 
-    def open_mip(mip: int) -> ts.TensorStore:
-        spec = _spec(group / str(mip), dtype, scales[mip])
-        array = ts.open(spec, open=True, context=shared_context()).result()
-        return array[ts.d[:].translate_to[scales[mip].box.start]]
+    def create(self) -> None:
+        """Write the metadata of the group and of its arrays."""
+        for mip in range(len(self.scales)):
+            ts.open(self._spec(mip), create=True, open=True, context=shared_context()).result()
+        finest = self.scales[0].voxel_size_zyx_nm
+        image = {
+            "name": self.folder.stem,
+            "type": self.encoding.downsample,
+            "axes": AXES,
+            "datasets": [_dataset(str(mip), scale, finest) for mip, scale in enumerate(self.scales)],
+        }
+        source = {"image-label": {"source": {"image": "../../"}}} if self.folder.parent.name == LABELS else {}
+        _write_group(self.folder, {"multiscales": [image], **source})
 
-    shards = [shard_shape(scale.box.shape, dtype.itemsize, SHARD_BYTES) for scale in scales]
-    return Pyramid(f"ome-zarr/{group.stem}", scales, open_mip, shards, downsample, read)
+    def open_mip(self, mip: int) -> ts.TensorStore:
+        """Open an array."""
+        array = ts.open(self._spec(mip), open=True, context=shared_context()).result()
+        return array[ts.d[:].translate_to[self.scales[mip].box.start]]
 
+    def shard_zyx(self, mip: int) -> ZYX:
+        """Return the shape of a shard."""
+        return shard_shape(self.scales[mip].box.shape, np.dtype(self.encoding.dtype).itemsize, SHARD_BYTES)
 
-def create(group: Path, dtype: np.dtype, downsample: Downsample, scales: Sequence[Scale]) -> None:
-    """Write the metadata of an image and of its mips, without voxels, unless they are there."""
-    for mip, scale in enumerate(scales):
-        ts.open(_spec(group / str(mip), dtype, scale), create=True, open=True, context=shared_context()).result()
-    finest = scales[0].voxel_size_zyx_nm
-    image = {
-        "name": group.stem,
-        "type": downsample,
-        "axes": AXES,
-        "datasets": [_dataset(str(mip), scale, finest) for mip, scale in enumerate(scales)],
-    }
-    source = {"image-label": {"source": {"image": "../../"}}} if group.parent.name == LABELS else {}
-    _write_group(group, {"multiscales": [image], **source})
+    def _spec(self, mip: int) -> dict[str, Any]:
+        metadata = array_metadata(self.scales[mip].box.shape, np.dtype(self.encoding.dtype), self.shard_zyx(mip))
+        return {
+            "driver": "zarr3",
+            "kvstore": {"driver": "file", "path": f"{(self.folder / str(mip)).resolve()}/"},
+            # Without our attributes: empty shards are left out, which a store between stages may not do.
+            "metadata": {**metadata, "attributes": {}},
+        }
 
 
 def write_labels_group(image: Path, names: Iterable[str]) -> None:
@@ -57,17 +65,6 @@ def write_labels_group(image: Path, names: Iterable[str]) -> None:
     _write_group(image / LABELS, {"labels": sorted(names)})
     if not (image / METADATA).exists():
         _write_group(image, {})
-
-
-def _spec(folder: Path, dtype: np.dtype, scale: Scale) -> dict[str, Any]:
-    """Return how TensorStore creates or opens the array of one mip."""
-    shard_zyx = shard_shape(scale.box.shape, dtype.itemsize, SHARD_BYTES)
-    return {
-        "driver": "zarr3",
-        "kvstore": {"driver": "file", "path": f"{folder.resolve()}/"},
-        # Without our attributes: shards without a voxel above 0 are left out, which a store between stages may not do.
-        "metadata": {**array_metadata(scale.box.shape, dtype, shard_zyx), "attributes": {}},
-    }
 
 
 def _dataset(path: str, scale: Scale, finest_nm: VoxelSize) -> dict[str, Any]:

@@ -6,10 +6,10 @@ Source of the format: Neuroglancer, ``src/datasource/precomputed/{volume,sharded
 from __future__ import annotations
 
 import functools
-import json
 import math
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +19,7 @@ import tensorstore as ts
 
 from ffn.errors import ExportError
 from ffn.geometry import ZYX, Box, Grid, VoxelSize, cut, divide_up, zyx
-from ffn.io.atomic import write_json
+from ffn.io.atomic import write_text
 from ffn.io.coarser import Downsample, Scale, next_scale
 from ffn.io.volume import Read
 
@@ -41,54 +41,6 @@ def plan_scales(box: Box, voxel_size_zyx_nm: VoxelSize) -> list[Scale]:
     while any(n > chunk for n, chunk in zip(scales[-1].box.shape, CHUNK_ZYX, strict=True)):
         scales.append(next_scale(scales[-1]))
     return scales
-
-
-@dataclass(frozen=True)
-class Pyramid:
-    """A volume with all its mips, in one format. The same input gives the same bytes."""
-
-    name: str  # of the volume and the format
-    scales: Sequence[Scale]
-    open_mip: Callable[[int], ts.TensorStore]  # with axes zyx in full-volume coordinates of the mip
-    shard_zyx: Sequence[ZYX]  # voxels of each mip that are in one file; the grid of shards starts at the first voxel
-    downsample: Downsample
-    read: Read  # the voxels of mip 0, in the type that is stored; see `one_at_a_time`
-
-    def shards(self, mip: int) -> Grid:
-        """Return the shards of a mip."""
-        return cut(self.scales[mip].box, self.shard_zyx[mip])
-
-    def copy_shard(self, shard: Box) -> np.ndarray:
-        """Write one shard of mip 0, and return its voxels."""
-        voxels = self.read(shard)
-        with ts.Transaction() as transaction:  # so that the file appears complete
-            self.open_mip(0).with_transaction(transaction)[shard.slices()] = voxels
-        return voxels
-
-    def downsample_shard(self, mip: int, shard: Box) -> None:
-        """Write one shard of a further mip, piece by piece from the finer one."""
-        finer = ts.downsample(self.open_mip(mip - 1), self.scales[mip].factors_zyx, self.downsample)
-        with ts.Transaction() as transaction:
-            target = self.open_mip(mip).with_transaction(transaction)
-            for piece in shard.blocks(PIECE_ZYX):
-                target[piece.slices()] = finer[piece.slices()].read().result()
-
-
-@functools.cache
-def shared_context() -> ts.Context:
-    """Return the context of all mips, whose cache they share. Files are replaced whole, so none is locked."""
-    return ts.Context({"cache_pool": {"total_bytes_limit": CACHE_BYTES}, "file_io_locking": {"mode": "none"}})
-
-
-def one_at_a_time(read: Read) -> Read:
-    """Return a reader that several threads may call: not every format has one."""
-    reading = threading.Lock()
-
-    def locked(box: Box) -> np.ndarray:
-        with reading:
-            return read(box)
-
-    return locked
 
 
 @dataclass(frozen=True)
@@ -127,27 +79,85 @@ def image_encoding(dtype: np.dtype, wanted: str, name: str) -> Encoding:
     return Encoding("image", "uint8", "png", "raw", "mean")
 
 
-def pyramid(path: Path, encoding: Encoding, scales: Sequence[Scale], read: Read) -> Pyramid:
-    """Return the volume in a folder, which `create` has created, to write it."""
+class Pyramid(ABC):
+    """A volume with all its mips, in one format. The same input gives the same bytes.
 
-    def open_mip(mip: int) -> ts.TensorStore:
-        return _open(path, mip, open=True, context=shared_context())
+    `read` returns the voxels of mip 0, in the type that is stored; see `one_at_a_time`.
+    """
 
-    # The grid of shards starts at the offset of the volume, like that of chunks.
-    shards = [zyx(open_mip(mip).chunk_layout.write_chunk.shape or ()) for mip in range(len(scales))]
-    return Pyramid(path.name, scales, open_mip, shards, encoding.downsample, read)
+    def __init__(self, folder: Path, encoding: Encoding, scales: Sequence[Scale], read: Read) -> None:
+        self.folder, self.encoding, self.scales, self.read = folder, encoding, scales, read
+
+    @abstractmethod
+    def create(self) -> None:
+        """Write the metadata without voxels, unless they are there."""
+
+    @abstractmethod
+    def open_mip(self, mip: int) -> ts.TensorStore:
+        """Open a mip, with axes zyx in full-volume coordinates of the mip."""
+
+    @abstractmethod
+    def shard_zyx(self, mip: int) -> ZYX:
+        """Return the voxels of a mip that are in one file; the grid of shards starts at the first voxel."""
+
+    def shards(self, mip: int) -> Grid:
+        """Return the shards of a mip."""
+        return cut(self.scales[mip].box, self.shard_zyx(mip))
+
+    def copy_shard(self, shard: Box) -> np.ndarray:
+        """Write one shard of mip 0, and return its voxels."""
+        voxels = self.read(shard)
+        with ts.Transaction() as transaction:  # so that the file appears complete
+            self.open_mip(0).with_transaction(transaction)[shard.slices()] = voxels
+        return voxels
+
+    def downsample_shard(self, mip: int, shard: Box) -> None:
+        """Write one shard of a further mip, piece by piece from the finer one."""
+        finer = ts.downsample(self.open_mip(mip - 1), self.scales[mip].factors_zyx, self.encoding.downsample)
+        with ts.Transaction() as transaction:
+            target = self.open_mip(mip).with_transaction(transaction)
+            for piece in shard.blocks(PIECE_ZYX):
+                target[piece.slices()] = finer[piece.slices()].read().result()
 
 
-def create(path: Path, encoding: Encoding, scales: Sequence[Scale], members: Mapping[str, str] | None = None) -> None:
-    """Write the metadata of a volume without voxels, with further members, unless they are there."""
-    if (path / INFO).exists():
-        return
-    context, memory = ts.Context(), {"driver": "memory", "path": "volume/"}
-    for scale in scales:
-        spec = _new_scale(encoding, scale) | {"kvstore": memory}
-        ts.open(spec, create=True, open=True, context=context).result()
-    files = ts.KvStore.open(memory, context=context).result()
-    write_json(path / INFO, {**json.loads(files.read(INFO).result().value), **(members or {})})
+@functools.cache
+def shared_context() -> ts.Context:
+    """Return the context of all mips, whose cache they share. Files are replaced whole, so none is locked."""
+    return ts.Context({"cache_pool": {"total_bytes_limit": CACHE_BYTES}, "file_io_locking": {"mode": "none"}})
+
+
+def one_at_a_time(read: Read) -> Read:
+    """Return a reader that several threads may call: not every format has one."""
+    reading = threading.Lock()
+
+    def locked(box: Box) -> np.ndarray:
+        with reading:
+            return read(box)
+
+    return locked
+
+
+class Precomputed(Pyramid):
+    """A precomputed volume."""
+
+    def create(self) -> None:
+        """Write ``info``."""
+        if (self.folder / INFO).exists():
+            return
+        context, memory = ts.Context(), {"driver": "memory", "path": "volume/"}
+        for scale in self.scales:
+            spec = _new_scale(self.encoding, scale) | {"kvstore": memory}
+            ts.open(spec, create=True, open=True, context=context).result()
+        files = ts.KvStore.open(memory, context=context).result()
+        write_text(self.folder / INFO, files.read(INFO).result().value.decode())
+
+    def open_mip(self, mip: int) -> ts.TensorStore:
+        """Open a mip."""
+        return _open(self.folder, mip, open=True, context=shared_context())
+
+    def shard_zyx(self, mip: int) -> ZYX:
+        """Return what TensorStore writes at once."""
+        return zyx(self.open_mip(mip).chunk_layout.write_chunk.shape or ())
 
 
 def open_scale(path: Path, mip: int) -> ts.TensorStore:

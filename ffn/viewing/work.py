@@ -20,16 +20,17 @@ import numpy as np
 
 from ffn.errors import ExportError
 from ffn.geometry import Box
-from ffn.io.atomic import write_text
+from ffn.io.atomic import write_json, write_text
 from ffn.io.block_log import BlockLogs, Result, Work
 from ffn.io.blocks import Job, forget_blocks, no_result, reduce_step
 from ffn.io.scratch import Table
 from ffn.io.store_names import LAST, TABLES, jobs_folder
 from ffn.io.tables import Tables
 from ffn.machine.limits import threads_here
-from ffn.viewing import COARSE, MIPS, PIECES, PLAN, STATE_FILE, ome_zarr, precomputed
+from ffn.viewing import COARSE, MIPS, PIECES, PLAN, STATE_FILE
 from ffn.viewing.config import ExportConfig
-from ffn.viewing.precomputed import Pyramid, one_at_a_time
+from ffn.viewing.ome_zarr import LABELS, OmeZarr, write_labels_group
+from ffn.viewing.precomputed import INFO, Precomputed, Pyramid, one_at_a_time
 from ffn.viewing.properties import FOLDER, Lengths
 from ffn.viewing.segments import Counts, count_segments, merge_counts
 from ffn.viewing.shards import SegmentFiles
@@ -49,25 +50,19 @@ class ExportWork:
     job: Job  # which share of the blocks of a step
 
     def begin(self) -> None:
-        """Empty the folder unless it has blocks of the same export, and write the metadata of all volumes.
-
-        Raises
-        ------
-        ExportError
-            If that is left to another job, which did not do it.
-        """
+        """Remove the files of another export, and write the metadata of all volumes."""
         key, jobs = json.dumps(self.key, sort_keys=True), self._jobs(PLAN)
         mark = jobs / "key.json"  # not the file that Snakemake watches, and removes before it repeats the step
         is_begun = mark.exists() and mark.read_text() == key
         if not self.job.is_whole and self.job.step != PLAN:
-            if not is_begun:
-                raise ExportError(
-                    f"{self.folder}: has no begun export of these inputs and options. Run --step {PLAN} first"
-                )
-            return
+            if is_begun:
+                return
+            raise ExportError(f"{self.folder}: has no export of these inputs and options. Run --step {PLAN} first")
         if not is_begun:
             mark.unlink(missing_ok=True)  # first: after a kill, nothing is taken for a whole export
-            self._empty()
+            for path in self.folder.rglob("*"):
+                if path.is_file() and not path.match("*-of-*.json"):  # records, which Snakemake watches
+                    path.unlink()
             write_text(mark, key)
         Path(self._state).unlink(missing_ok=True)  # the export is not finished any more
         self._create()
@@ -75,28 +70,14 @@ class ExportWork:
 
     def _create(self) -> None:
         """Write the metadata of all volumes, without voxels."""
-        for name, part in self.parts.items():
-            encoding, members = part.encoding(self.config), {}
-            if name in LABELS_LAYERS:
-                kinds = {kind.name: kind.name for kind in self._kinds if kind.layer.name == name}
-                members = {"segment_properties": FOLDER, **kinds}
-            precomputed.create(self.folder / name, encoding, part.scales, members)
-            if self._has_ome_zarr:
-                ome_zarr.create(self._group(name), part.dtype, encoding.downsample, part.scales)
+        for pyramid in self._pyramids:
+            pyramid.create()
+        for name in self._labels:
+            path = self.folder / name / INFO
+            members = {kind.name: kind.name for kind in self._kinds if kind.layer.name == name}
+            write_json(path, {**json.loads(path.read_text()), "segment_properties": FOLDER, **members})
         if self._labels and self._has_ome_zarr:
-            ome_zarr.write_labels_group(self.folder / OME_ZARR, self._labels)
-
-    def _empty(self) -> None:
-        """Remove an earlier export and the logs of its jobs, but not Snakemake's records of them."""
-        jobs = self._jobs("")
-        for path in jobs.rglob("*"):
-            if path.is_file() and not path.match("*-of-*.json"):
-                path.unlink()
-        for path in self.folder.iterdir() if self.folder.exists() else ():
-            if path.is_dir() and path != jobs:
-                shutil.rmtree(path)
-            elif path.is_file():
-                path.unlink()
+            write_labels_group(self.folder / OME_ZARR, self._labels)
 
     def run(self) -> dict[str, Counts] | None:
         """Do the job; return all facts about the segments of each layer if it does the last step and finishes it."""
@@ -130,9 +111,9 @@ class ExportWork:
             self.write_mip(mip)
         counted: dict[str, Table] = {}
         for pyramid in self._pyramids:
-            if pyramid.name in LABELS_LAYERS:
+            if (layer := self._name(pyramid)) in LABELS_LAYERS:
                 parts = (Counts.of(result.__getitem__) for result in self._mip_logs(pyramid, 0))
-                counted |= {f"{pyramid.name}-{name}": rows for name, rows in merge_counts(parts).arrays.items()}
+                counted |= {f"{layer}-{name}": rows for name, rows in merge_counts(parts).arrays.items()}
         return counted
 
     def _pieces(self, counted: Tables) -> Tables | None:
@@ -172,12 +153,13 @@ class ExportWork:
 
     @cached_property
     def _pyramids(self) -> list[Pyramid]:
-        found = []
+        found: list[Pyramid] = []
         for name, part in self.parts.items():
-            encoding, scales, read = part.encoding(self.config), part.scales, one_at_a_time(part.read)
-            found.append(precomputed.pyramid(self.folder / name, encoding, scales, read))
+            volume = part.encoding(self.config), part.scales, one_at_a_time(part.read)
+            found.append(Precomputed(self.folder / name, *volume))
             if self._has_ome_zarr:
-                found.append(ome_zarr.pyramid(self._group(name), part.dtype, encoding.downsample, scales, read))
+                image = self.folder / OME_ZARR
+                found.append(OmeZarr(image if name == "image" else image / LABELS / name, *volume))
         return found
 
     @cached_property
@@ -203,9 +185,9 @@ class ExportWork:
             pyramid.downsample_shard(mip, shard)
             return {}
         voxels = pyramid.copy_shard(shard)
-        if pyramid.name not in LABELS_LAYERS:
+        if (layer := self._name(pyramid)) not in LABELS_LAYERS:
             return {}
-        return count_segments(shard, voxels, self._truth if pyramid.name == "segmentation" else None).arrays
+        return count_segments(shard, voxels, self._truth if layer == "segmentation" else None).arrays
 
     @cached_property
     def _truth(self) -> Callable[[Box], np.ndarray] | None:
@@ -216,9 +198,8 @@ class ExportWork:
     def _has_ome_zarr(self) -> bool:
         return "ome-zarr" in self.config.formats
 
-    def _group(self, name: str) -> Path:
-        image = self.folder / OME_ZARR
-        return image if name == "image" else image / ome_zarr.LABELS / name
+    def _name(self, pyramid: Pyramid) -> str:
+        return pyramid.folder.relative_to(self.folder).as_posix()
 
     @property
     def _state(self) -> str:
@@ -228,7 +209,7 @@ class ExportWork:
         return jobs_folder(self._state, step)
 
     def _mip_logs(self, pyramid: Pyramid, mip: int) -> BlockLogs:
-        return BlockLogs(self._jobs(f"mip{mip}") / pyramid.name, self.key, pyramid.shards(mip))
+        return BlockLogs(self._jobs(f"mip{mip}") / self._name(pyramid), self.key, pyramid.shards(mip))
 
     def _piece_logs(self, kind: SegmentFiles) -> BlockLogs:
         return BlockLogs(kind.piece_folder, self.key, kind.blocks)

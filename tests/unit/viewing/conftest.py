@@ -7,9 +7,9 @@ import pytest
 
 from ffn.geometry import Box
 from ffn.io.tables import Tables
-from ffn.viewing import ome_zarr, precomputed
 from ffn.viewing.inputs import Sources
 from ffn.viewing.meshes import Meshes
+from ffn.viewing.precomputed import Precomputed
 from ffn.viewing.skeletons import Skeletons
 
 from ..volumes import write
@@ -86,17 +86,11 @@ def all_sources(tmp_path):
 
 def write_volume(path, encoding, scales, read):
     """Write all mips of a precomputed volume."""
-    precomputed.create(path, encoding, scales)
-    write_mips(precomputed.pyramid(path, encoding, scales, read))
-
-
-def write_image(group, dtype, downsample, scales, read):
-    """Write all mips of an OME-Zarr image."""
-    ome_zarr.create(group, dtype, downsample, scales)
-    write_mips(ome_zarr.pyramid(group, dtype, downsample, scales, read))
+    write_mips(Precomputed(path, encoding, scales, read))
 
 
 def write_mips(pyramid):
+    pyramid.create()
     for mip in range(len(pyramid.scales)):
         for shard in pyramid.shards(mip):
             if mip:

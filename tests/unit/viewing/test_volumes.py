@@ -13,10 +13,11 @@ from ffn.viewing import ome_zarr, precomputed, volumes
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.export import export
 from ffn.viewing.inputs import Sources
+from ffn.viewing.ome_zarr import OmeZarr
 from ffn.viewing.precomputed import LABELS, image_encoding, plan_scales
 
 from ..volumes import read_scale, write
-from .conftest import BOX, two_tubes, write_image, write_volume
+from .conftest import BOX, two_tubes, write_mips, write_volume
 from .conftest import SIZE_NM as TUBES_NM
 
 ODD = Box((13, -7, 2601), (13 + 70, -7 + 90, 2601 + 150))
@@ -30,7 +31,7 @@ def write_precomputed(path, box, voxels, encoding, size_nm=SIZE_NM):
 
 def write_ome(group, box, voxels, size_nm=SIZE_NM):
     scales = plan_scales(box, size_nm)
-    write_image(group, voxels.dtype, "mode", scales, lambda block: voxels[block.slices(box.start)])
+    write_mips(OmeZarr(group, LABELS, scales, lambda block: voxels[block.slices(box.start)]))
     return scales
 
 
@@ -103,7 +104,7 @@ def test_many_shards_are_written_one_by_one(tmp_path, monkeypatch, module):
         write_volume(tmp_path / "a", LABELS, scales, read)
         assert np.array_equal(read_scale(tmp_path / "a", 0), voxels)
     else:
-        write_image(tmp_path / "a", voxels.dtype, "mode", scales, read)
+        write_mips(OmeZarr(tmp_path / "a", LABELS, scales, read))
         assert np.array_equal(zarr.open_array(tmp_path / "a/0", mode="r")[:], voxels)
     assert max(block.num_voxels for block in reads) <= 2 * 64**3 and len(reads) > 2
     assert sum(block.num_voxels for block in reads) == ODD.num_voxels
