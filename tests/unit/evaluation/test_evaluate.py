@@ -110,12 +110,6 @@ def test_masked_voxels_count_like_those_without_a_label(tmp_path, truth, segment
     assert found == scored(tmp_path, specs[0], write(tmp_path / "unlabelled.h5", unlabelled))
 
 
-def test_the_parts_do_not_matter(tmp_path, specs, monkeypatch):
-    whole = scored(tmp_path, *specs)
-    monkeypatch.setattr("ffn.evaluation.scoring.PART_ZYX", (3, 5, 4))
-    assert scored(tmp_path, *specs) == whole
-
-
 def test_without_a_voxel_size_the_convention_cremi_is_left_out(tmp_path, truth, segmentation, specs, caplog):
     sizeless = [f"{tmp_path / name}.h5:labels" for name in ("sizeless-truth", "sizeless-segmentation")]
     for spec, voxels in zip(sizeless, (truth, segmentation), strict=True):

@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 from ffn.cli import main
-from ffn.evaluation.scoring import Scorer, near_border
+from ffn.evaluation.scoring import near_border
 from ffn.evaluation.skeletons import Skeletons, join
-from ffn.io.masks import open_masked_truth
-from ffn.io.open import open_volume
 
 from .conftest import SIZE_ZYX_NM, TUBE_SIZE_NM, line
 
@@ -47,18 +45,6 @@ def test_skeletons_outside_the_box_are_an_error(tmp_path, tubes, capsys):
     arguments = ["--segmentation", tubes[1], "--truth", tubes[0], "--skeletons", str(tmp_path / "far.h5")]
     assert main(["evaluate", *arguments, "--out", str(tmp_path / "s.json")]) == 2
     assert "--skeletons" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("block", [(5, 3, 7), (3, 40, 5), (100, 100, 100)])
-def test_the_segments_at_nodes_do_not_depend_on_the_blocks(tubes, block, monkeypatch):
-    monkeypatch.setattr("ffn.evaluation.scoring.blocks_in", lambda box: list(box.blocks(block)))
-    monkeypatch.setattr("ffn.evaluation.scoring.PART_ZYX", (4, 9, 10))
-    with open_masked_truth(tubes[0], ()) as truth, open_volume(tubes[1]) as segmentation:
-        voxels = np.random.default_rng(0).integers(truth.box.start, truth.box.stop, (60, 3))
-        nodes = Skeletons((voxels + 0.5) * TUBE_SIZE_NM, np.array([[0, 1]]), np.ones(60, np.uint64))
-        (found,) = Scorer(truth, TUBE_SIZE_NM, nodes).compare([segmentation.read], truth.box)
-        z, y, x = (voxels - truth.box.start).T
-        assert found.segments.tolist() == segmentation.read()[z, y, x].tolist()
 
 
 def test_the_border_band_is_measured_in_nanometres_within_a_section():

@@ -46,12 +46,6 @@ def test_jobs_and_killed_ones_give_the_bytes_of_one_process(tmp_path, tubes, mon
     assert len(read_skeletons(tmp_path / "one/skeletons.h5").edges)
 
 
-def test_the_labels_are_never_overwritten(tubes, capsys):
-    file = tubes[0].partition(":")[0]
-    assert main(["skeletonize", "--labels", tubes[0], "--out", file]) == 2
-    assert file in capsys.readouterr().err
-
-
 class Labels:
     """A volume in memory."""
 

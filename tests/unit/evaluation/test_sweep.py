@@ -58,16 +58,6 @@ def test_rows_are_written_by_falling_threshold(tmp_path, row_of_four):
     assert voi[0] == voi[1] > voi[2]
 
 
-def test_negative_ids_of_a_segmentation_are_no_segments(tmp_path, row_of_four):
-    words, labels = row_of_four
-    rows = []
-    for nothing in (0, -1):
-        base = write(tmp_path / "base.h5", np.where(labels > 2, nothing, labels))
-        assert main([*words, "--segmentation", base]) == 0
-        rows.append(json.loads((tmp_path / "sweep.json").read_text())["sweep"])
-    assert rows[0] == rows[1]
-
-
 @pytest.fixture
 def command(tmp_path, random_volumes, monkeypatch):
     """Words that sweep the threshold of two edges of four blocks."""
@@ -127,19 +117,6 @@ def test_damaged_files_of_people_are_named_before_volumes_are_read(tmp_path, giv
     options = [word for kind, spec in specs.items() for word in (f"--{kind}", spec)]
     assert main(["sweep", *words, *truth, *options, "--out", f"{tmp_path}/sweep.json"]) == 2
     assert f"{damaged}.csv" in capsys.readouterr().err
-
-
-def test_jobs_that_look_for_nuclei_do_not_show(tmp_path, given, monkeypatch):
-    monkeypatch.setattr("ffn.io.shards.CHUNK", 4)
-    monkeypatch.setattr("ffn.io.shards.MAX_SHARD", 8)
-    words, truth, specs = given
-    options = [*truth, "--nuclei", specs["nuclei"]]
-
-    def run(folder, *job):
-        assert main(["sweep", *words, *options, *job, "--out", f"{folder}/sweep.json"]) == 0
-
-    jobs = ["nuclei 3-of-3", "nuclei 1-of-3", "nuclei 2-of-3", "nuclei", "2-of-2", "1-of-2", "write"]
-    assert list(require_same_files(run, tmp_path, jobs)) == ["sweep.json"]
 
 
 def test_other_thresholds_need_no_new_comparison_but_other_volumes_do(tmp_path, command, random_volumes, caplog):

@@ -1,5 +1,3 @@
-from collections import Counter
-
 import numpy as np
 import pytest
 
@@ -8,15 +6,6 @@ from ffn.sampling.balance import draw, plan_records
 from ffn.sampling.config import RecordsConfig
 
 CONFIG = RecordsConfig(num_shards=4, max_records=None)
-
-
-def test_partitions_are_drawn_equally_often_and_their_voxels_nearly(paths):
-    plan = plan_records(paths, CONFIG, 5)
-    assert (plan.quota, plan.num_records) == (500, 1500)
-    partitions, voxels = draw(plan, 0, plan.num_records)
-    assert Counter(partitions.tolist()) == {1: 500, 3: 500, 9: 500}
-    for partition, size, times in ((1, 40, {12, 13}), (3, 27, {18, 19}), (9, 500, {1})):
-        assert set(np.bincount(voxels[partitions == partition], minlength=size).tolist()) == times
 
 
 def test_any_part_of_the_sequence_can_be_drawn_alone(paths):

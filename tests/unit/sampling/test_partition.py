@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from ffn.cli import main
-from ffn.config import PART_ZYX
 from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io.open import open_volume
@@ -131,23 +130,6 @@ def test_a_part_waits_for_the_sizes_of_all_labels(tmp_path, job, capsys):
     assert job(tmp_path, "--step", "sizes", "--job", "1-of-2") == 0
     assert job(tmp_path, "--job", "1-of-2") == 2
     assert "--step sizes" in capsys.readouterr().err
-
-
-@pytest.mark.fib25
-def test_partitions_of_real_labels_equal_the_definition(shared_fib25, tmp_path, monkeypatch):
-    monkeypatch.setattr("ffn.sampling.partition.PART_ZYX", PART_ZYX)
-    source, box = f"{shared_fib25}/labels_z000-170.h5:stack", Box.parse("0:140,0:140,0:140")
-    partition(source, f"{tmp_path / 'p.zarr'}", PartitionConfig(), box)
-    with open_volume(source) as volume, open_volume(f"{tmp_path / 'p.zarr'}") as out:
-        labels, partitions = volume.read(box), out.read()
-    ids, sizes = np.unique(labels, return_counts=True)
-    for z, y, x in np.random.default_rng(0).integers(24, np.array(labels.shape) - 24, (400, 3)):
-        own = labels[z, y, x]
-        window = labels[z - 24 : z + 25, y - 24 : y + 25, x - 24 : x + 25]
-        counted = own != 0 and sizes[ids == own] >= 10_000
-        fraction = np.count_nonzero(window == own) / 49**3
-        expected = 1 + sum(fraction >= t for t in PartitionConfig().thresholds) if counted else 0
-        assert partitions[z, y, x] == expected
 
 
 def test_unusable_input_is_one_error(tmp_path):
