@@ -13,7 +13,7 @@ MAX_SHARD = 512  # voxels along an axis
 MAX_SHARD_BYTES = 2**27  # uncompressed: 512³ of uint8, 256³ of uint64; a job holds a few; our choice
 
 
-def shard_shape(shape_zyx: ZYX, itemsize: int, max_bytes: int = MAX_SHARD_BYTES) -> ZYX:
+def shard_shape(shape_zyx: ZYX, itemsize: int, max_bytes: int | None = None) -> ZYX:
     """Choose the shape of the shards of a volume.
 
     Examples
@@ -23,7 +23,7 @@ def shard_shape(shape_zyx: ZYX, itemsize: int, max_bytes: int = MAX_SHARD_BYTES)
     """
     chunk = chunk_shape(shape_zyx)
     shard = [min(MAX_SHARD, -(-n // c) * c) for n, c in zip(shape_zyx, chunk, strict=True)]
-    while shard[0] * shard[1] * shard[2] * itemsize > max_bytes:
+    while shard[0] * shard[1] * shard[2] * itemsize > (max_bytes or MAX_SHARD_BYTES):
         longest = shard.index(max(shard))
         if shard[longest] <= CHUNK:
             break
