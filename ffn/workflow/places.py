@@ -204,11 +204,6 @@ def _place(name: str, volume: VolumeConfig) -> Place:
         raise ConfigError(f"volumes.{name}.image_box: {box} leaves the image {image.box}. Give a part of it")
     labels = sources["labels"].box if volume.labels else None
     if labels and not is_whole:
-        if labels.intersect(box).is_empty:
-            raise ConfigError(
-                f"volumes.{name}.image_box: {box} holds none of the labels, which cover {labels}. "
-                "Give a box with labels, or leave the labels out"
-            )
         labels = labels.intersect(box)
     finer = {kind: source.finer for kind, source in sources.items() if source.finer}
     return Place(box, labels, image.voxel_size_zyx_nm, volume, image.stays, finer)
@@ -219,7 +214,8 @@ def _needed(name: str, place: Place, config: RunConfig) -> Place:
     boxes = [getattr(place, key) for key in _used_boxes(place)]
     if config.select.checkpoints and name == config.select_volume:
         boxes.append(Box.parse(str(config.select.box)))
-    if not boxes or not _is_remote(place.config):
+    image = place.config.image
+    if not boxes or image is None or Location.parse(image).path is not None:
         return place
     box = Box.hull(boxes).grow((SURROUNDINGS,) * 3).intersect(place.image)
     labels = place.labels and place.labels.intersect(box)
@@ -227,10 +223,6 @@ def _needed(name: str, place: Place, config: RunConfig) -> Place:
         return place
     part = place.config.model_copy(update={"image_box": str(box)})
     return dataclasses.replace(place, image=box, labels=labels, config=part)
-
-
-def _is_remote(volume: VolumeConfig) -> bool:
-    return volume.image is not None and Location.parse(volume.image).path is None
 
 
 def _used_boxes(place: Place) -> list[str]:
@@ -266,18 +258,9 @@ def _check_boxes(name: str, place: Place, config: RunConfig) -> None:
     for key in _used_boxes(place):
         box, around = getattr(place, key), _surroundings(place, key)
         if box.is_empty or not around.contains(box):
-            outer = {
-                "train_box": "labelled part of the image",
-                "validate_box": "labelled part of the image",
-                "segment_box": "image",
-                "evaluate_box": "labelled part of segment_box",
-            }
-            raise ConfigError(f"volumes.{name}.{key}: {box} is empty or leaves the {outer[key]}, {around}")
-        if key == "train_box" and not box.has_room_for(config.model.fov_size_zyx):
-            raise ConfigError(
-                f"model.fov_size_zyx: {config.model.fov_size_zyx} is larger than volumes.{name}.{key} with shape "
-                f"{box.shape}, expected a FOV that fits in"
-            )
+            outer = {"segment_box": "image", "evaluate_box": "labelled part of segment_box"}
+            named = outer.get(key, "labelled part of the image")
+            raise ConfigError(f"volumes.{name}.{key}: {box} is empty or leaves the {named}, {around}")
     if place.config.is_trained_on:
         _check_training(name, place, config)
     if place.config.is_validated_on:
@@ -304,32 +287,25 @@ def _check_selection(config: RunConfig, place: Place) -> None:
 
 
 def _check_validation(name: str, place: Place, config: RunConfig) -> None:
-    """Check that a validation box of training has room for the centre of a patch and is apart from `train_box`."""
-    where = f"volumes.{name}.validate_box: {place.validate_box}"
+    """Check that a validation box of training has room for the centre of a patch."""
     patch, labelled = _patch_size(config), _surroundings(place, "validate_box")
     half = (patch[0] // 2, patch[1] // 2, patch[2] // 2)
     if place.validate_box.intersect(labelled.grow(scale(half, -1))).is_empty:
         raise ConfigError(
-            f"{where} has no voxel whose training patch of {patch} lies in the labelled part of the image, {labelled}. "
-            "Move it away from the border"
-        )
-    if place.config.is_trained_on and not place.validate_box.intersect(place.train_box).is_empty:
-        raise ConfigError(
-            f"{where} overlaps train_box {place.train_box}, so the scores would be those of training data. "
-            "Keep the two apart"
+            f"volumes.{name}.validate_box: {place.validate_box} has no voxel whose training patch of {patch} lies in "
+            f"the labelled part of the image, {labelled}. Move it away from the border"
         )
 
 
 def _check_held_out(name: str, places: Mapping[str, Place], config: RunConfig) -> None:
-    """Check that no other volume is trained on in a validation box of training."""
+    """Check that no volume is trained on in a validation box of training."""
     place = places[name]
     if not (place.config.is_validated_on and config.train.max_steps):
         return
     for other in trained_in(places, name, place.validate_box):
         raise ConfigError(
             f"volumes.{name}.validate_box: {place.validate_box} overlaps train_box {places[other].train_box} of "
-            f"volumes.{other}, which is of the same image, so the scores would be those of training data. Keep the two "
-            "apart"
+            f"volumes.{other}, of the same image, so the scores would be those of training data. Keep the two apart"
         )
 
 
