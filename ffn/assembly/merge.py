@@ -7,6 +7,7 @@ import hashlib
 import heapq
 import logging
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -33,6 +34,7 @@ from ffn.io.blocks import WHOLE, Job, Writers, add_job_options, job_of, map_bloc
 from ffn.io.open import identity, open_segmentation
 from ffn.io.store import require_replaceable
 from ffn.io.store_names import MAIN
+from ffn.io.tables import Tables
 from ffn.io.volume import Placement, require_labels, require_other_file, voxel_size_of
 from ffn.options import add_options, add_volume_option, from_arguments
 from ffn.provenance import fingerprint, provenance
@@ -101,19 +103,10 @@ def merge(
     for written in filter(None, (out, mapping_path, groups_path)):
         require_other_file(written, *read.values(), *inputs.graphs, *({out} - {written}))
     require_replaceable(out, {MAIN})
-    corrections = inputs.read_corrections()
-    nuclei = count_nuclei(inputs, out, job)
-    if nuclei is None:
+    made = _mapping(inputs, out, config, job)
+    if made is None:
         return
-    names = hashlib.sha256("\n".join(inputs.graphs).encode()).hexdigest()
-    key = fingerprint("merge", config, graphs=names, **{name: identity(spec) for name, spec in read.items()})
-
-    def joined(_: object) -> dict[str, np.ndarray]:
-        return _joined(inputs, inputs.constraints(corrections), nuclei.read(SEGMENTS), config)
-
-    mapping = reduce_step(out, MAPPING, [], no_result, joined, key, job)
-    if mapping is None:
-        return
+    mapping, key = made
     base_ids, group_ids = mapping.read("base_ids"), mapping.read("group_ids")
     lookup = RowLookup(base_ids)
     with open_segmentation(inputs.segmentation) as base:
@@ -139,19 +132,29 @@ def merge(
 
         record = provenance("merge", config, **read, graphs=len(inputs.graphs), joined=len(base_ids))
         placement = Placement(base.box, voxel_size_of(base), record)
-        map_blocks(out, {MAIN: np.uint64}, placement, work, {**key, "mapping": mapping.digest}, job, at_end=at_end)
+        map_blocks(out, {MAIN: np.uint64}, placement, work, key, job, at_end=at_end)
 
 
-def _joined(
-    inputs: GraphInputs, constraints: Constraints, nuclei: np.ndarray, config: MergeConfig
-) -> dict[str, np.ndarray]:
-    """Return the segments that graphs and people join, and their groups."""
-    scores = best_scores(read_scored(inputs.graphs, config.calibration))
-    base_ids, group_ids = merge_groups(scores, config.threshold, constraints, nuclei)
-    numbers = np.unique(group_ids, return_counts=True)[1]
-    counts = (len(scores), len(base_ids), len(numbers), numbers.max(initial=0))
-    log.info("%d pairs with a score, %d segments in %d groups, %d in the largest", *counts)
-    return {"base_ids": base_ids, "group_ids": group_ids}
+def _mapping(inputs: GraphInputs, out: str, config: MergeConfig, job: Job) -> tuple[Tables, dict[str, Any]] | None:
+    """Return the segments that graphs and people join, with their groups, and the key of all that follows from them."""
+    corrections, nuclei = inputs.read_corrections(), count_nuclei(inputs, out, job)
+    if nuclei is None:
+        return None
+
+    def joined(_: object) -> dict[str, np.ndarray]:
+        scores = best_scores(read_scored(inputs.graphs, config.calibration))
+        constraints = inputs.constraints(corrections)
+        base_ids, group_ids = merge_groups(scores, config.threshold, constraints, nuclei.read(SEGMENTS))
+        numbers = np.unique(group_ids, return_counts=True)[1]
+        counts = (len(scores), len(base_ids), len(numbers), numbers.max(initial=0))
+        log.info("%d pairs with a score, %d segments in %d groups, %d in the largest", *counts)
+        return {"base_ids": base_ids, "group_ids": group_ids}
+
+    names = hashlib.sha256("\n".join(inputs.graphs).encode()).hexdigest()
+    contents = {name: identity(spec) for name, spec in {"segmentation": inputs.segmentation, **inputs.given}.items()}
+    key = fingerprint("merge", config, graphs=names, **contents)
+    mapping = reduce_step(out, MAPPING, [], no_result, joined, key, job)
+    return None if mapping is None else (mapping, {**key, "mapping": mapping.digest})
 
 
 def _require_held(missing: np.ndarray, spec: str) -> None:
