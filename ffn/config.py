@@ -309,11 +309,6 @@ class FloodConfig(Section):
 class SegmentConfig(FloodConfig):
     """Flood filling of one subvolume."""
 
-    seed_policy: Literal["peaks", "peaks_2d", "grid", "points"] = Field(
-        "peaks",
-        description="where objects start: at peaks of the distance to membranes, in 3D or in each section, on a grid, "
-        "or at seed_points",
-    )
     seed_order: Literal["forward", "reversed"] = Field(
         "forward", description="seeds by ascending or descending (z, y, x); points as listed or from the last"
     )
@@ -328,21 +323,12 @@ class SegmentConfig(FloodConfig):
     seed_min_distance: PositiveInt = Field(3, description="least distance between two peak seeds, voxels")
     seed_points: PathText | None = Field(
         None,
-        description="CSV file with the header z,y,x and one seed per line, or one seed as z,y,x; full-volume voxels",
+        description="where objects start, full-volume voxels: a CSV file with the header z,y,x and one seed per line, "
+        "or one seed as z,y,x; null: at peaks of the distance to membranes",
     )
     checkpoint_seconds: SameResult[Annotated[float, Field(ge=0)]] = Field(
         300.0, description="seconds between checkpoints, from which a killed job resumes; 0 writes none"
     )
-
-    @model_validator(mode="after")
-    def _points_are_used(self) -> SegmentConfig:
-        if self.seed_policy == "points" and not self.seed_points:
-            raise ValueError("seed_points: null, but seed_policy points needs a CSV file or a point z,y,x")
-        if self.seed_policy != "points" and self.seed_points is not None:
-            raise ValueError(
-                f"seed_policy: {self.seed_policy} would ignore seed_points ({self.seed_points}), it must be points"
-            )
-        return self
 
 
 def flooding_model(model: ModelConfig, config: FloodConfig) -> ModelConfig:

@@ -1,4 +1,4 @@
-"""Seeds: far from membranes, on a grid, or at points that the user gives."""
+"""Seeds: far from membranes, or at points that the user gives."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ import numpy as np
 from ffn import edges
 from ffn.config import SegmentConfig
 from ffn.errors import ConfigError
-from ffn.geometry import ZYX, Box, VoxelSize
+from ffn.geometry import Box, VoxelSize
 from ffn.inference.canvas import MASKED
 
 log = logging.getLogger(__name__)
 
-GRID_STEP_ZYX = (16, 16, 16)  # as the default of google/ffn
 NOISE = 1e-4
 NOISE_SEED = 42
 HEADER = ["z", "y", "x"]
@@ -33,18 +32,15 @@ def find_seeds(
     points: np.ndarray | None = None,
     masked: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Find the seeds (int64, (N, 3)) of a subvolume by the policy of the options, relative to `box`, in their order.
+    """Find the seeds (int64, (N, 3)) of a subvolume, relative to `box`, in their order.
 
-    `points` are those of `read_points` in full-volume voxels, `masked` are voxels that nothing may enter.
+    `points` are those of `read_points` in full-volume voxels; without any, seeds are far from membranes. `masked` are
+    voxels that nothing may enter.
     """
-    match config.seed_policy:
-        case "grid":
-            seeds = grid_seeds(box, GRID_STEP_ZYX)
-        case "points":
-            assert points is not None  # SegmentConfig checks it
-            seeds = points_inside(points, box)
-        case _:
-            seeds = peak_seeds(image, config, voxel_size_zyx_nm, masked)
+    if points is not None:
+        seeds = points_inside(points, box)
+    else:
+        seeds = peak_seeds(image, config, voxel_size_zyx_nm, masked)
     return _in_order(seeds, config)
 
 
@@ -59,38 +55,32 @@ def empty_space_seeds(
 def peak_seeds(
     image: np.ndarray,
     config: SegmentConfig,
-    voxel_size_zyx_nm: tuple[float, ...],
+    voxel_size_zyx_nm: VoxelSize,
     masked: np.ndarray | None = None,
     taken: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Find seeds far from membranes, masks and segments; with the policy `peaks_2d`, in each section for itself.
+    """Find seeds far from membranes, masks and segments.
 
     Parameters
     ----------
-    image : float32 ndarray of shape (Z, Y, X), or (Y, X) for one section
+    image : float32 ndarray of shape (Z, Y, X)
         Normalised image.
     config : SegmentConfig
-        Policy and least distance of two seeds. With ``mirror``, voxels near a face can be seeds, as FOVs reach them.
+        Least distance of two seeds. With ``mirror``, voxels near a face can be seeds, as FOVs reach them.
     voxel_size_zyx_nm : tuple of float
-        One number per axis; distances are in units of the smallest side.
+        Distances are in units of the smallest side.
     masked, taken : bool ndarrays of the shape of `image`, optional
         Voxels that nothing may enter, and voxels of segments.
 
     Returns
     -------
-    int64 ndarray of shape (N, 3) or (N, 2)
+    int64 ndarray of shape (N, 3)
         Seeds in ascending order. Fixed noise of 1e-4 breaks ties between equal distances.
 
     Notes
     -----
     Source: Januszewski et al. 2018, Methods, with the constants of google/ffn; without ``mirror``, its `PolicyPeaks`.
     """
-    if config.seed_policy == "peaks_2d" and image.ndim == 3:
-        nothing = [None] * len(image)
-        planes = zip(image, nothing if masked is None else masked, nothing if taken is None else taken, strict=True)
-        found = [peak_seeds(plane, config, voxel_size_zyx_nm[1:], *where) for plane, *where in planes]
-        heights = np.repeat(np.arange(len(found)), [len(peaks) for peaks in found])
-        return np.column_stack([heights, np.concatenate(found)])
     blocked = masked
     if taken is not None and masked is not None:
         blocked, masked = masked | taken, masked if masked.any() else None
@@ -99,26 +89,6 @@ def peak_seeds(
         walls |= blocked
     peaks = _peaks(walls, voxel_size_zyx_nm, config.seed_min_distance, config.mirror)
     return peaks if blocked is None else peaks[~blocked[tuple(peaks.T)]]
-
-
-def grid_seeds(box: Box, step_zyx: ZYX) -> np.ndarray:
-    """Place seeds on a regular grid of the full volume; the first is half a step from the origin.
-
-    Where a thin box has none on an axis, the middle is taken. Seeds are relative to `box`, in ascending order.
-
-    Examples
-    --------
-    >>> grid_seeds(Box((0, 0, 6), (4, 2, 12)), (3, 2, 4)).tolist()
-    [[1, 1, 0], [1, 1, 4]]
-    >>> grid_seeds(Box((0, 0, 0), (5, 2, 8)), (16, 2, 4)).tolist()
-    [[2, 1, 2], [2, 1, 6]]
-    """
-    axes = [
-        np.arange((step // 2 - start) % step, stop - start, step)
-        for start, stop, step in zip(box.start, box.stop, step_zyx, strict=True)
-    ]
-    axes = [axis if len(axis) else np.array([n // 2]) for axis, n in zip(axes, box.shape, strict=True)]
-    return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 3).astype(np.int64)
 
 
 def points_inside(points: np.ndarray, box: Box) -> np.ndarray:
@@ -133,17 +103,17 @@ def _in_order(seeds: np.ndarray, config: SegmentConfig) -> np.ndarray:
     return seeds[::-1] if config.seed_order == "reversed" else seeds
 
 
-def _peaks(walls: np.ndarray, voxel_size: tuple[float, ...], min_distance: int, at_faces: bool) -> np.ndarray:
+def _peaks(walls: np.ndarray, voxel_size: VoxelSize, min_distance: int, at_faces: bool) -> np.ndarray:
     """Return the local maxima of the distance to `walls`, in ascending order; none if there are no walls."""
     from skimage.feature import peak_local_max
 
     if not walls.any():  # a blank image has no distance
-        return np.empty((0, walls.ndim), np.int64)
+        return np.empty((0, 3), np.int64)
     noisy = np.random.RandomState(NOISE_SEED).rand(*walls.shape)
     noisy *= NOISE
     noisy += edges.distance(walls, voxel_size)
     peaks = peak_local_max(noisy, min_distance, threshold_abs=0, threshold_rel=0, exclude_border=not at_faces)
-    return np.array(sorted(map(tuple, peaks.tolist())), dtype=np.int64).reshape(-1, walls.ndim)
+    return np.array(sorted(map(tuple, peaks.tolist())), dtype=np.int64).reshape(-1, 3)
 
 
 def read_points(text: str) -> np.ndarray:

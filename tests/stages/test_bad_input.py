@@ -122,7 +122,7 @@ CASES = {
         "consensus {m}/labels.h5:labels {m}/far.h5:labels --out {o}/c.zarr",
         "far.h5:labels: .*100:112",
     ),
-    "points that are none": (SEGMENT + " --seed-policy points --seed-points {m}/text.h5", "text.h5"),
+    "points that are none": (SEGMENT + " --seed-points {m}/text.h5", "text.h5"),
     "mask that is elsewhere": (SEGMENT + " --masks {m}/far.h5:labels", "masks: .*100:112"),
     "nothing to view": ("view {m}/nothing --no-open", "nothing"),
 }

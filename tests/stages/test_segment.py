@@ -76,7 +76,7 @@ def test_objects_at_the_faces_of_the_image_are_segmented_as_well(scene):
     image[:2, 18:21, :3], image[-2:, -2:, 30:35] = 210, 220
     write(scene, "raw", IMAGE, image)
     (scene / "seeds.csv").write_text("z,y,x\n100,39,4\n138,58,35\n")
-    places = ("--box", str(IMAGE), "--seed-policy", "points", "--seed-points", f"{scene}/seeds.csv")
+    places = ("--box", str(IMAGE), "--seed-points", f"{scene}/seeds.csv")
     paths = [segment(scene, *places, "--min-segment-size", "9", *more, name=f"seg{len(more)}") for more in ((), CUT)]
     file, cut = read(paths[0]), read(paths[1])
     labels = file["segmentation"]
@@ -106,7 +106,7 @@ def test_a_second_pass_finds_what_is_left_of_a_single_section(scene, tubes, monk
     image = tubes(IMAGE.shape, (8, 22))[12:13]
     image[0, 28:36] = image[0, 8:16]  # the second of two objects, the only one with a seed in the first pass
     write(scene, "raw", thin, image)
-    first = ("--seed-policy", "points", "--seed-points", "100,33,30")
+    first = ("--seed-points", "100,33,30")
     path = segment(scene, "--box", str(thin), *first, "--second-pass")
     file = read(path)
     assert set(np.unique(file["segmentation"]).tolist()) == {0, 1, 2}

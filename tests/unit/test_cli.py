@@ -36,12 +36,12 @@ def test_a_box_may_begin_below_zero(partition_words):
 def test_points_and_boxes_of_options_may_begin_below_zero(monkeypatch):
     calls = []
     monkeypatch.setattr("ffn.inference.segment.segment", lambda *given: calls.append(given))
-    words = ["segment", "--image", "a.h5:raw", "--model", "model", "--out", "b.h5:seg", "--seed-policy", "points"]
+    words = ["segment", "--image", "a.h5:raw", "--model", "model", "--out", "b.h5:seg"]
     words += ["--seed-points=-1,2,3", "--masks", f"#box={BOX}", "m.h5:m#values=-3", "--disco-seed-threshold", "-.5"]
     assert main([*words, f"--box={BOX}"]) == 0
-    ((inputs, _, config, boxes),) = calls
+    ((inputs, _, config, box),) = calls
     assert (config.seed_points, inputs.masks) == ("-1,2,3", (Mask(box=BOX), Mask(path="m.h5:m", values=(-3,))))
-    assert (config.disco_seed_threshold, [str(each) for each in boxes]) == (-0.5, [BOX])
+    assert (config.disco_seed_threshold, str(box)) == (-0.5, BOX)
 
 
 def test_arguments_come_from_a_file_too(partition_words, tmp_path):

@@ -66,7 +66,7 @@ def test_no_option_means_the_default(model):
         RecordsConfig(max_records=None),
         ModelConfig(fov_size_zyx=(9, 17, 33), deltas_zyx=(1, 2, 8), image_mean=-128.5),
         SegmentConfig(disco_seed_threshold=-1.0),
-        SegmentConfig(seed_policy="points", seed_points="-1,2,3"),
+        SegmentConfig(seed_points="-1,2,3"),
         ImageConfig(masks=({"path": "-raw.h5:mask", "values": (-3, 4), "invert": True}, {"box": "-5:18,0:4,0:4"})),
         ImageConfig(normalize={"mean": -3.5, "stddev": 1 / 3}),
         ImageConfig(normalize="match"),

@@ -63,7 +63,7 @@ IMPORTED = {
         **{"fov_policy": "max_pred", "optimizer": "adamw", "weight_decay": 0.1, "scaling_rule": "linear"},
         **{"schedule": "cyclic", "compression": "qsgd"},
     },
-    "segment": {"seed_policy": "points", "seed_points": "1,2,3"},
+    "segment": {"seed_points": "1,2,3"},
 }
 RUNS = {"everything": EVERYTHING, "imported": IMPORTED}
 TARGETS = {"everything": ("all", *STUDIES), "imported": ("all",)}
@@ -409,7 +409,7 @@ def phantom(**given):
         (phantom(masks=[{"path": "mask.npy"}]), "segment checkpoint_segment", "mask.npy"),
         (phantom(init_segmentation="mask.npy"), "segment checkpoint_segment", "mask.npy"),
         (
-            {"segment": {"seed_policy": "points", "seed_points": "points.csv"}},
+            {"segment": {"seed_points": "points.csv"}},
             "segment checkpoint_segment",
             "points.csv",
         ),

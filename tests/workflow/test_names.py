@@ -50,7 +50,7 @@ def write_sources(folder, names: list[str]) -> dict:
         }
         for number, name in enumerate(names)
     }
-    segment = {"seed_policy": "points", "seed_points": f"{names[0]}.csv"}
+    segment = {"seed_points": f"{names[0]}.csv"}
     return {**SMALL_RUN, "volumes": volumes, "segment": segment, "init": f"{names[0]}-model"}
 
 

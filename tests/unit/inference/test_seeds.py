@@ -12,7 +12,6 @@ from ffn.inference.seeds import empty_space_seeds, find_seeds, peak_seeds, point
 BOX = Box((10, 20, 30), (20, 40, 60))
 CUBES = (10.0, 10.0, 10.0)
 PUBLISHED = SegmentConfig(mirror=False)
-IN_SECTIONS = SegmentConfig(seed_policy="peaks_2d", mirror=False)
 
 
 def image_with(*tubes, shape=(30, 40, 60)):
@@ -58,19 +57,10 @@ def test_seeds_keep_away_from_masks_as_from_membranes():
     seeds = bright(peak_seeds(image, PUBLISHED, CUBES, masked), image)
     assert not masked[tuple(seeds.T)].any()
     assert (seeds[:, 2] >= 23).all() and len(seeds) > 5
-    slices = peak_seeds(image, IN_SECTIONS, CUBES, masked)
-    assert len(slices) and not masked[tuple(slices.T)].any()
 
 
 def test_a_blank_image_has_no_seeds():
     assert peak_seeds(np.zeros((12, 13, 14), np.float32), PUBLISHED, CUBES).shape == (0, 3)
-
-
-def sections():
-    """Return three slices: a bright square on the left, one on the right, and a blank slice."""
-    image = np.zeros((3, 30, 44), np.float32)
-    image[0, 8:21, 6:19] = image[1, 8:21, 24:37] = 1
-    return image
 
 
 def find(config, image=None, box=BOX, points=None):
@@ -85,55 +75,20 @@ def test_peaks_are_the_default():
     assert np.array_equal(found, peak_seeds(image, SegmentConfig(), (20, 10, 10)))
 
 
-@pytest.mark.parametrize(
-    ("policy", "shape"), [("peaks", (30, 40, 12)), ("peaks", (1, 40, 60)), ("peaks_2d", (5, 40, 5))]
-)
-def test_objects_at_faces_have_seeds_where_the_image_is_mirrored(policy, shape):
+@pytest.mark.parametrize("shape", [(30, 40, 12), (1, 40, 60)])
+def test_objects_at_faces_have_seeds_where_the_image_is_mirrored(shape):
     """A tube along x, 5 voxels high, whose middle is 2 voxels from a face; in one section, it is that face."""
     image = image_with((slice(0, 5), slice(14, 21)), shape=shape)
     for mirror in (True, False):
-        config = SegmentConfig(seed_policy=policy, mirror=mirror)
+        config = SegmentConfig(mirror=mirror)
         first = find_seeds(image, config, CUBES, Box.from_shape(shape))
         second = empty_space_seeds(image, np.where(image < 0, 1, 0), config, CUBES)
         assert bool(len(bright(first, image))) == bool(len(bright(second, image))) == mirror
 
 
-def test_seeds_of_a_slice_depend_on_that_slice_alone():
-    image = sections()
-    seeds = peak_seeds(image, IN_SECTIONS, (40, 8, 8))
-    assert [0, 14, 12] in seeds.tolist() and [1, 14, 30] in seeds.tolist()
-    assert 2 not in seeds[:, 0]
-    assert seeds.tolist() == sorted(seeds.tolist())
-    for z in (0, 1):
-        alone = peak_seeds(image[z : z + 1], IN_SECTIONS, (40, 8, 8))
-        assert np.array_equal(alone[:, 1:], seeds[seeds[:, 0] == z][:, 1:])
-    config = SegmentConfig(seed_policy="peaks_2d", mirror=False)
-    assert np.array_equal(find(config, image, Box.from_shape(image.shape)), seeds)
-
-
-def test_overlapping_subvolumes_share_the_points_of_the_grid(monkeypatch):
-    monkeypatch.setattr("ffn.inference.seeds.GRID_STEP_ZYX", (4, 5, 6))
-    config = SegmentConfig(seed_policy="grid")
-    one, other = BOX, Box((12, 23, 31), (20, 40, 61))
-    points = [{tuple(s) for s in (find(config, box=b) + b.start).tolist()} for b in (one, other)]
-    common = one.intersect(other)
-    expected = {
-        (z, y, x)
-        for z in range(common.start[0], common.stop[0])
-        for y in range(common.start[1], common.stop[1])
-        for x in range(common.start[2], common.stop[2])
-        if z % 4 == 2 and y % 5 == 2 and x % 6 == 3
-    }
-    for found in points:
-        assert {
-            p for p in found if np.all(np.array(p) >= common.start) and np.all(p < np.array(common.stop))
-        } == expected
-    assert len(expected) > 3
-
-
 def test_points_keep_their_order_unless_it_is_reversed():
     points = np.array([[19, 39, 59], [10, 20, 30], [20, 25, 35], [11, 22, 33]])
-    config = SegmentConfig(seed_policy="points", seed_points="points.csv")
+    config = SegmentConfig(seed_points="points.csv")
     assert find(config, points=points).tolist() == [[9, 19, 29], [0, 0, 0], [1, 2, 3]]
     backward = config.model_copy(update={"seed_order": "reversed"})
     assert find(backward, points=points).tolist() == [[1, 2, 3], [0, 0, 0], [9, 19, 29]]

@@ -13,7 +13,7 @@ from ffn.provenance import REVISIONS, revision
 
 CHANGED = {
     "init_activation": 0.97,
-    "seed_policy": "grid",
+    "seed_order": "reversed",
     "second_pass": True,
     "max_fovs": 9,
     "canvases": 2,

@@ -339,7 +339,7 @@ def test_files_are_read_before_anything_runs(key, tmp_path):
     good, damaged = FILES[key]
     path = tmp_path / f"given.{'swc' if key.endswith('skeletons') else 'csv'}"
     *sections, name = key.split(".")
-    given = {name: str(path)} | ({"seed_policy": "points"} if name == "seed_points" else {})
+    given = {name: str(path)}
     volume = given if sections[0] == "volumes" else {}
     config = {**with_phantom(**volume), "agglomerate": {"enabled": True}}
     config |= {} if volume else {sections[0]: given}
