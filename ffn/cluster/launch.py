@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from ffn.cluster.rank import SECRET, address_of
 from ffn.errors import ClusterError
-from ffn.machine.launchers import LAUNCHERS, LOCAL, Launcher
+from ffn.machine.launchers import LAUNCHERS, LOCAL
 from ffn.machine.processes import GRACE_SECONDS, dying_with_parent, run_together
 from ffn.machine.rendezvous import RendezvousServer, serving
 from ffn.options import positive_number
@@ -98,7 +98,7 @@ def launch(job: Launch, command: Sequence[str]) -> int:
         if name == "local":
             environments = [{**environment, LOCAL.rank: str(rank)} for rank in range(job.num_ranks)]
             return run_together([*dying_with_parent(), *wrapped], environments, job.grace_seconds, own_groups=True)
-        words = launcher_words(LAUNCHERS[name], name, job)
+        words = launcher_words(name, job)
         return run_together([*words, *wrapped], [environment])
 
 
@@ -110,29 +110,22 @@ def choose_launcher(environment: Mapping[str, str]) -> str:
     >>> choose_launcher({"SLURM_JOB_ID": "7"}), choose_launcher({})
     ('srun', 'local')
     """
-    for name, launcher in LAUNCHERS.items():
-        if launcher.job_id in environment:
-            return name
-    return "local"
+    return next((name for name, launcher in LAUNCHERS.items() if launcher.job_id in environment), "local")
 
 
-def launcher_words(launcher: Launcher, name: str, job: Launch) -> list[str]:
+def launcher_words(name: str, job: Launch) -> list[str]:
     """Return the launcher's part of the command that starts all ranks.
 
     Examples
     --------
-    >>> launcher_words(LAUNCHERS["aprun"], "aprun", Launch(8, ranks_per_node=2, launcher_options=["-d", "32"]))
+    >>> launcher_words("aprun", Launch(8, ranks_per_node=2, launcher_options=["-d", "32"]))
     ['aprun', '-n', '8', '-N', '2', '-d', '32']
     """
-    words = [
-        name,
-        *launcher.always,
-        *launcher.pass_on.format(SECRET).split(),
-        *launcher.count.format(job.num_ranks).split(),
-    ]
+    launcher = LAUNCHERS[name]
+    words = [name, *launcher.options.format(ranks=job.num_ranks, secret=SECRET).split()]
     if job.ranks_per_node:
-        words += launcher.nodes.format(math.ceil(job.num_ranks / job.ranks_per_node)).split()
-        words += launcher.per_node.format(min(job.ranks_per_node, job.num_ranks)).split()
+        nodes, per_node = math.ceil(job.num_ranks / job.ranks_per_node), min(job.ranks_per_node, job.num_ranks)
+        words += launcher.placing.format(nodes=nodes, per_node=per_node).split()
     return [*words, *job.launcher_options]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from ffn.machine.schedulers import cobalt, pbs, slurm
@@ -29,28 +28,23 @@ LOCAL = RankVariables("FFN_RANK", None)  # of `ffn launch`, without any other la
 RANK_VARIABLES = (HOROVODRUN, OPEN_MPI, PMI, ALPS, PALS, PMIX, SRUN)
 
 
-@dataclass(frozen=True)
-class Launcher:
+class Launcher(NamedTuple):
     """How to start the ranks of a job."""
 
-    count: str  # option for the number of ranks
-    per_node: str  # of ranks on each node
-    nodes: str  # of nodes; empty if there is none
-    always: tuple[str, ...]  # further options
+    options: str  # with {ranks}, and {secret} if the launcher passes on only variables that are named
+    placing: str  # further options, if the number of ranks on each node is given; with {nodes} or {per_node}
     # A rank finds its number in the first that is set. Those of other launchers do not belong here: a batch script
     # under Slurm has SLURM_PROCID=0, and all processes of its mpiexec inherit that.
     variables: tuple[RankVariables, ...]
     job_id: str = ""  # variable that is set inside a job of the scheduler that it belongs to
-    pass_on: str = ""  # option that passes on a variable; empty if the launcher passes on all
 
 
+SLURM_OPTIONS = "--kill-on-bad-exit=1 --ntasks={ranks}", "--nodes={nodes} --ntasks-per-node={per_node}"
 LAUNCHERS = {
-    "srun": Launcher(
-        "--ntasks={}", "--ntasks-per-node={}", "--nodes={}", ("--kill-on-bad-exit=1",), (SRUN,), slurm.JOB_ID
-    ),
-    "aprun": Launcher("-n {}", "-N {}", "", (), (ALPS, PMI, PMIX), cobalt.JOB_ID),
-    "mpiexec": Launcher("-n {}", "--ppn {}", "", (), (PALS, PMI, PMIX, OPEN_MPI), pbs.JOB_ID),
-    "mpirun": Launcher("-n {}", "--map-by ppr:{}:node", "", (), (OPEN_MPI, PMIX, PMI), pass_on="-x {}"),
+    "srun": Launcher(*SLURM_OPTIONS, (SRUN,), slurm.JOB_ID),
+    "aprun": Launcher("-n {ranks}", "-N {per_node}", (ALPS, PMI, PMIX), cobalt.JOB_ID),
+    "mpiexec": Launcher("-n {ranks}", "--ppn {per_node}", (PALS, PMI, PMIX, OPEN_MPI), pbs.JOB_ID),
+    "mpirun": Launcher("-x {secret} -n {ranks}", "--map-by ppr:{per_node}:node", (OPEN_MPI, PMIX, PMI)),
 }
 
 

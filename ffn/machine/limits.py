@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import re
 from pathlib import Path
 
 from ffn.errors import ConfigError
@@ -34,15 +33,12 @@ def usable_cores(cores: int | None = None) -> int:
 
 def threads_here(num_cores: int | None = None) -> int:
     """Return ``OMP_NUM_THREADS``, or if it is not set, how many threads can compute on these cores at the same time."""
-    given = os.environ.get("OMP_NUM_THREADS", "").strip()
+    given = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # of nested levels, the outermost
     if not given:
         return usable_cores(num_cores)
-    outermost = given.split(",")[0].strip()
-    if not re.fullmatch("0*[1-9][0-9]{0,3}", outermost):
-        raise ConfigError(
-            f"OMP_NUM_THREADS: found {given!r}, expected a number from 1 to 9999. Correct or unset the variable"
-        )
-    return int(outermost)
+    if not given.isdecimal() or int(given) < 1:
+        raise ConfigError(f"OMP_NUM_THREADS: found {given!r}, expected a positive number. Correct or unset it")
+    return int(given)
 
 
 def quota() -> float:
