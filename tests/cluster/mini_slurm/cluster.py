@@ -10,7 +10,6 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
 
 from .node import Node, Process
 
@@ -103,10 +102,8 @@ class MiniSlurm:
         self._cpus, self._kill_wait = cpus, kill_wait
         self._munged: subprocess.Popen[bytes] | None = None
         self.controller = Node(CONTROLLER, f"{NETWORK}.1", self.state, ["slurmctld", "-D"])
-        self.nodes = {name: self._node(name, number) for number in range(1, num_nodes + 1) if (name := f"n{number}")}
-
-    def _node(self, name: str, number: int) -> Node:
-        return Node(name, f"{NETWORK}.{number + 1}", self.state, ["slurmd", "-D", "-N", name])
+        names = {f"n{number}": f"{NETWORK}.{number + 1}" for number in range(1, num_nodes + 1)}
+        self.nodes = {n: Node(n, ip, self.state, ["slurmd", "-D", "-N", n]) for n, ip in names.items()}
 
     def __enter__(self) -> MiniSlurm:
         """Bring the cluster up."""
@@ -114,7 +111,9 @@ class MiniSlurm:
             self._write_files()
             self._start_munge()
             self.controller.boot()
-            self._write_login()
+            script = self.state / "login"
+            script.write_text(login_script(self.controller, self.state))
+            script.chmod(0o755)
             for node in self.nodes.values():
                 node.boot(self.controller)
             self.wait_for_nodes()
@@ -123,9 +122,7 @@ class MiniSlurm:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Take it down."""
         self.down()
 
@@ -189,7 +186,7 @@ class MiniSlurm:
             lines = self.run("timeout", "5", "sinfo", "-h", "-N", "-o", "%N %t").stdout.splitlines()
             return wanted <= {line.split()[0] for line in lines if line.endswith((" idle", " mix", " alloc"))}
 
-        wait_until(ready, START_SECONDS, f"the nodes are not ready, see {self.state}/log")
+        wait_until(ready, f"the nodes are not ready, see {self.state}/log")
 
     def _write_files(self) -> None:
         shutil.rmtree(self.state, ignore_errors=True)
@@ -198,7 +195,6 @@ class MiniSlurm:
         Path("/etc/slurm").mkdir(exist_ok=True)  # only to mount on
         (self.state / "munge").chmod(0o711)
         key = self.state / "munge/key"
-        key.unlink(missing_ok=True)
         key.write_bytes(secrets.token_bytes(128))
         key.chmod(0o400)
         everyone = (self.controller, *self.nodes.values())
@@ -218,11 +214,6 @@ class MiniSlurm:
         # Elsewhere the PMIx files of the nodes would collide: /tmp is shared by these "machines".
         (self.state / "etc/mpi.conf").write_text(f"PMIxCliTmpDirBase={self.scratch}\n")
 
-    def _write_login(self) -> None:
-        script = self.state / "login"
-        script.write_text(login_script(self.controller, self.state))
-        script.chmod(0o755)
-
     def _start_munge(self) -> None:
         folder = self.state / "munge"
         files = {"key-file": "key", "socket": "socket", "pid-file": "pid", "log-file": "log", "seed-file": "seed"}
@@ -231,19 +222,16 @@ class MiniSlurm:
         with (self.state / "log/munged.out").open("ab") as log:
             alive = ["setpriv", "--pdeathsig", "KILL"]
             self._munged = subprocess.Popen([*alive, "munged", *options], stdout=log, stderr=log)
-        wait_until(
-            (folder / "socket").is_socket, START_SECONDS, f"munged does not start, see {self.state}/log/munged.out"
-        )
+        wait_until((folder / "socket").is_socket, f"munged does not start, see {self.state}/log/munged.out")
 
 
-def wait_until(condition: Callable[[], object], seconds: float, otherwise: str) -> float:
-    """Wait for a condition and return how long that took, s."""
-    start = time.monotonic()
+def wait_until(condition: Callable[[], object], otherwise: str) -> None:
+    """Wait for what a daemon does when it starts."""
+    deadline = time.monotonic() + START_SECONDS
     while not condition():
-        if time.monotonic() - start > seconds:
-            raise TimeoutError(f"after {seconds:.0f} s: {otherwise}")
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"after {START_SECONDS} s: {otherwise}")
         time.sleep(0.1)
-    return time.monotonic() - start
 
 
 def login_script(controller: Node, state: Path) -> str:

@@ -66,18 +66,17 @@ def test_noise_widens_the_uncertainty_and_diverged_rates_do_not_break_it():
     assert lone.best_tried == RATES[2] and RATES[2] <= lone.rate <= RATES[3] and not lone.at_edge
 
 
-@pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0])
-def test_the_exponent_lies_within_its_uncertainty(exponent):
+def test_the_exponent_lies_within_its_uncertainty(monkeypatch):
+    monkeypatch.setattr("ffn.studies.learning_rate.RESAMPLES", 40)
     rng, workers = np.random.default_rng(7), np.array([1, 2, 4, 8, 16])
     rates = np.geomspace(5e-5, 2e-2, 12)
     pulls = []
     for _ in range(30):
         optima = [
-            find_optimum(rates, peaked(n, exponent, rates) + 0.002 * rng.standard_normal(12), 0.002, rng)
-            for n in workers
+            find_optimum(rates, peaked(n, 0.5, rates) + 0.002 * rng.standard_normal(12), 0.002, rng) for n in workers
         ]
         law = fit_power_law(workers, optima)
-        pulls.append((law.exponent - exponent) / law.stddev)
+        pulls.append((law.exponent - 0.5) / law.stddev)
     assert np.mean(np.abs(pulls) < 1) >= 0.6  # two of three should lie within a standard deviation
     assert np.std(pulls) > 0.2  # which is not many times too wide
 
