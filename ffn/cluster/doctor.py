@@ -24,7 +24,7 @@ from ffn import kernels
 from ffn.cluster.batch import is_answering, run_command
 from ffn.cluster.job_script import PRIVATE, exports, warn_of_secrets, write_private
 from ffn.cluster.probe import MARKER, answers
-from ffn.cluster.site import Site, commands_of, read_site
+from ffn.cluster.site import Site, read_site
 from ffn.config import ModelConfig
 from ffn.io import atomic
 from ffn.kernels import inference
@@ -127,7 +127,7 @@ def _commands(site: Site) -> list[Finding]:
 
 
 def _scheduler(scheduler: Scheduler) -> Finding:
-    commands = commands_of(scheduler)
+    commands = scheduler.commands
     missing = [name for name in commands if shutil.which(name) is None]
     if missing:
         text = f"not on PATH: {' '.join(missing)}. Use a login node of that scheduler, or load the site's module"

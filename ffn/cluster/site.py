@@ -57,23 +57,10 @@ class Site:
         return self.scheduler.submit_command(in_queue(job), script, log)
 
 
-def commands_of(scheduler: Scheduler) -> list[str]:
-    """Return the commands with which jobs of a scheduler are submitted, listed and cancelled.
-
-    Examples
-    --------
-    >>> commands_of(slurm)
-    ['sbatch', 'squeue', 'scancel']
-    """
-    job = BatchJob("any", nodes=1, threads=1, gpus=0, minutes=1, is_mpi=False, site={"mem_mb": 1})
-    asked = [scheduler.submit_command(job, "script", "log"), scheduler.queue_command([]), scheduler.cancel_command([])]
-    return [words[0] for words in asked]
-
-
 def check_commands(executor: str, submit: str | None) -> None:
     """Raise ClusterError if this machine lacks a command that the profile submits jobs with."""
     scheduler = scheduler_of(submit) if submit else slurm if executor == SLURM else None
-    needed = commands_of(scheduler) if scheduler else []
+    needed = scheduler.commands if scheduler else ()
     if missing := [name for name in needed if shutil.which(name) is None]:
         raise ClusterError(
             f"profile: no {' and no '.join(missing)} on this machine, expected {' '.join(needed)}. "

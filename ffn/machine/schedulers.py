@@ -46,7 +46,7 @@ class Scheduler(ABC):
     name: str
     JOB_ID: str  # environment variable that holds the id inside a job
     id_pattern: str  # of the line with the id that the submit command prints, possibly after remarks
-    cancel: str
+    commands: tuple[str, str, str]  # with which jobs are submitted, listed and cancelled
 
     @abstractmethod
     def submit_command(self, job: BatchJob, script: str, log: str) -> list[str]:
@@ -71,13 +71,14 @@ class Scheduler(ABC):
 
     def cancel_command(self, ids: Sequence[str]) -> list[str]:
         """Return the command that cancels these jobs."""
-        return [self.cancel, *ids]
+        return [self.commands[2], *ids]
 
 
 class Cobalt(Scheduler):
     """Scripts run on a service node, and qstat does not know jobs that have ended."""
 
-    name, JOB_ID, id_pattern, cancel = "cobalt", "COBALT_JOBID", r"\d+", "qdel"
+    name, JOB_ID, id_pattern = "cobalt", "COBALT_JOBID", r"\d+"
+    commands = ("qsub", "qstat", "qdel")
 
     def submit_command(self, job: BatchJob, script: str, log: str) -> list[str]:
         """Return the qsub command of a job."""
@@ -103,25 +104,19 @@ class Cobalt(Scheduler):
 class Pbs(Scheduler):
     """PBS Professional: scripts run on the first compute node, and qstat complains about jobs that have ended."""
 
-    name, JOB_ID, id_pattern, cancel = "pbs", "PBS_JOBID", r"\d+\.\S+", "qdel"
+    name, JOB_ID, id_pattern = "pbs", "PBS_JOBID", r"\d+\.\S+"
+    commands = ("qsub", "qstat", "qdel")
     ENDED = ("F", "X")  # finished and expired, listed only where the site keeps a history
     FORGOTTEN = ("Unknown Job Id", "has finished")
 
     def submit_command(self, job: BatchJob, script: str, log: str) -> list[str]:
         """Return the qsub command of a job; after a preemption or the loss of a node, PBS starts it again."""
         hours, minutes = divmod(job.minutes, 60)
-        command = [
-            "qsub",
-            "-l",
-            self._chunk(job),
-            "-l",
-            "place=scatter",
-            "-l",
-            f"walltime={hours:02d}:{minutes:02d}:00",
-        ]
+        wanted = [self._chunk(job), "place=scatter", f"walltime={hours:02d}:{minutes:02d}:00"]
         if job.site.get("pbs_filesystems"):
-            command += ["-l", f"filesystems={job.site['pbs_filesystems']}"]
-        command += ["-r", "y", "-N", job.name, "-j", "oe", "-o", log]
+            wanted.append(f"filesystems={job.site['pbs_filesystems']}")
+        command = ["qsub", *(word for each in wanted for word in ("-l", each)), "-r", "y"]
+        command += ["-N", job.name, "-j", "oe", "-o", log]
         return [*command, *job.options({"-q": "queue", "-A": "account"}), script]
 
     def queue_command(self, ids: Sequence[str]) -> list[str]:
@@ -157,7 +152,8 @@ class Pbs(Scheduler):
 class Slurm(Scheduler):
     """Scripts run on the first compute node."""
 
-    name, JOB_ID, id_pattern, cancel = "slurm", "SLURM_JOB_ID", r"\d+", "scancel"
+    name, JOB_ID, id_pattern = "slurm", "SLURM_JOB_ID", r"\d+"
+    commands = ("sbatch", "squeue", "scancel")
     JOB_END_TIME = "SLURM_JOB_END_TIME"  # seconds since 1970
     # Resources that the site names, and the options of sbatch for them.
     SITE_NAMES = {"queue": "partition"} | {name: name for name in ("account", "constraint", "qos", "reservation")}

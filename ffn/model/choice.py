@@ -101,28 +101,20 @@ def _read(path: Path | None) -> Choice | None:
     )
 
 
-def fastest_precision(
-    on_gpu: bool, measure: Callable[[], Mapping[str, float]], engine: str = "tensorflow"
-) -> tuple[str, str]:
-    """Return the precision that is fastest here, and why.
+def with_precision(engine: str, reason: str, precision: str, measure: Callable[[], Mapping[str, float]]) -> Choice:
+    """Return the choice of an engine with a precision, for ``auto`` the fastest; a `reason` may be `ASKED_FOR`.
 
     AMX computes several times as many products in bfloat16. Without AVX512-BF16, bfloat16 is emulated, which is slower.
     With AVX512-BF16 alone it depends on the CPU: on Xeons, float32 was 1.7 to 1.9 times as fast.
     """
-    precision, reason = _gpus_tell(engine) if on_gpu else _cpu_tells()
-    if precision is None:
-        rates = measure()
-        precision = "bfloat16" if rates["bfloat16"] > WORTHWHILE * rates["float32"] else "float32"
-        reason = "measured " + ", ".join(f"{name}: {rate:.1f} FOVs/s" for name, rate in rates.items())
-    return precision, reason
-
-
-def with_precision(engine: str, reason: str, precision: str, measure: Callable[[], Mapping[str, float]]) -> Choice:
-    """Return the choice of an engine with a precision, for ``auto`` the fastest; a `reason` may be `ASKED_FOR`."""
     on_gpu = sees_gpu(engine)
     if precision != "auto":
         return Choice(engine, precision, reason, on_gpu)
-    fastest, why = fastest_precision(on_gpu, measure, engine)
+    fastest, why = _gpus_tell(engine) if on_gpu else _cpu_tells()
+    if fastest is None:
+        rates = measure()
+        fastest = "bfloat16" if rates["bfloat16"] > WORTHWHILE * rates["float32"] else "float32"
+        why = "measured " + ", ".join(f"{name}: {rate:.1f} FOVs/s" for name, rate in rates.items())
     return Choice(engine, fastest, why if reason == ASKED_FOR else f"{reason}, and {why}", on_gpu)
 
 

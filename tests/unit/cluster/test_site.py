@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from ffn.cluster import batch
-from ffn.cluster.site import ROOT, check_commands, check_none_left, commands_of, read_site
+from ffn.cluster.site import ROOT, check_commands, check_none_left, read_site
 from ffn.errors import ClusterError, FfnError
 from ffn.workflow.rank_layout import Layout
 
@@ -33,7 +33,7 @@ def account(monkeypatch):
 def test_a_profile_is_found_by_its_name_from_any_folder(profile, commands, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     scheduler = read_site(profile, 2).scheduler
-    assert (commands_of(scheduler) if scheduler else []) == commands
+    assert (list(scheduler.commands) if scheduler else []) == commands
 
 
 @pytest.mark.parametrize(("profile", "queue"), [("theta", "debug-cache-quad"), ("polaris", "preemptable")])

@@ -13,7 +13,7 @@ import yaml
 
 from ffn.errors import ConfigError
 from ffn.model import choice
-from ffn.model.choice import Choice, choose_once, fastest_precision
+from ffn.model.choice import ASKED_FOR, Choice, choose_once, with_precision
 
 
 @pytest.fixture(autouse=True)
@@ -108,14 +108,14 @@ def test_a_damaged_record_is_named(tmp_path, text):
 )
 def test_what_the_cpu_tells_is_not_measured(monkeypatch, flags, chosen, reason):
     monkeypatch.setattr(choice, "cpu_flags", lambda: frozenset(flags.split()))
-    assert fastest_precision(False, never) == (chosen, reason)
+    assert with_precision("openvino", ASKED_FOR, "auto", never) == Choice("openvino", chosen, reason)
 
 
 @pytest.mark.parametrize(("bfloat16", "chosen"), [(3.8, "float32"), (7.0, "float32"), (7.5, "bfloat16")])
 def test_with_avx512_bf16_alone_the_faster_one_is_measured(monkeypatch, bfloat16, chosen):
     monkeypatch.setattr(choice, "cpu_flags", lambda: frozenset({"avx512f", "avx512_bf16"}))
-    found, reason = fastest_precision(False, lambda: {"float32": 6.9, "bfloat16": bfloat16})
-    assert found == chosen and f"{bfloat16} FOVs/s" in reason
+    found = with_precision("openvino", ASKED_FOR, "auto", lambda: {"float32": 6.9, "bfloat16": bfloat16})
+    assert found.precision == chosen and f"{bfloat16} FOVs/s" in found.reason
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,8 @@ def test_the_oldest_gpu_decides(monkeypatch, capabilities, chosen):
 
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: capabilities)
     monkeypatch.setattr(tf.config.experimental, "get_device_details", details)
-    assert fastest_precision(True, never)[0] == chosen
+    monkeypatch.setattr(choice, "gpu_visible", lambda: True)
+    assert with_precision("tensorflow", ASKED_FOR, "auto", never).precision == chosen
 
 
 @pytest.mark.parametrize(
@@ -138,7 +139,7 @@ def test_the_oldest_gpu_decides(monkeypatch, capabilities, chosen):
 def test_the_oldest_gpu_that_jax_sees_decides(monkeypatch, capabilities, chosen):
     gpus = [SimpleNamespace(compute_capability=text) for text in capabilities]
     monkeypatch.setattr(choice, "jax_gpus", lambda: gpus)
-    assert fastest_precision(True, never, "jax")[0] == chosen
+    assert with_precision("jax", ASKED_FOR, "auto", never).precision == chosen
 
 
 def test_alternatives_are_called_in_turn_and_their_first_calls_are_not_timed(monkeypatch):
