@@ -67,8 +67,7 @@ def status(scheduler: Scheduler, arguments: Sequence[str]) -> int:
 
 def cancel(scheduler: Scheduler, arguments: Sequence[str]) -> int:
     """Cancel jobs; the scheduler's command outlives this process, which a second Ctrl-C may end."""
-    null = subprocess.DEVNULL
-    subprocess.Popen(scheduler.cancel_command(arguments), start_new_session=True, stdin=null, stdout=null, stderr=null)
+    subprocess.Popen(scheduler.cancel_command(arguments), start_new_session=True)
     return 0
 
 
@@ -128,7 +127,7 @@ def _write_cancel(scheduler: Scheduler) -> None:
     """
     path = STATE / "cancel"
     command = shlex.join([sys.executable, *MODULE, "cancel", scheduler.name])
-    text = f'#!/bin/sh\n{command} "$@" </dev/null >/dev/null 2>&1 &\n'
+    text = f'#!/bin/sh\n{command} "$@" </dev/null >>{STATE}/cancel.log 2>&1 &\n'
     if not path.exists() or path.read_text() != text:
         with atomic.atomic_path(path) as temporary:
             write_private(temporary, text)

@@ -61,8 +61,10 @@ def press_ctrl_c(process, folder):
 
 def test_ctrl_c_cancels_what_was_submitted(run_of):
     run = run_of("touch started; sleep 600", "touch started{wildcards.i}; sleep 600")
+    run.snakemake = "snakemake"  # which asks rarely: a Ctrl-C while it asks for the state of jobs cancels none
+    command = run.command("--seconds-between-status-checks", "30")
     null = subprocess.DEVNULL
-    process = subprocess.Popen(run.command(), cwd=run.folder, env=run.environment(), stdout=null, stderr=null)
+    process = subprocess.Popen(command, cwd=run.folder, env=run.environment(), stdout=null, stderr=null)
     while not ((run.folder / "started").exists() and list(run.folder.glob("started?"))):
         assert process.poll() is None
         time.sleep(0.1)
