@@ -102,14 +102,7 @@ def write_arrays(
 def read_arrays(path: str | Path, error: type[FfnError] = VolumeError) -> tuple[dict[str, np.ndarray], dict]:
     """Read a file of `write_arrays`."""
     with damage_named(path, error), open_file(path, error) as file:
-        return {name: _read_array(dataset) for name, dataset in list_datasets(file, error).items()}, dict(file.attrs)
-
-
-def _read_array(dataset: h5py.Dataset) -> np.ndarray:
-    array = np.asarray(dataset[()])
-    if array.dtype.hasobject:  # text, or an empty dataset
-        raise TypeError(f"{dataset.name} has type {dataset.dtype}")
-    return array
+        return {name: np.asarray(dataset[()]) for name, dataset in list_datasets(file, error).items()}, dict(file.attrs)
 
 
 def create_rows(group: h5py.Group, name: str, num_columns: int, dtype: np.dtype | type) -> h5py.Dataset:

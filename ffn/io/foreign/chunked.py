@@ -11,6 +11,7 @@ import tensorstore as ts
 
 from ffn.errors import VolumeError
 from ffn.geometry import ZYX, Box, VoxelSize, subtract
+from ffn.io.foreign import CHUNKED_FILES
 from ffn.io.foreign.axes import SpatialAxes
 from ffn.io.foreign.locations import Location, first_line, open_folder
 from ffn.io.foreign.mips import PRECOMPUTED, Mip, driver_of, find_mips
@@ -131,6 +132,5 @@ def _n5_metadata(attributes: dict[str, Any]) -> dict[str, Any] | None:
 
 def _advice(folder: Path | None) -> str:
     """Return the next step: if the folder is a group, name one of its arrays."""
-    markers = (".zarray", ".zgroup", "zarr.json", "attributes.json", "info")
-    found = sorted({path.parent.name for marker in markers for path in folder.glob(f"*/{marker}")}) if folder else []
+    found = sorted({path.parent.name for file in CHUNKED_FILES for path in folder.glob(f"*/{file}")}) if folder else []
     return f"Name one of those inside: {', '.join(found[:5])}" if found else "Check path and format"

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import tensorstore as ts
 
 from ffn.errors import VolumeError
+from ffn.io.foreign import CHUNKED_FILES
 
 DRIVERS = {
     "zarr": "auto",  # version 2 or 3
@@ -25,7 +26,7 @@ DRIVERS = {
     "neuroglancer-precomputed": "neuroglancer_precomputed",
 }
 # Files of which a folder holds at least one, if there is something to open.
-METADATA = ("info", ".zarray", ".zattrs", ".zgroup", "zarr.json", "attributes.json")
+METADATA = (*CHUNKED_FILES, ".zattrs")
 # With TensorStore's default of 32, a wrong address takes many minutes to fail.
 RETRIES = {"max_retries": 4}
 CACHE_BYTES = 128 * 2**20  # of all volumes of a process, so that blocks that share a chunk fetch it once
