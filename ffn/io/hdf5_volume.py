@@ -11,8 +11,7 @@ import numpy as np
 from ffn.errors import VolumeError
 from ffn.geometry import ZYX, Box
 from ffn.io import hdf5
-from ffn.io.foreign.axes import SpatialAxes, axis_names
-from ffn.io.foreign.units import VOXEL_SIZE_NM, voxel_size_and_offset
+from ffn.io.foreign.attributes import VOXEL_SIZE_NM, SpatialAxes, axis_names, voxel_size_and_offset
 from ffn.io.volume import Placement, Volume, number_type
 
 CHUNK_ZYX: ZYX = (64, 64, 64)

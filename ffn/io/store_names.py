@@ -13,6 +13,7 @@ METADATA = "zarr.json"  # of a group or an array in a store
 LAST = "write"  # step of a stage that writes its output
 JOBS = "jobs"  # end of the name of the folder with the logs of the jobs that write an output
 TABLES = "tables.json"  # of a step, written last
+CHUNKED_FILES = ("info", ".zarray", ".zgroup", "zarr.json", "attributes.json")  # of zarr, N5 and precomputed
 OURS = "ffn"  # key of our attributes in the metadata of groups and arrays
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ffn.errors import VolumeError
+from ffn.io.store_names import CHUNKED_FILES
 from ffn.io.volume import Volume
 
-CHUNKED_FILES = ("info", ".zarray", ".zgroup", "zarr.json", "attributes.json")
 CHUNKED_SUFFIXES = (".zarr", ".n5", ".precomputed")
 IMAGE_FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".tif": "TIFF", ".tiff": "TIFF"}
 

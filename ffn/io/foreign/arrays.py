@@ -12,8 +12,7 @@ import numpy as np
 
 from ffn.errors import FfnError, VolumeError
 from ffn.geometry import ZYX, Box, VoxelSize
-from ffn.io.foreign.axes import SpatialAxes
-from ffn.io.foreign.units import to_nm
+from ffn.io.foreign.attributes import SpatialAxes, to_nm
 from ffn.io.volume import Volume, number_type
 
 NM_PER_ANGSTROM = 0.1

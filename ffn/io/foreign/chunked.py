@@ -11,12 +11,11 @@ import tensorstore as ts
 
 from ffn.errors import VolumeError
 from ffn.geometry import ZYX, Box, VoxelSize, subtract
-from ffn.io.foreign import CHUNKED_FILES
-from ffn.io.foreign.axes import SpatialAxes
+from ffn.io.foreign.attributes import SpatialAxes, to_nm
 from ffn.io.foreign.locations import Location, first_line, open_folder
 from ffn.io.foreign.mips import PRECOMPUTED, Mip, driver_of, find_mips
-from ffn.io.foreign.units import to_nm
 from ffn.io.ome_zarr import our_attributes
+from ffn.io.store_names import CHUNKED_FILES
 from ffn.io.volume import Volume, number_type
 
 XYZ_DRIVERS = ("n5", PRECOMPUTED)

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import tensorstore as ts
 
 from ffn.errors import VolumeError
-from ffn.io.foreign import CHUNKED_FILES
+from ffn.io.store_names import CHUNKED_FILES
 
 DRIVERS = {
     "zarr": "auto",  # version 2 or 3

@@ -15,9 +15,15 @@ import numpy as np
 
 from ffn.errors import VolumeError
 from ffn.geometry import ZYX, VoxelSize
-from ffn.io.foreign.axes import axis_names
+from ffn.io.foreign.attributes import (
+    MAX_SHIFT,
+    axis_names,
+    three_numbers,
+    to_nm,
+    voxel_size_and_offset,
+    whole_voxels,
+)
 from ffn.io.foreign.locations import Folder
-from ffn.io.foreign.units import MAX_SHIFT, three_numbers, to_nm, voxel_size_and_offset, whole_voxels
 
 PRECOMPUTED = "neuroglancer_precomputed"
 N5 = "attributes.json"

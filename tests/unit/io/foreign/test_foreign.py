@@ -7,7 +7,8 @@ from PIL import Image
 
 from ffn.cli import main
 from ffn.errors import VolumeError
-from ffn.io.foreign import CHUNKED_FILES, FORMATS, open_source, readable_formats
+from ffn.io.foreign import FORMATS, open_source, readable_formats
+from ffn.io.store_names import CHUNKED_FILES
 from ffn.workflow.run import VolumeConfig
 
 ZARR = "OME-Zarr"

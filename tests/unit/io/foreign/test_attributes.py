@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from ffn.errors import VolumeError
-from ffn.io.foreign.units import to_nm, voxel_size_and_offset
+from ffn.io.foreign.attributes import to_nm, voxel_size_and_offset
 
 
 @pytest.mark.parametrize(
