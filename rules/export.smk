@@ -27,7 +27,9 @@ rule export:
         truth=lambda wildcards, input: arguments.option("--truth", input.truth),
         errors=lambda wildcards, input: arguments.option("--errors", input.errors),
         agglomeration=lambda wildcards, input: arguments.option("--agglomeration", input.mapping),
-        supervoxels=lambda wildcards: arguments.option("--supervoxels", PIPELINE.agglomerated_base(wildcards.volume)),
+        supervoxels=lambda wildcards, input: arguments.option(
+            "--supervoxels", [input.base] if RUN.agglomerate.enabled else []
+        ),
         box=of("export", "box"),
         folder=subpath(output.state, parent=True),
         flags=flags(RUN.export),

@@ -204,10 +204,6 @@ class Pipeline:
         """Return the ground truth to export with a segmentation, if there is one."""
         return [self.paths.file("ingest", "labels", volume=volume)] if self.places[volume].shows_truth else []
 
-    def agglomerated_base(self, volume: str) -> list[str]:
-        """Return the supervoxels of an agglomerated volume."""
-        return [tracked_file(self.paths.base(self.run, volume=volume))] if volume in self.agglomerated else []
-
     # --- Files -----------------------------------------------------------------------------------------------
     def targets(self, stage: str) -> list[str]:
         """Return the files of a stage that Snakemake watches; none if the configuration leaves the stage out."""
