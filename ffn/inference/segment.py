@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import itertools
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ffn.config import ImageConfig, ModelConfig, SegmentConfig, SubvolumesConfig
@@ -89,7 +89,7 @@ def segment(inputs: SegmentInputs, out: str, config: SegmentConfig, box: Box | N
     with open_volume(inputs.image) as volume:
         box = box or volume.box
         network = _network(volume, [box], inputs, config)
-    common, lanes = _prepared(inputs, network, config, [box], 1)
+    common, lanes = _prepared(inputs, network, config, [box], 1, _key(inputs, network, config))
     _flood_all([SubvolumeFlood(common, box, out)], lanes, config, 1)
 
 
@@ -126,13 +126,13 @@ def segment_subvolumes(
         _require_overlap(boxes, tiles.overlap_zyx, load_model(inputs.model).config.fov_size_zyx)
         shapes = _of_all_shapes(boxes)
         network = _network(volume, shapes, inputs, config)
-    key = {**_key(inputs, network, config), "size": boxes[0].shape}
-    with make_files(folder, ".zarr", boxes, fingerprint(config, key), job) as left:
+    key = _key(inputs, network, config)
+    with make_files(folder, ".zarr", boxes, fingerprint(config, {**key, "size": boxes[0].shape}), job) as left:
         taken = iter(left)
         first = next(taken, None)
         if first is None:
             return
-        common, lanes = _prepared(inputs, network, config, shapes, -(-len(boxes) // max(1, job.of)))
+        common, lanes = _prepared(inputs, network, config, shapes, -(-len(boxes) // max(1, job.of)), key)
         jobs = (SubvolumeFlood(common, box, f"{folder}{box.stem}.zarr") for box in itertools.chain([first], taken))
         _flood_all(jobs, lanes, config, left.num_left, lambda box: left.finish(box, {}))
 
@@ -206,7 +206,12 @@ def _network(volume: Volume, boxes: Sequence[Box], inputs: SegmentInputs, config
 
 
 def _prepared(
-    inputs: SegmentInputs, network: Network, config: SegmentConfig, boxes: Sequence[Box], num_boxes: int
+    inputs: SegmentInputs,
+    network: Network,
+    config: SegmentConfig,
+    boxes: Sequence[Box],
+    num_boxes: int,
+    key: Mapping[str, object],
 ) -> tuple[Common, Lanes]:
     """Return the common part of all floods of `boxes`, or of boxes of these shapes, and as many canvases."""
     near = inputs.staged()
@@ -215,7 +220,7 @@ def _prepared(
         shapes = [Frame.of(box, volume.box, radius_zyx).canvas.shape for box in boxes]
     lanes = open_lanes(network, config, num_boxes, zyx(map(max, zip(*shapes, strict=True))), dtype)
     points = None if config.seed_points is None else read_points(config.seed_points)
-    key = {**_key(inputs, network, config), "engine": lanes.name, "canvases": lanes.size}  # both may round otherwise
+    key = {**key, "engine": lanes.name, "canvases": lanes.size}  # with others, results may be rounded otherwise
     return Common(inputs, near, network, config, points, lanes.name, key), lanes
 
 

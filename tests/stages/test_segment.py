@@ -205,27 +205,6 @@ def test_memory_does_not_grow_with_the_number_of_boxes(scene, monkeypatch):
     assert alive == [0, 0, 0]
 
 
-@pytest.mark.parametrize("engine", [name for name in HERE if name in ("openvino", "jax")])
-def test_a_sigterm_saves_all_that_are_flooded_and_the_same_call_goes_on(scene, monkeypatch, engine, caplog):
-    options = ("--engine", engine, "--precision", "float32", "--canvases", "2")
-    whole = [data(path) for path in segment_parts(scene, *options, name="whole")[1]]
-    due, calls = CheckpointFile.save_when_due, []
-
-    def terminated(self, state, now=False):
-        calls.append(self)
-        due(self, state, now)
-        if len(calls) == 41:  # the first of two
-            signal.raise_signal(signal.SIGTERM)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(CheckpointFile, "save_when_due", terminated)
-        assert segment_parts(scene, *options)[0] == 2
-    assert len(list(scene.rglob("*.checkpoint"))) == 2
-    with caplog.at_level("INFO"):
-        assert [data(path) for path in segment_parts(scene, *options)[1]] == whole
-    assert caplog.text.count("resuming from") == 2
-
-
 def test_masks_leave_their_voxels_empty(scene):
     masked = Box((100, 20, 3), (140, 60, 25))
     with create_volume(f"{scene}/mask.h5:mask", np.uint8, Placement(IMAGE, (10, 10, 10))) as writer:
