@@ -1,6 +1,7 @@
 """Fixtures for all tests: the real data, which is never part of the repository, and what machines may lack."""
 
 import colorsys
+import fcntl
 import gc
 import importlib.util
 import os
@@ -132,10 +133,16 @@ def shared_checkpoint(shared_dir):
 
 
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory):
-    """The whole small run, undisturbed; tests read it and must not change it."""
-    workflow = Workflow(tmp_path_factory.mktemp("undisturbed"), SMALL_RUN)
-    (workflow.folder / "output.txt").write_text(workflow.succeed())
+def finished(tmp_path_factory, worker_id):
+    """The whole small run, undisturbed; tests read it and must not change it. Processes side by side have one."""
+    folder = tmp_path_factory.getbasetemp()
+    folder = (folder if worker_id == "master" else folder.parent) / "undisturbed"
+    workflow, output = Workflow(folder, SMALL_RUN), folder / "output.txt"
+    with open(f"{folder}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not output.exists():
+            said = workflow.succeed()
+            output.write_text(said)
     return workflow
 
 

@@ -1,4 +1,4 @@
-"""Fine-tuning the published weights with the workflow's defaults, on FIB-25 and on a copy of another contrast."""
+"""Fine-tuning the published weights with the workflow's defaults, on a copy of FIB-25 of another contrast."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from ..volumes import create_volume
 
 BOX = Box.parse("0:102,0:110,0:110")  # with room for the validation box that is cut from it
 # All else is as by default. Few examples, because each is a walk of up to 27 FOVs; a precision that every machine has.
-STEPS = 50
+STEPS = 25
 TRAIN = {"max_steps": STEPS, "num_workers": 1, "precision": "float32", "validation_examples": 4}
 
 
@@ -23,15 +23,12 @@ def other_contrast(image):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("contrast", [None, other_contrast], ids=["same", "another"])
-def test_fine_tuning_with_the_defaults_keeps_what_the_weights_can(contrast, shared_fib25, shared_checkpoint, tmp_path):
-    image = f"{shared_fib25}/raw"
-    if contrast:
-        with open_volume(image) as raw:
-            box, voxels = raw.box, contrast(raw.read(raw.box))
-        image = f"{tmp_path}/raw.h5:raw"
-        with create_volume(image, voxels.dtype, Placement(box, (10.0, 10.0, 10.0))) as writer:
-            writer.write(box, voxels)
+def test_fine_tuning_with_the_defaults_keeps_what_the_weights_can(shared_fib25, shared_checkpoint, tmp_path):
+    with open_volume(f"{shared_fib25}/raw") as raw:
+        box, voxels = raw.box, other_contrast(raw.read(raw.box))
+    image = f"{tmp_path}/raw.h5:raw"
+    with create_volume(image, voxels.dtype, Placement(box, (10.0, 10.0, 10.0))) as writer:
+        writer.write(box, voxels)
     volume = {
         "image": image,
         "image_box": str(BOX),
@@ -46,6 +43,6 @@ def test_fine_tuning_with_the_defaults_keeps_what_the_weights_can(contrast, shar
     rows = {row["step"]: row for row in read_metrics(workflow.results / "model/validation.csv")}
     start, end = rows[0], rows[STEPS]
     taken = rows[int(load_model(workflow.results / "model").provenance["inputs"]["best_step"])]
-    assert start["loss"] < 0.8  # with FIB-25's mean and standard deviation, the other contrast has above 1
+    assert start["loss"] < 0.8  # with FIB-25's mean and standard deviation, it is above 1
     assert taken["f1"] >= start["f1"]
     assert end["loss"] < 1.1 * start["loss"]  # at the rate of new networks, three steps ruin the weights

@@ -5,7 +5,7 @@ import pytest
 
 from ffn.cli import main
 
-from ..small_run import SMALL_RUN, Workflow
+from ..small_run import SMALL_RUN, Workflow, shown
 from ..unit.volumes import read
 
 SOURCE = {"image": "raw.npy", "voxel_size_zyx_nm": [10, 10, 10]}
@@ -20,13 +20,13 @@ def test_a_coarse_run_guides_a_fine_one(tmp_path):
         np.save(store.replace(".zarr", ".npy"), read(store))
     trained = {"train": {**SMALL_RUN["train"], "num_workers": 1, "max_steps": 240}}
     coarse = Workflow(tmp_path, {**SMALL_RUN, **trained, "run": "coarse", "volumes": {"cube": LABELLED}})
-    coarse.succeed("reconcile_all")
+    shown(coarse.fork("reconcile_all"))
     segments = coarse.results / "segmentation/cube/segmentation.zarr"
 
     volume = {**SOURCE, "init_segmentation": str(segments.relative_to(tmp_path))}
     untrained = {"init": "results/coarse/model", "train": {"max_steps": 0, "permutable_axes": []}}
     fine = Workflow(tmp_path, {**SMALL_RUN, **untrained, "run": "fine", "volumes": {"cube": volume}})
-    fine.succeed("reconcile_all")
+    shown(fine.fork("reconcile_all"))
     given = read(segments).repeat(2, 0).repeat(2, 1).repeat(2, 2)
     found = read(fine.results / "segmentation/cube/segmentation.zarr")
     assert given.shape == found.shape == (64, 56, 72) and given.any()

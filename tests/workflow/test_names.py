@@ -14,7 +14,7 @@ import yaml
 
 from ffn.cli import COMMANDS, Parser, main
 
-from ..small_run import SMALL_RUN, Workflow
+from ..small_run import SMALL_RUN, Workflow, shown
 
 SHAPE = (64, 56, 72)
 CHARACTERS = " \t'\"`$;&|()[]*?!#~\\%=,:@-+.üß²日"
@@ -106,10 +106,10 @@ def test_a_run_on_such_files_is_complete_and_watches_them(tmp_path):
     volume["masks"] = [{"path": f"{name}/mask.h5:mask"}]
     config = {
         **{**SMALL_RUN, "volumes": {"0-a_B": volume}},
-        "train": {**SMALL_RUN["train"], "num_workers": 1, "max_steps": 20},
+        "train": {**SMALL_RUN["train"], "num_workers": 1, "max_steps": 20, "engine": "jax"},
     }
     workflow = Workflow(tmp_path, config)
-    workflow.succeed()
+    shown(workflow.fork())
     assert "Nothing to be" in workflow.plan()
     with h5py.File(folder / "mask.h5", "w") as file:
         file["mask"] = np.zeros(SHAPE, np.uint16)

@@ -161,9 +161,9 @@ def test_a_run_that_begins_where_there_is_a_gpu_floods_in_lists_and_goes_on_anyw
     shutil.copytree(finished.folder, tmp_path / "gpu")
     shutil.rmtree(tmp_path / "gpu/results/small/segmentation")
     workflow = Workflow(tmp_path / "gpu", SMALL_RUN)
-    workflow.succeed("ingest_all", "--resources", "gpu=1")  # floods nothing, so nothing is decided
+    shown(workflow.fork("ingest_all", "--resources", "gpu=1"))  # floods nothing, so nothing is decided
     assert "segment_list" not in workflow.plan("reconcile_all")
-    output = workflow.succeed("reconcile_all", "--resources", "gpu=1")
+    output = shown(workflow.fork("reconcile_all", "--resources", "gpu=1"))
     assert output.count("rule segment_list:") == 1
     subvolumes = "segmentation/phantom/subvolumes"
     for path in sorted((finished.results / subvolumes).glob("*.zarr")):
@@ -177,7 +177,7 @@ def test_consensus_is_agglomerated(finished, tmp_path):
     shutil.copytree(finished.folder, tmp_path / "both")
     config = {**SMALL_RUN, "consensus": {"enabled": True, "min_fragment_size": 20}}
     workflow = Workflow(tmp_path / "both", config)
-    workflow.succeed("fill_all", "sweep_all", "evaluate_all")
+    shown(workflow.fork("fill_all", "sweep_all", "evaluate_all"))
     folder = workflow.results / "segmentation/phantom"
     with open_volume(f"{folder}/segmentation.zarr") as forward:
         whole = forward.read()

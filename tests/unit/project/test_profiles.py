@@ -1,8 +1,6 @@
 """Every profile is found by its name from the repository's root, is complete, and does not change results."""
 
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +8,8 @@ import yaml
 
 from ffn.cluster.batch import scheduler_of
 from ffn.cluster.job_script import STATE
+
+from ...small_run import fork_snakemake, shown
 
 ROOT = Path(__file__).parents[3]
 PROFILES = ["local", "theta", "polaris", "slurm", "slurm-generic"]
@@ -48,7 +48,6 @@ def test_there_is_no_default_profile():
     assert not (ROOT / "profiles/default").exists()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "line"),
     [
@@ -58,13 +57,10 @@ def test_there_is_no_default_profile():
     ],
 )
 def test_a_profile_works_by_its_name(name, line):
-    command = [sys.executable, "-m", "snakemake", "--profile", name, "-n", "-p", "--nolock", "--forceall", "train"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert line in done.stdout + done.stderr
+    arguments = ["--profile", name, "-n", "-p", "--nolock", "--forceall", "train"]
+    assert line in shown(fork_snakemake(arguments, ROOT))
 
 
-@pytest.mark.slow
 def test_each_node_expands_the_variables_of_the_staging_folder(tmp_path):
     """The shell would stop at an unknown variable, and expand the others to the values of the first node."""
     shutil.copytree(ROOT / "profiles/slurm", tmp_path / "site")
@@ -72,6 +68,5 @@ def test_each_node_expands_the_variables_of_the_staging_folder(tmp_path):
     values = yaml.safe_load(place.read_text())
     values["set-resources"]["train"]["stage_to"] = "$NODE_DISK"
     place.write_text(yaml.safe_dump(values))
-    command = [sys.executable, "-m", "snakemake", "--profile", str(place.parent), "-n", "-p", "--forceall", "train"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert "--stage-to '$NODE_DISK' " in done.stdout + done.stderr
+    arguments = ["--profile", str(place.parent), "-n", "-p", "--nolock", "--forceall", "train"]
+    assert "--stage-to '$NODE_DISK' " in shown(fork_snakemake(arguments, ROOT))
