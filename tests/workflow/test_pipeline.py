@@ -76,7 +76,7 @@ def test_a_run_whose_summary_fails_has_not_failed(tmp_path):
     workflow = Workflow(tmp_path, SMALL_RUN)
     scores = workflow.results / "evaluation/phantom.json"
     scores.parent.mkdir(parents=True)
-    scores.write_text("{}")
+    scores.write_text("{")
     assert "phantom.json: " in workflow.succeed("synth_all")
 
 
