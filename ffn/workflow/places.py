@@ -117,7 +117,8 @@ def _check_files(config: RunConfig) -> None:
         given.check_calibration(config.merge.calibration, "merge")
         given.check_calibration(config.sweep.calibration, "sweep")
     if config.normalize.reference_image:
-        open_source("normalize.reference_image", config.normalize.reference_image)
+        with under("normalize.reference_image"):
+            open_source(config.normalize.reference_image)
 
 
 def _check_given(name: str, place: Place, config: RunConfig) -> None:

@@ -44,8 +44,8 @@ class Source:
 def find_image(name: str, volume: VolumeConfig) -> Source:
     """Open the image of a volume."""
     key = f"volumes.{name}"
-    found, missing = open_source(f"{key}.image", volume.image, volume.mip, volume.voxel_size_zyx_nm)
     with under(f"{key}.image"):
+        found, missing = open_source(str(volume.image), volume.mip, volume.voxel_size_zyx_nm)
         holds_labels(found, "image")
     _check_size(f"{key}.voxel_size_zyx_nm", volume.voxel_size_zyx_nm, found)
     size = volume.voxel_size_zyx_nm or found.voxel_size_zyx_nm
@@ -63,7 +63,7 @@ def find_labels(name: str, volume: VolumeConfig, image: Source) -> Source:
     offset = volume.labels_offset_zyx
     with under(key):
         mip = _mip_to_make(voxel_sizes(str(volume.labels)), image)
-        found, missing = _open(str(volume.labels), mip, size, offset is not None)
+        found, missing = open_source(str(volume.labels), mip, size, offset is not None)
         holds_labels(found, "labels")
     if not missing:
         _check_size(f"{key}: voxel size of the image", size, found)
@@ -84,21 +84,16 @@ def find_labels(name: str, volume: VolumeConfig, image: Source) -> Source:
 
 
 def open_source(
-    key: str, spec: str | None, mip: int | None = None, size: VoxelSize | None = None
+    spec: str, mip: int | None = None, size: VoxelSize | None = None, is_placed: bool = False
 ) -> tuple[Volume, int]:
     """Open a source as `open_mip_or_finer` does, and close it again; return its metadata."""
-    with under(key):
-        return _open(str(spec), mip, size)
-
-
-def _open(spec: str, mip: int | None, size: VoxelSize | None, is_placed: bool = False) -> tuple[Volume, int]:
     with open_mip_or_finer(spec, mip, size, is_placed) as opened:
         return opened
 
 
 def _check_size(key: str, wanted: VoxelSize | None, found: Volume) -> None:
     known = found.voxel_size_zyx_nm
-    if wanted is not None and known is not None and not np.allclose(wanted, known, rtol=1e-4):
+    if wanted is not None and known is not None and not _same(wanted, known):
         raise ConfigError(
             f"{key}: {wanted} differs from the {known} nm that {found.name} declares. Correct one of them"
         )
