@@ -25,11 +25,13 @@ from snakemake.jobs import GroupJob, Job
 from snakemake.resources import Resource
 from snakemake.rules import Rule
 from snakemake.scheduling.job_scheduler import JobScheduler
+from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 
 from ffn.workflow.stages import STAGES, revisions_of
 
 _exit_gracefully = getattr(JobScheduler, "exit_gracefully", lambda scheduler: None)
 _group = Rule.group
+_report_job_submission = RemoteExecutor.report_job_submission
 
 
 def apply(workflow: Workflow) -> None:
@@ -38,6 +40,7 @@ def apply(workflow: Workflow) -> None:
         return
     _replace(GroupJob, "get_target_spec", _unfinished)
     _replace(JobScheduler, "exit_gracefully", _told_to_end)
+    _replace(RemoteExecutor, "report_job_submission", _registered)
     # The plugin of Slurm drops jobs of an array while others of their rule are ready, and never submits them
     # (https://github.com/snakemake/snakemake-executor-plugin-slurm/issues/473).
     _replace(snakemake_executor_plugin_slurm, "pending_jobs_for_rule", lambda dag, rule: 0)
@@ -205,6 +208,33 @@ def _products(job: Any) -> list[str]:
 def _written(path: str) -> int | None:
     """Time of the last change of a file; None if it does not exist."""
     return os.stat(path).st_mtime_ns if os.path.exists(path) else None
+
+
+# --- Ctrl-C cancels every job -------------------------------------------------------
+class ActiveJobs(list):
+    """Submitted jobs. They stay listed while Snakemake asks for their states.
+
+    Snakemake empties its list meanwhile, and a Ctrl-C at that moment cancels no job: with a command that takes a second
+    for each job, nearly every Ctrl-C. Not reported upstream.
+    """
+
+    num_asked = 0
+
+    def clear(self) -> None:
+        """Remember which jobs are asked about, until `extend` takes back those that are still active."""
+        self.num_asked = len(self)
+
+    def extend(self, jobs: Any) -> None:
+        """Replace the jobs that were asked about; others may have been submitted since."""
+        self[: self.num_asked] = jobs
+        self.num_asked = 0
+
+
+def _registered(executor: RemoteExecutor, *arguments: Any, **options: Any) -> None:
+    with executor.lock:
+        if not isinstance(executor.active_jobs, ActiveJobs):
+            executor.active_jobs = ActiveJobs(executor.active_jobs)
+    _report_job_submission(executor, *arguments, **options)
 
 
 # --- SIGTERM reaches the jobs on this machine ------------------------------------------------------------------------

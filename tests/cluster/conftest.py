@@ -19,7 +19,6 @@ class ClusterWorkflow(Workflow):
     """Snakemake on the login node of a cluster."""
 
     snakefile = ROOT / "Snakefile"
-    snakemake = "tests.cluster.impatient"
 
     def __init__(self, folder: Path, config: dict, cluster: MiniSlurm, profile: str = "slurm") -> None:
         super().__init__(folder, config)
@@ -28,7 +27,7 @@ class ClusterWorkflow(Workflow):
 
     def command(self, *arguments: str) -> list[str]:
         """Return the command line of Snakemake with a profile for these small nodes."""
-        snakemake = [sys.executable, "-m", self.snakemake, "--snakefile", str(self.snakefile)]
+        snakemake = [sys.executable, "-m", "tests.cluster.impatient", "--snakefile", str(self.snakefile)]
         places = ["--directory", str(self.folder), "--profile", str(site_profile(self.folder, self.profile))]
         return self.cluster.login(*snakemake, *arguments, *places, "--configfile", str(self.folder / "run.yaml"))
 
