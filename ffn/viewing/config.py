@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt, field_validator
 
 from ffn.config import NonNegativeInt, PathText, SameResult, Section
 
-ExportFormat = Literal["precomputed", "ome-zarr", "csv", "swc"]
+ExportFormat = Literal["precomputed", "ome-zarr", "csv", "parquet", "swc"]
 
 
 class ExportConfig(Section):
@@ -16,7 +17,7 @@ class ExportConfig(Section):
 
     formats: tuple[ExportFormat, ...] = Field(
         ("precomputed", "csv"),
-        description="of precomputed (always), ome-zarr (image, labels), csv (tables), swc (skeletons)",
+        description="of precomputed (always), ome-zarr (image, labels), csv and parquet (tables), swc (skeletons)",
     )
     image_encoding: Literal["jpeg", "png"] = Field(
         "jpeg", description="encoding of image chunks; png is lossless; 16-bit images are always lossless"
@@ -36,6 +37,8 @@ class ExportConfig(Section):
     def _can_be_shown(cls, formats: tuple[ExportFormat, ...]) -> tuple[ExportFormat, ...]:
         if "precomputed" not in formats:
             raise ValueError("has no precomputed, which ffn view needs. Add it")
+        if "parquet" in formats and importlib.util.find_spec("pyarrow") is None:
+            raise ValueError("has parquet, but pyarrow is not installed. Run: pip install pyarrow, or take csv")
         return formats
 
 

@@ -18,7 +18,7 @@ from ffn.provenance import fingerprint, provenance
 from ffn.viewing import STATE_FILE, STEPS
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.inputs import ExportTables, Sources, open_volumes, tables_of
-from ffn.viewing.properties import columns_of, write_csv, write_segment_properties
+from ffn.viewing.properties import columns_of, write_segment_properties, write_tables
 from ffn.viewing.segments import Counts
 from ffn.viewing.state import write_links
 from ffn.viewing.volumes import plan_parts
@@ -111,8 +111,7 @@ def _write(work: ExportWork, counts: Mapping[str, Counts], tables: ExportTables,
     for name, counted in counts.items():
         columns = list(columns_of(parts[name], counted, tables, lengths, "truth" in parts))
         write_segment_properties(folder / name, counted.segments, columns)
-        if "csv" in config.formats:
-            write_csv(folder / f"{name}.csv", counted.segments, columns)
+        write_tables(folder / name, config.formats, counted.segments, columns)
     state = write_links(folder, parts, {name: each.segments for name, each in counts.items()}, tables, config)
     whole = Box.hull(part.box for part in parts.values())
     record = provenance("export", config.model_copy(update={"threads": 0}), box=whole, **sources.given)

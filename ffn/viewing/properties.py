@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -132,12 +132,27 @@ def _data_type(values: np.ndarray) -> str:
     return "int32" if -(2**31) <= low and high < 2**31 else "float32"
 
 
-def write_csv(path: Path, segments: Segments, columns: Sequence[Column]) -> None:
-    """Write a row for each segment of a layer."""
-    with atomic_path(path) as temporary, temporary.open("w", newline="") as file:
+def write_tables(path: Path, formats: Collection[str], segments: Segments, columns: Sequence[Column]) -> None:
+    """Write a row for each segment of a layer as ``csv``, ``parquet`` or both; `path` has no suffix."""
+    named = {"id": segments.ids} | {column.name: column.values for column in columns}
+    for kind, write in (("csv", _write_csv), ("parquet", _write_parquet)):
+        if kind in formats:
+            with atomic_path(path.with_suffix(f".{kind}")) as temporary:
+                write(temporary, named)
+
+
+def _write_csv(path: Path, columns: dict[str, np.ndarray]) -> None:
+    with path.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["id", *(column.name for column in columns)])
-        writer.writerows(zip(segments.ids, *(_cells(column.values) for column in columns), strict=True))
+        writer.writerow(columns)
+        writer.writerows(zip(*map(_cells, columns.values()), strict=True))
+
+
+def _write_parquet(path: Path, columns: dict[str, np.ndarray]) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    pyarrow.parquet.write_table(pyarrow.table(columns), path)
 
 
 def _cells(values: np.ndarray) -> Iterable:

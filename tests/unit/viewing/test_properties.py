@@ -8,7 +8,7 @@ import pytest
 
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.export import export
-from ffn.viewing.properties import Column, origin_columns, place_columns, write_csv, write_segment_properties
+from ffn.viewing.properties import Column, origin_columns, place_columns, write_segment_properties, write_tables
 from ffn.viewing.segments import Segments
 
 from .conftest import read_json
@@ -91,6 +91,11 @@ def test_small_segments_have_no_mesh(tmp_path, sources, cloud_volume):
     assert not list((tmp_path / "out").glob("*.csv"))
 
 
-def test_a_table_has_ids_as_they_are_and_six_digits(tmp_path):
-    write_csv(tmp_path / "a.csv", segments_of([3, BIG], [1, 1]), [Column("share", "", np.array([0.1, 1 / 3]))])
+def test_tables_have_ids_as_they_are(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    share = Column("share", "", np.array([0.1, 1 / 3]))
+    write_tables(tmp_path / "a", ("parquet", "csv"), segments_of([3, BIG], [1, 1]), [share])
+    table = parquet.read_table(tmp_path / "a.parquet")
+    assert table.to_pydict() == {"id": [3, BIG], "share": [0.1, 1 / 3]}
+    assert [str(column.type) for column in table.schema] == ["uint64", "double"]
     assert (tmp_path / "a.csv").read_text() == f"id,share\n3,0.1\n{BIG},0.333333\n"
