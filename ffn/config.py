@@ -309,6 +309,9 @@ class FloodConfig(Section):
 class SegmentConfig(FloodConfig):
     """Flood filling of one subvolume."""
 
+    seed_policy: Literal["peaks", "peaks_2d"] = Field(
+        "peaks", description="where objects start: at peaks of the distance to membranes, in 3D or in each section"
+    )
     seed_order: Literal["forward", "reversed"] = Field(
         "forward", description="seeds by ascending or descending (z, y, x); points as listed or from the last"
     )
@@ -323,8 +326,8 @@ class SegmentConfig(FloodConfig):
     seed_min_distance: PositiveInt = Field(3, description="least distance between two peak seeds, voxels")
     seed_points: PathText | None = Field(
         None,
-        description="where objects start, full-volume voxels: a CSV file with the header z,y,x and one seed per line, "
-        "or one seed as z,y,x; null: at peaks of the distance to membranes",
+        description="where objects start instead, full-volume voxels: a CSV file with the header z,y,x and one seed "
+        "per line, or one seed as z,y,x",
     )
     checkpoint_seconds: SameResult[Annotated[float, Field(ge=0)]] = Field(
         300.0, description="seconds between checkpoints, from which a killed job resumes; 0 writes none"

@@ -55,32 +55,38 @@ def empty_space_seeds(
 def peak_seeds(
     image: np.ndarray,
     config: SegmentConfig,
-    voxel_size_zyx_nm: VoxelSize,
+    voxel_size_zyx_nm: tuple[float, ...],
     masked: np.ndarray | None = None,
     taken: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Find seeds far from membranes, masks and segments.
+    """Find seeds far from membranes, masks and segments; with the policy `peaks_2d`, in each section for itself.
 
     Parameters
     ----------
-    image : float32 ndarray of shape (Z, Y, X)
+    image : float32 ndarray of shape (Z, Y, X), or (Y, X) for one section
         Normalised image.
     config : SegmentConfig
-        Least distance of two seeds. With ``mirror``, voxels near a face can be seeds, as FOVs reach them.
+        Policy and least distance of two seeds. With ``mirror``, voxels near a face can be seeds, as FOVs reach them.
     voxel_size_zyx_nm : tuple of float
-        Distances are in units of the smallest side.
+        One number per axis; distances are in units of the smallest side.
     masked, taken : bool ndarrays of the shape of `image`, optional
         Voxels that nothing may enter, and voxels of segments.
 
     Returns
     -------
-    int64 ndarray of shape (N, 3)
+    int64 ndarray of shape (N, 3) or (N, 2)
         Seeds in ascending order. Fixed noise of 1e-4 breaks ties between equal distances.
 
     Notes
     -----
     Source: Januszewski et al. 2018, Methods, with the constants of google/ffn; without ``mirror``, its `PolicyPeaks`.
     """
+    if config.seed_policy == "peaks_2d" and image.ndim == 3:
+        nothing = [None] * len(image)
+        planes = zip(image, nothing if masked is None else masked, nothing if taken is None else taken, strict=True)
+        found = [peak_seeds(plane, config, voxel_size_zyx_nm[1:], *where) for plane, *where in planes]
+        heights = np.repeat(np.arange(len(found)), [len(peaks) for peaks in found])
+        return np.column_stack([heights, np.concatenate(found)])
     blocked = masked
     if taken is not None and masked is not None:
         blocked, masked = masked | taken, masked if masked.any() else None
@@ -103,17 +109,17 @@ def _in_order(seeds: np.ndarray, config: SegmentConfig) -> np.ndarray:
     return seeds[::-1] if config.seed_order == "reversed" else seeds
 
 
-def _peaks(walls: np.ndarray, voxel_size: VoxelSize, min_distance: int, at_faces: bool) -> np.ndarray:
+def _peaks(walls: np.ndarray, voxel_size: tuple[float, ...], min_distance: int, at_faces: bool) -> np.ndarray:
     """Return the local maxima of the distance to `walls`, in ascending order; none if there are no walls."""
     from skimage.feature import peak_local_max
 
     if not walls.any():  # a blank image has no distance
-        return np.empty((0, 3), np.int64)
+        return np.empty((0, walls.ndim), np.int64)
     noisy = np.random.RandomState(NOISE_SEED).rand(*walls.shape)
     noisy *= NOISE
     noisy += edges.distance(walls, voxel_size)
     peaks = peak_local_max(noisy, min_distance, threshold_abs=0, threshold_rel=0, exclude_border=not at_faces)
-    return np.array(sorted(map(tuple, peaks.tolist())), dtype=np.int64).reshape(-1, 3)
+    return np.array(sorted(map(tuple, peaks.tolist())), dtype=np.int64).reshape(-1, walls.ndim)
 
 
 def read_points(text: str) -> np.ndarray:

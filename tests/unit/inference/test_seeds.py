@@ -1,4 +1,4 @@
-"""Seeds: in the middle of objects, on a grid or at given points; in order, and the same on every call."""
+"""Seeds: in the middle of objects, or at given points; in order, and the same on every call."""
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ from ffn.inference.seeds import empty_space_seeds, find_seeds, peak_seeds, point
 BOX = Box((10, 20, 30), (20, 40, 60))
 CUBES = (10.0, 10.0, 10.0)
 PUBLISHED = SegmentConfig(mirror=False)
+IN_SECTIONS = SegmentConfig(seed_policy="peaks_2d", mirror=False)
 
 
 def image_with(*tubes, shape=(30, 40, 60)):
@@ -63,6 +64,13 @@ def test_a_blank_image_has_no_seeds():
     assert peak_seeds(np.zeros((12, 13, 14), np.float32), PUBLISHED, CUBES).shape == (0, 3)
 
 
+def sections():
+    """Return three slices: a bright square on the left, one on the right, and a blank slice."""
+    image = np.zeros((3, 30, 44), np.float32)
+    image[0, 8:21, 6:19] = image[1, 8:21, 24:37] = 1
+    return image
+
+
 def find(config, image=None, box=BOX, points=None):
     image = np.zeros(box.shape, np.float32) if image is None else image
     return find_seeds(image, config, (40.0, 8.0, 8.0), box, points)
@@ -75,15 +83,27 @@ def test_peaks_are_the_default():
     assert np.array_equal(found, peak_seeds(image, SegmentConfig(), (20, 10, 10)))
 
 
-@pytest.mark.parametrize("shape", [(30, 40, 12), (1, 40, 60)])
-def test_objects_at_faces_have_seeds_where_the_image_is_mirrored(shape):
+@pytest.mark.parametrize(
+    ("policy", "shape"), [("peaks", (30, 40, 12)), ("peaks", (1, 40, 60)), ("peaks_2d", (5, 40, 5))]
+)
+def test_objects_at_faces_have_seeds_where_the_image_is_mirrored(policy, shape):
     """A tube along x, 5 voxels high, whose middle is 2 voxels from a face; in one section, it is that face."""
     image = image_with((slice(0, 5), slice(14, 21)), shape=shape)
     for mirror in (True, False):
-        config = SegmentConfig(mirror=mirror)
+        config = SegmentConfig(seed_policy=policy, mirror=mirror)
         first = find_seeds(image, config, CUBES, Box.from_shape(shape))
         second = empty_space_seeds(image, np.where(image < 0, 1, 0), config, CUBES)
         assert bool(len(bright(first, image))) == bool(len(bright(second, image))) == mirror
+
+
+def test_seeds_of_a_slice_depend_on_that_slice_alone():
+    image = sections()
+    seeds = peak_seeds(image, IN_SECTIONS, (40, 8, 8))
+    assert [0, 14, 12] in seeds.tolist() and [1, 14, 30] in seeds.tolist()
+    assert 2 not in seeds[:, 0]
+    for z in (0, 1):
+        alone = peak_seeds(image[z : z + 1], IN_SECTIONS, (40, 8, 8))
+        assert np.array_equal(alone[:, 1:], seeds[seeds[:, 0] == z][:, 1:])
 
 
 def test_points_keep_their_order_unless_it_is_reversed():
