@@ -153,22 +153,18 @@ class Precomputed(Pyramid):
 
     def open_mip(self, mip: int) -> ts.TensorStore:
         """Open a mip."""
-        return _open(self.folder, mip, open=True, context=shared_context())
+        return open_scale(self.folder, mip, shared_context())
 
     def shard_zyx(self, mip: int) -> ZYX:
         """Return what TensorStore writes at once."""
         return zyx(self.open_mip(mip).chunk_layout.write_chunk.shape or ())
 
 
-def open_scale(path: Path, mip: int) -> ts.TensorStore:
-    """Open one mip for reading, with axes zyx in full-volume coordinates of that mip."""
-    return _open(path, mip, read=True)
-
-
-def _open(path: Path, mip: int, **options: Any) -> ts.TensorStore:
+def open_scale(path: Path, mip: int, context: ts.Context | None = None) -> ts.TensorStore:
+    """Open one mip, with axes zyx in full-volume coordinates of that mip."""
     kvstore = {"driver": "file", "path": f"{path.resolve()}/"}
     spec = {"driver": "neuroglancer_precomputed", "kvstore": kvstore, "scale_index": mip}
-    return ts.open(spec, **options).result()[..., 0].T
+    return ts.open(spec, open=True, context=context).result()[..., 0].T
 
 
 def _new_scale(encoding: Encoding, scale: Scale) -> dict[str, Any]:
