@@ -27,7 +27,7 @@ class Pipeline:
         self.gpus = gpus
         self.places = places
         self.paths = RunPaths(f"results/{run.run}")
-        self.volumes = list(run.volumes)
+        self._sort_volumes()
         self.models = Models(run, self.paths, bool(self.validated))
         self.imported, self.steps = self.models.imported, self.models.steps
         self.jobs = Jobs(places, self.models, gpus, gpus * nodes)
@@ -68,93 +68,36 @@ class Pipeline:
             found.append("select.box and train_box overlap, so the choice favours checkpoints that memorised that box")
         return found
 
-    # --- Volumes by what is made from them ---------------------------------------------------------------------
-    @cached_property
-    def synthetic(self) -> list[str]:
-        """Volumes that the run synthesises."""
-        return [name for name, volume in self.run.volumes.items() if volume.synthetic]
+    def _sort_volumes(self) -> None:
+        """Sort the volumes by what is made from them."""
+        run, volumes, places = self.run, self.run.volumes, self.places
+        self.volumes = list(volumes)
+        self.synthetic = [name for name, volume in volumes.items() if volume.synthetic]
+        self.foreign = [name for name in volumes if name not in self.synthetic]  # read from a source
+        self.foreign_labelled = [name for name in self.foreign if volumes[name].has_labels]
+        self.trained = [name for name, volume in volumes.items() if run.train.max_steps and volume.is_trained_on]
+        self.validated = [n for n, place in places.items() if run.is_validated and place.config.is_validated_on]
+        self.learnt_from = self.trained + [name for name in self.validated if name not in self.trained]
+        self.segmented = [name for name, volume in volumes.items() if volume.is_segmented]
+        selecting = [run.select_volume] if run.selectable_steps else []
+        self.normalized = [name for name in volumes if name in [*self.segmented, *selecting]]
+        self.segmented_twice = self.segmented if run.consensus.enabled else []  # with seeds in both orders
+        self.agglomerated = self.segmented if run.agglomerate.enabled else []
+        self.filled = self.segmented if run.fill.max_distance_nm else []
+        self.evaluated = [name for name, place in places.items() if place.is_evaluated]
+        self.compared = self.evaluated if run.evaluate.watershed else []  # with a watershed
+        self.swept = [name for name in self.agglomerated if name in self.evaluated]
+        without = [name for name in self.evaluated if not volumes[name].skeletons]
+        self.skeletonized = without if run.skeletonize.spacing_nm else []
 
     def seed_of(self, volume: str) -> int:
         """Random seed of a synthetic volume; each has another, so that equal options make different tissue."""
         return self.run.rng_seed + self.synthetic.index(volume)
 
-    @cached_property
-    def foreign(self) -> list[str]:
-        """Volumes that are read from a source."""
-        return [name for name in self.volumes if name not in self.synthetic]
-
-    @cached_property
-    def foreign_labelled(self) -> list[str]:
-        """Volumes whose labels are read from a source."""
-        return [name for name in self.foreign if self.run.volumes[name].has_labels]
-
-    @cached_property
-    def trained(self) -> list[str]:
-        """Volumes that training examples come from."""
-        is_training = self.run.train.max_steps > 0
-        return [name for name, volume in self.run.volumes.items() if is_training and volume.is_trained_on]
-
-    @cached_property
-    def validated(self) -> list[str]:
-        """Volumes that training is validated on."""
-        return [name for name, place in self.places.items() if self.run.is_validated and place.config.is_validated_on]
-
-    @cached_property
-    def learnt_from(self) -> list[str]:
-        """Volumes that training reads."""
-        return self.trained + [name for name in self.validated if name not in self.trained]
-
     @property
     def training_mask_files(self) -> list[str]:
         """Files of the masks of volumes that training reads."""
         return files_among(*(mask.path for name in self.learnt_from for mask in self.run.volumes[name].masks))
-
-    @cached_property
-    def segmented(self) -> list[str]:
-        """Volumes that are segmented."""
-        return [name for name, volume in self.run.volumes.items() if volume.is_segmented]
-
-    @cached_property
-    def normalized(self) -> list[str]:
-        """Volumes that the network is applied to, those that choose a checkpoint included."""
-        wanted = {*self.segmented, *([self.run.select_volume] if self.steps else [])}
-        return [name for name in self.volumes if name in wanted]
-
-    @cached_property
-    def segmented_twice(self) -> list[str]:
-        """Volumes that are segmented with seeds in both orders."""
-        return self.segmented if self.run.consensus.enabled else []
-
-    @cached_property
-    def agglomerated(self) -> list[str]:
-        """Volumes whose segments are agglomerated."""
-        return self.segmented if self.run.agglomerate.enabled else []
-
-    @cached_property
-    def filled(self) -> list[str]:
-        """Volumes whose unsegmented voxels are filled."""
-        return self.segmented if self.run.fill.max_distance_nm else []
-
-    @cached_property
-    def evaluated(self) -> list[str]:
-        """Volumes whose segmentation is scored."""
-        return [name for name, place in self.places.items() if place.is_evaluated]
-
-    @cached_property
-    def compared(self) -> list[str]:
-        """Volumes for which a watershed is scored as well."""
-        return self.evaluated if self.run.evaluate.watershed else []
-
-    @cached_property
-    def swept(self) -> list[str]:
-        """Volumes whose agglomeration graph is scored at every threshold."""
-        return [name for name in self.agglomerated if name in self.evaluated]
-
-    @cached_property
-    def skeletonized(self) -> list[str]:
-        """Volumes whose skeletons the workflow makes, because the configuration gives none."""
-        wanted = self.evaluated if self.run.skeletonize.spacing_nm else []
-        return [name for name in wanted if not self.run.volumes[name].skeletons]
 
     @cached_property
     def orders(self) -> dict[str, SegmentConfig]:
