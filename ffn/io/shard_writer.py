@@ -23,13 +23,12 @@ class ShardWriter:
     that in the folder of the store, in files that are gone when the process is.
     """
 
-    def __init__(self, folder: StoreFolder, array: str, shards: Shards, name: str, owned: Box | None = None) -> None:
+    def __init__(self, folder: StoreFolder, array: str, shards: Shards, owned: Box | None = None) -> None:
         self._folder = folder
         self._path = array
         self._array = folder.open_array(array)
         self._all_shards = shards
         self._shards = Shards(owned or shards.box, shards.shape_zyx)
-        self._name = name
         self._gathered: dict[Box, np.ndarray] = {}
         self._missing: dict[Box, int] = {}  # voxels of each of them that have not come, if none came twice
         self._saved: set[Box] = set()
@@ -38,7 +37,9 @@ class ShardWriter:
     def write(self, box: Box, voxels: np.ndarray) -> None:
         """Store `voxels` of shape ``box.shape`` at `box` (full-volume voxels)."""
         if not self.box.contains(box):
-            raise VolumeError(f"{self._name}: block {box} is not inside of {self.box}, the shards of this writer")
+            raise VolumeError(
+                f"{self._folder.place}: block {box} is not inside of {self.box}, the shards of this writer"
+            )
         for shard in self._shards.touched_by(box):
             part = shard.intersect(box)
             content = voxels[part.slices(box.start)]

@@ -55,9 +55,7 @@ class Store:
 
     def writers(self, owned: Box | None = None) -> dict[str, ShardWriter]:
         """Return a writer for each volume; it may write to the shards of the box `owned`, by default to all."""
-        return {
-            volume: ShardWriter(self.folder, array_of(volume), self.shards, self.name, owned) for volume in self.dtypes
-        }
+        return {volume: ShardWriter(self.folder, array_of(volume), self.shards, owned) for volume in self.dtypes}
 
     def checksums(self, box: Box) -> dict[str, str | None]:
         """Return the checksums of the files of the shards in `box`, None for those that are missing."""

@@ -106,15 +106,6 @@ def test_a_job_that_has_not_begun_keeps_its_share(tmp_path):
     assert work.done == [0, 1, 2, 3]
 
 
-def test_another_number_of_jobs_goes_on_with_what_is_done(tmp_path):
-    logs_in(tmp_path).run(Counted(), 2, 3)
-    work = Counted()
-    for number in (1, 2, 3, 4):
-        logs_in(tmp_path).run(work, number, 4)
-    assert sorted(work.done) == [0, 1, 2, 3, 8, 9, 10, 11]
-    assert results(tmp_path) == EXPECTED
-
-
 def test_jobs_at_the_same_time_end_together_and_share_the_blocks_of_a_slow_one(tmp_path, monkeypatch):
     monkeypatch.setattr(block_log, "SECONDS_PER_LOG", 0)
     is_slow, helped = threading.Event(), threading.Event()

@@ -24,13 +24,6 @@ def test_arrays_and_attributes_of_a_file_are_read_back(tmp_path):
     assert attributes == {"note": "[1]", "rate": 0.5}
 
 
-def test_a_truncated_file_is_refused(tmp_path):
-    path = write(tmp_path / "w.h5")
-    path.write_bytes(path.read_bytes()[:-200])
-    with pytest.raises(VolumeError, match="read as HDF5"):
-        hdf5.open_file(path)
-
-
 def test_any_exception_of_h5py_for_a_damaged_file_is_one_error(tmp_path, monkeypatch):
     path = write(tmp_path / "w.h5")
 

@@ -2,7 +2,6 @@
 
 import json
 
-import h5py
 import numpy as np
 import pytest
 
@@ -17,13 +16,6 @@ from ffn.provenance import provenance
 
 RECORD = provenance("fill", FillConfig(max_distance_nm=3), image="raw.h5:raw")
 BOX = Box.parse("-1:3,0:5,6:12")
-
-
-def test_a_table_has_it_in_the_attributes_of_the_file(tmp_path):
-    with h5py.File(tmp_path / "coordinates.h5", "w") as file:
-        file.attrs["provenance"] = json.dumps(RECORD)
-        file["partitions/1"] = np.zeros((4, 3), np.int32)
-    assert read_provenance(tmp_path / "coordinates.h5") == RECORD
 
 
 def test_scores_and_records_add_what_they_say_elsewhere(tmp_path):

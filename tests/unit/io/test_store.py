@@ -106,19 +106,6 @@ def test_blocks_that_are_no_shards_give_the_same_bytes_in_any_order(tmp_path, ga
     assert files(tmp_path / "parts/a.zarr") == files(tmp_path / "whole/a.zarr")
 
 
-@pytest.mark.parametrize("gathered", [2**29, 2**21, 0])
-def test_parts_of_a_shard_are_gathered_before_it_is_written(tmp_path, monkeypatch, gathered):
-    """In memory, and then on the disk."""
-    monkeypatch.setattr(shard_writer, "GATHERED_BYTES", gathered)
-    saved = []
-    save = shard_writer.ShardWriter._save
-    monkeypatch.setattr(
-        shard_writer.ShardWriter, "_save", lambda self, shard, voxels: (saved.append(shard), save(self, shard, voxels))
-    )
-    write(tmp_path / "a.zarr")
-    assert len(saved) == len(set(saved)) == 16
-
-
 def test_what_was_there_is_replaced_as_a_whole(store):
     before = identity(store)
     small = Placement(Box((0, 0, 0), (4, 5, 6)))

@@ -208,13 +208,6 @@ def test_compressed_files_are_refused_instead_of_read_as_zeros(tmp_path, suffix)
     refuse(path, f"{chunk}{suffix}: ")
 
 
-def test_a_damaged_chunk_is_an_error(tmp_path):
-    path = Path(create_n5(tmp_path / "raw.n5", compression={"type": "gzip"}))
-    chunk = path / "0/0/0"
-    chunk.write_bytes(chunk.read_bytes()[:20])
-    refuse(path, "raw.n5: box")
-
-
 @pytest.mark.parametrize(
     "attributes",
     [

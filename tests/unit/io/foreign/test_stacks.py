@@ -49,13 +49,6 @@ def test_jpeg_slices_are_read(tmp_path):
         assert np.abs(volume.read().astype(int) - smooth).max() < 10
 
 
-def test_a_glob_selects_slices(tmp_path):
-    folder = write_slices(tmp_path / "stack", voxels())
-    write_slices(folder, 255 - voxels(), "mask{}.png")
-    check(folder / "slice*.png")
-    check(folder / "mask*.png", 255 - voxels())
-
-
 def test_big_endian_slices_become_native(tmp_path):
     (tmp_path / "s").mkdir()
     for i, plane in enumerate(voxels(np.uint16)):
