@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import logging
 import re
 from pathlib import Path
@@ -19,7 +18,7 @@ log = logging.getLogger(__name__)
 
 NOISE = 1e-4
 NOISE_SEED = 42
-HEADER = ["z", "y", "x"]
+HEADER = "z,y,x"
 EXPECTED = "three whole numbers z,y,x of at most 18 digits in full-volume voxels"  # int64 holds any 18 digits
 _POINT = re.compile(r"\s*(-?\d{1,18})\s*,\s*(-?\d{1,18})\s*,\s*(-?\d{1,18})\s*")
 
@@ -130,37 +129,22 @@ def read_points(text: str) -> np.ndarray:
     >>> read_points("120,64,30").tolist()
     [[120, 64, 30]]
     """
-    single = _POINT.fullmatch(text)
-    points = [_whole(single.groups())] if single else _read_csv(Path(text))
-    return np.array(points, np.int64).reshape(-1, 3)
-
-
-def _read_csv(path: Path) -> list[list[int]]:
-    rows = _rows(path)
-    header = [name.strip() for name in rows[0]] if rows else []
-    if header != HEADER:
-        raise ConfigError(f"{path} line 1: found {','.join(header)!r}, expected the header 'z,y,x'")
-    points = []
-    for line, row in enumerate(rows[1:], start=2):
-        if not row:
-            continue
-        if (match := _POINT.fullmatch(",".join(row))) is None:
-            raise ConfigError(f"{path} line {line}: found {','.join(row)!r}, expected {EXPECTED}")
-        points.append(_whole(match.groups()))
-    return points
-
-
-def _rows(path: Path) -> list[list[str]]:
+    if single := _POINT.fullmatch(text):
+        return np.array([single.groups()], np.int64)
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:  # spreadsheets write a byte order mark
-            return list(csv.reader(file))
+        header, *lines = Path(text).read_text(encoding="utf-8-sig").splitlines() or [""]  # spreadsheets mark the order
     except FileNotFoundError:
-        raise ConfigError(f"seed points: found {str(path)!r}, expected a CSV file or {EXPECTED}") from None
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ConfigError(f"seed points: found {text!r}, expected a CSV file or {EXPECTED}") from None
+    except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
-            f"{path}: cannot be read as CSV ({error}), expected the header 'z,y,x'. Save it as UTF-8 text"
+            f"{text}: cannot be read as CSV ({error}), expected the header 'z,y,x'. Save it as UTF-8 text"
         ) from None
-
-
-def _whole(words: tuple[str, ...]) -> list[int]:
-    return [int(word) for word in words]
+    if "".join(header.split()) != HEADER:
+        raise ConfigError(f"{text} line 1: found {header!r}, expected the header 'z,y,x'")
+    points = []
+    for number, line in enumerate(lines, start=2):
+        if (match := _POINT.fullmatch(line)) is not None:
+            points.append(match.groups())
+        elif line:
+            raise ConfigError(f"{text} line {number}: found {line!r}, expected {EXPECTED}")
+    return np.array(points, np.int64).reshape(-1, 3)
