@@ -153,7 +153,7 @@ def make_training_plan(
         "records": hashlib.sha256(index.model_dump_json(exclude={"provenance"}).encode()).hexdigest(),
         "volumes": {name: volume.checksum() for name, volume in volumes.items()},
     }
-    # those of volumes for validation alone decide scores, see `make_validation_set`
+    # those of volumes for validation alone decide scores, see `Validation.digest`
     if methods := {name: str(method) for name, method in data.normalize.items() if name in volumes}:
         checksums["normalize"] = methods
     if masked := {name: identities({}, masks) for name, masks in data.masks.items() if name in volumes}:

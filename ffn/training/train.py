@@ -232,13 +232,13 @@ def check(init: str, model: ModelConfig, is_trained: bool) -> None:
     if not Path(init).is_dir():
         raise ConfigError(f"init: {init!r} is neither a model folder nor a checkpoint's prefix. Check the path")
     own = architecture_of(init)
-    for key in ("depth", "features", "fov_size_zyx", "deltas_zyx"):
+    for key in ("depth", "features"):
+        wanted, found = getattr(model, key), getattr(own, key)
+        if wanted != found and key in model.model_fields_set:
+            raise ConfigError(f"model.{key}: {wanted}, but init {init} has {found}. Give {found} to keep it")
+    for key in ("fov_size_zyx", "deltas_zyx"):
         wanted, found, is_given = getattr(model, key), getattr(own, key), key in model.model_fields_set
-        if key in ("depth", "features"):  # the weights bring it
-            is_allowed, choice, found_text = not is_given, "", str(found)
-        else:
-            is_allowed, choice = is_given and is_trained, f", or {list(wanted)} to change it" if is_trained else ""
-            found_text = str(list(found))
-        if wanted != found and not is_allowed:
+        if wanted != found and not (is_given and is_trained):
             said = f"model.{key}: {wanted}{'' if is_given else ' by default'}, but init {init} has {found}"
-            raise ConfigError(f"{said}. Give {found_text} to keep it{choice}")
+            choice = f", or {list(wanted)} to change it" if is_trained else ""
+            raise ConfigError(f"{said}. Give {list(found)} to keep it{choice}")
