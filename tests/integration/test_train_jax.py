@@ -17,9 +17,8 @@ OPTIONS = [*MODEL, "--max-steps", "12", "--checkpoint-steps", "6", "--optimizer"
 TWO, ALONE = ["--num-workers", "2"], ["--num-workers", "1", "--virtual-workers", "2"]
 
 
-def job(tubes, out, engine, share, processes=1, launcher="ffn launch", collective="horovod"):
-    options = [*OPTIONS, *share, "--engine", engine, "--collective", collective]
-    return command(tubes, out, options, processes, launcher)
+def job(tubes, out, engine, share, processes=1):
+    return command(tubes, out, [*OPTIONS, *share, "--engine", engine], processes)
 
 
 def assert_close(one, other):
@@ -67,18 +66,10 @@ def test_a_training_needs_no_tensorflow(tubes):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("launcher", "collective", "library"),
-    [
-        ("ffn launch", "horovod", "needs_horovod"),
-        pytest.param("mpirun", "mpi", "needs_mpi4py", marks=pytest.mark.slow),
-    ],
-)
-def test_two_processes_have_the_bits_of_virtual_workers(tubes, request, launcher, collective, library):
-    request.getfixturevalue(library)
-    alone, two = tubes / f"alone-{collective}", tubes / f"two-{collective}"
-    jobs = {"alone": job(tubes, alone, "jax", ALONE), "two": job(tubes, two, "jax", TWO, 2, launcher, collective)}
-    succeed_side_by_side(jobs)
+@pytest.mark.usefixtures("needs_horovod")
+def test_two_processes_have_the_bits_of_virtual_workers(tubes):
+    alone, two = tubes / "alone", tubes / "two"
+    succeed_side_by_side({"alone": job(tubes, alone, "jax", ALONE), "two": job(tubes, two, "jax", TWO, processes=2)})
     for step in (6, 12):
         np.testing.assert_equal(shared_state(two, step), shared_state(alone, step))
     assert (two / "weights.h5").read_bytes() == (alone / "weights.h5").read_bytes()
