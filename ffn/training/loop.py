@@ -67,6 +67,7 @@ def run(
         trainer = Trainer(plan, group, learner, walks, interruption, validation)
         if checkpoint is not None:
             trainer.restore(checkpoint)
+            checkpoint = None  # has the walks of all processes
         trainer.run(folder, checkpoints)
     if train.use_best:
         return group.broadcast(group.together(lambda: load_best(folder) if group.rank == 0 else (0, {})))
@@ -110,9 +111,9 @@ class Trainer:
     def run(self, folder: Path, checkpoints: CheckpointFolder) -> None:
         """Train to the last step, and write metrics, checkpoints and validations on the way."""
         log.debug("rank %d: %d weights, from step %d", self.group.rank, num_weights(self._model), self._step)
-        same_examples = self._validated_with == self._validation_digest
         with contextlib.ExitStack() as stack:
             if self.group.rank == 0:
+                same_examples = self._validated_with == self._validation_digest
                 report = Report(folder, self.plan, self._step, same_examples)
                 self._report = stack.enter_context(contextlib.closing(report))
             self._started = self._saved = time.monotonic()
