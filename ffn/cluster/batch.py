@@ -162,8 +162,8 @@ def _is_lost(scheduler: Scheduler, job_id: str) -> bool:
         gone.unlink(missing_ok=True)
         return False
     if not gone.exists():
-        gone.touch()
-    return _age(gone) > _seconds("FFN_LOST_SECONDS", LOST_SECONDS)
+        gone.write_text(str(time.time()))  # not the time of the file: the clock of a file server may be minutes off
+    return time.time() - float(gone.read_text()) > _seconds("FFN_LOST_SECONDS", LOST_SECONDS)
 
 
 def _queued(scheduler: Scheduler) -> set[str] | None:
