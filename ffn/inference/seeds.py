@@ -132,13 +132,14 @@ def read_points(text: str) -> np.ndarray:
     if single := _POINT.fullmatch(text):
         return np.array([single.groups()], np.int64)
     try:
-        header, *lines = Path(text).read_text(encoding="utf-8-sig").splitlines() or [""]  # spreadsheets mark the order
+        content = Path(text).read_text(encoding="utf-8-sig")  # spreadsheets write a byte order mark
     except FileNotFoundError:
         raise ConfigError(f"seed points: found {text!r}, expected a CSV file or {EXPECTED}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"{text}: cannot be read as CSV ({error}), expected the header 'z,y,x'. Save it as UTF-8 text"
         ) from None
+    header, *lines = content.splitlines() or [""]
     if "".join(header.split()) != HEADER:
         raise ConfigError(f"{text} line 1: found {header!r}, expected the header 'z,y,x'")
     points = []

@@ -244,7 +244,7 @@ def check(
     config: SegmentConfig,
     model: ModelConfig,
 ) -> None:
-    """Refuse boxes without room for a FOV, masks that do not cover them, and given segments and seeds to no purpose."""
+    """Refuse boxes without room for a FOV or beyond masks, given segments outside of the image, and bad seed points."""
     for box in boxes:
         if not Frame.of(box, image, mirrored_radius(model, config)).has_room_for(model.fov_size_zyx):
             raise VolumeError(
