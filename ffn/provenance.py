@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # `ffn --help` reads the revisions, and pydantic takes long t
 REVISIONS: dict[str, int] = {
     "agglomerate": 5,
     "consensus": 3,
-    "evaluate": 6,
+    "evaluate": 7,
     "export": 7,
     "fill": 3,
     "ingest": 3,
@@ -26,7 +26,7 @@ REVISIONS: dict[str, int] = {
     "segment": 4,
     "study": 5,
     "sweep": 6,
-    "train": 3,
+    "train": 4,
 }
 
 

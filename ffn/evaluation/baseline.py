@@ -18,28 +18,30 @@ from ffn.evaluation.scores import score
 from ffn.evaluation.scoring import Scorer
 from ffn.geometry import Box, VoxelSize, zyx
 from ffn.io.store import create_volume
-from ffn.io.volume import Placement, Volume, require_inside
+from ffn.io.volume import NO_SIZE, Placement, Volume, require_inside
 from ffn.progress import track
 from ffn.provenance import provenance
 
-SIGMAS = (1.0, 1.5)
+# The best settings of FIB-25 are at the lower ends of the lengths, those of SNEMI3D at the upper end of distances.
+SIGMAS_NM = (6.0, 10.0, 15.0)
 LEVELS = (0.0, 0.3)
-DISTANCES = (1.0, 2.0, 3.0)
-MIN_MARKER_VOXELS = 50  # smaller markers are noise; without this limit every score is worse
+DISTANCES_NM = (6.0, 10.0, 20.0, 30.0, 45.0, 60.0)
+MIN_MARKER_NM3 = 50_000.0  # smaller markers are noise; without this limit every score is worse
+USUAL_SIZE = (10.0, 10.0, 10.0)  # nm, for volumes that do not declare one
 BYTES_PER_VOXEL = 90  # measured: image, truth, distance, markers and scikit-image's queue
 
 log = logging.getLogger(__name__)
 
 
 class Settings(NamedTuple):
-    """One setting of the sweep. Lengths are in units of the smallest voxel side."""
+    """One setting of the sweep."""
 
-    sigma: float
-    level: float
-    distance: float
+    sigma_nm: float  # of the Gaussian that smooths the image
+    level: float  # of cytoplasm: standard deviations of the grey level above Otsu's threshold
+    distance_nm: float  # of markers from membranes
 
 
-SWEEP = tuple(Settings(*values) for values in itertools.product(SIGMAS, LEVELS, DISTANCES))
+SWEEP = tuple(Settings(*values) for values in itertools.product(SIGMAS_NM, LEVELS, DISTANCES_NM))
 
 
 def best_watershed(
@@ -65,20 +67,19 @@ def watersheds(image: np.ndarray, voxel_size_zyx_nm: VoxelSize) -> Iterator[tupl
     from skimage.filters import threshold_otsu  # the command line imports this module
     from skimage.segmentation import watershed
 
-    sampling = np.asarray(voxel_size_zyx_nm) / min(voxel_size_zyx_nm)
-    for sigma, of_sigma in itertools.groupby(SWEEP, lambda settings: settings.sigma):
-        smooth = ndimage.gaussian_filter(image.astype(np.float32), sigma / sampling)
+    for sigma_nm, of_sigma in itertools.groupby(SWEEP, lambda settings: settings.sigma_nm):
+        smooth = ndimage.gaussian_filter(image.astype(np.float32), np.divide(sigma_nm, voxel_size_zyx_nm))
         for level, of_level in itertools.groupby(of_sigma, lambda settings: settings.level):
             cytoplasm = smooth > threshold_otsu(smooth) + level * smooth.std()
-            membrane_distance = ndimage.distance_transform_edt(cytoplasm, sampling).astype(np.float32)
+            distance_nm = ndimage.distance_transform_edt(cytoplasm, voxel_size_zyx_nm).astype(np.float32)
             for settings in of_level:
-                yield settings, watershed(-smooth, markers(membrane_distance, settings.distance))
+                yield settings, watershed(-smooth, markers(distance_nm > settings.distance_nm, voxel_size_zyx_nm))
 
 
-def markers(membrane_distance: np.ndarray, distance: float) -> np.ndarray:
-    """Label the connected sets of voxels farther than `distance` from a membrane."""
-    labels, _ = ndimage.label(membrane_distance > distance)
-    is_small = np.bincount(labels.ravel()) < MIN_MARKER_VOXELS
+def markers(inside: np.ndarray, voxel_size_zyx_nm: VoxelSize) -> np.ndarray:
+    """Label the connected sets of voxels that lie far enough from membranes, without specks."""
+    labels, _ = ndimage.label(inside)
+    is_small = np.bincount(labels.ravel()) * math.prod(voxel_size_zyx_nm) < MIN_MARKER_NM3
     labels[is_small[labels]] = 0
     return labels
 
@@ -105,7 +106,8 @@ def score_watershed(
             "needed to choose a watershed. Raise evaluate.watershed_max_voxels, choose another box, or set "
             "evaluate.watershed: false"
         )
-    labels, sweep = best_watershed(image.read(middle), label_pieces(truth), scorer.voxel_size_zyx_nm)
+    size = scorer.voxel_size_zyx_nm if scorer.voxel_size_zyx_nm != NO_SIZE else USUAL_SIZE
+    labels, sweep = best_watershed(image.read(middle), label_pieces(truth), size)
     if out:
         made_by = provenance("evaluate", None, image=image.name)
         with create_volume(out, np.uint64, Placement(middle, scorer.voxel_size_zyx_nm, made_by)) as writer:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from ffn.training.step import Outcome
 
 SCORES = ("accuracy", "precision", "recall", "f1")
+SIZES = ("thin", "middle", "thick")  # objects of a validation, by the share of the voxels around that they have
+F1_OF_SIZES = tuple(f"f1_{size}" for size in SIZES)  # whose mean is the F1 of a validation
 # by deltas from the centre: share of the moves to the object that were made, and of the moves made that left it
 MOVE_SCORES = ("reach_1", "reach_2", "reach_3", "stray_1", "stray_2", "stray_3")
 PARTS_OF_STEP = ("input_ms", "compute_ms", "allreduce_ms", "rest_ms")

@@ -16,13 +16,22 @@ from ffn.model.network import Weights
 from ffn.model.store import Model, load_model, save_model
 from ffn.progress import progress_bar
 from ffn.provenance import provenance
-from ffn.training.metrics import COLUMNS, MOVE_SCORES, SCORES, MetricsRow, RowLog, best_validation, complaints
+from ffn.training.metrics import (
+    COLUMNS,
+    F1_OF_SIZES,
+    MOVE_SCORES,
+    SCORES,
+    MetricsRow,
+    RowLog,
+    best_validation,
+    complaints,
+)
 from ffn.training.plan import TrainingPlan
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
-VALIDATION_COLUMNS = ("step", "examples", "fovs", "loss", *SCORES, "validation_seconds", *MOVE_SCORES)
+VALIDATION_COLUMNS = ("step", "examples", "fovs", "loss", *SCORES, *F1_OF_SIZES, "validation_seconds", *MOVE_SCORES)
 NO_ROWS = -1  # last step to keep, for a log that starts over
 BEST = "checkpoints/best"  # below the model folder
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -17,14 +18,20 @@ from ffn.errors import ConfigError
 from ffn.geometry import ZYX, Box, add, subtract, zyx
 from ffn.io.volume import is_ignored
 from ffn.model.normalize import Normalisation
+from ffn.sampling.config import PartitionConfig
+from ffn.sampling.lom import lom_counts
+from ffn.sampling.partition import classify
 from ffn.training.config import NO_AUGMENTATION, TrainConfig
 from ffn.training.data.examples import Example, ExampleMaker, patch_size
 from ffn.training.data.lanes import Record, generator
 from ffn.training.data.volumes import BLOCK_ZYX, TrainingVolume
-from ffn.training.metrics import MetricsRow, scores_of
+from ffn.training.metrics import F1_OF_SIZES, SIZES, MetricsRow, classification_scores, scores_of
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.step import Batch
 from ffn.training.walk import NUM_COUNTS, Walk, stack_fovs
+
+THRESHOLDS = PartitionConfig().thresholds
+SIZES_FROM = (0.1, 0.4)  # of all but the first; our choice
 
 
 class ValidationBox(NamedTuple):
@@ -42,6 +49,7 @@ class Validation:
     """One process's part in the validations: all processes validate together, each on a share of the same examples."""
 
     records: tuple[Record, ...]
+    sizes: tuple[int, ...]  # row in `SIZES` of the object of each record
     boxes: Mapping[str, ValidationBox]
     maker: ExampleMaker
     model: ModelConfig
@@ -79,12 +87,16 @@ class Validation:
             results[rank :: self.group.size] = share
         # in the order of the examples, whichever process had which
         (loss_sum, weight_sum, num_fovs), counts = np.split(results.sum(axis=0), [3])
+        of_sizes = [results[np.equal(self.sizes, size), 3:7].sum(axis=0) for size in range(len(SIZES))]
+        f1 = [classification_scores(one)["f1"] for one in of_sizes]
         return {
             "step": step,
             "examples": len(results),
             "fovs": int(num_fovs),
             "loss": float(loss_sum / weight_sum),
             **scores_of(counts),
+            "f1": float(np.mean([one for one in f1 if one >= 0] or math.nan)),
+            **dict(zip(F1_OF_SIZES, f1, strict=True)),
             "validation_seconds": time.monotonic() - start,
         }
 
@@ -129,21 +141,24 @@ def make_validation(
             )
         return None
     size, count = patch_size(model, train), train.validation_examples
+    radius = zyx(min(r + d, n // 2) for r, d, n in zip(model.fov_radius_zyx, model.deltas_zyx, size, strict=True))
     # only rank 0 draws: all processes would read the same file
-    drawn = group.together(lambda: draw_records(boxes, size, count, rng_seed) if group.rank == 0 else ())
-    records = tuple(Record(zyx(center), volume) for center, volume in group.broadcast(drawn))
+    drawn = group.together(lambda: draw_records(boxes, size, radius, count, rng_seed) if group.rank == 0 else ())
+    drawn = group.broadcast(drawn)
+    records = tuple(Record(zyx(center), volume) for (center, volume), _ in drawn)
     volumes = {name: volume for name, (volume, _) in boxes.items()}
     plain = train.model_copy(update={**NO_AUGMENTATION, "permutable_axes": ()})
     maker = ExampleMaker(volumes, model, plain, reflects=False)
-    return Validation(records, boxes, maker, model, train, rng_seed, group)
+    return Validation(records, tuple(size for _, size in drawn), boxes, maker, model, train, rng_seed, group)
 
 
 def draw_records(
-    boxes: Mapping[str, ValidationBox], patch_size_zyx: ZYX, count: int, rng_seed: int
-) -> tuple[Record, ...]:
-    """Draw object voxels in the boxes, all with the same probability, as centres of examples.
+    boxes: Mapping[str, ValidationBox], patch_size_zyx: ZYX, lom_radius_zyx: ZYX, count: int, rng_seed: int
+) -> tuple[tuple[Record, int], ...]:
+    """Draw object voxels in the boxes as centres of examples, each with its size, a row in `SIZES`.
 
-    Labels are read block by block, and twice in blocks that hold chosen voxels.
+    All partitions are drawn equally often, as in training, so that thin neurites count as much as thick ones. Labels
+    are read block by block, and twice in blocks that hold chosen voxels.
     """
     for name, box in boxes.items():
         _require_room(name, box, patch_size_zyx)
@@ -152,27 +167,38 @@ def draw_records(
         for name, box in boxes.items()
         for block in _center_box(box, patch_size_zyx).blocks(BLOCK_ZYX)
     ]
-    stops = np.cumsum([np.count_nonzero(_is_object(volume, block)) for _, volume, block in blocks])
-    if not stops[-1]:
+    num = len(THRESHOLDS) + 2  # partition 0 is background
+    counts = [np.bincount(_partitions(v, block, lom_radius_zyx).ravel(), minlength=num)[1:] for _, v, block in blocks]
+    stops = np.cumsum(counts, axis=0)
+    present, rng = np.flatnonzero(stops[-1]), generator(rng_seed, "validation")
+    if not len(present):
         found = ", ".join(f"{name} {box}" for name, (_, box) in boxes.items())
         raise ConfigError(
             f"--validate: no patch of {patch_size_zyx} voxels in {found} is centred on an object. Choose a box with "
             "labelled objects"
         )
-    chosen = generator(rng_seed, "validation").choice(stops[-1], min(count, stops[-1]), replace=False)
-    records: list[Record] = []
-    for (name, volume, block), start, stop in zip(blocks, [0, *stops[:-1]], stops, strict=True):
-        here = np.sort(chosen[(chosen >= start) & (chosen < stop)]) - start
-        if len(here):
-            voxels = np.argwhere(_is_object(volume, block))[here] + block.start
-            records += [Record(zyx(voxel), name) for voxel in voxels]
-    return tuple(records)
+    shares = [len(part) for part in np.array_split(np.arange(count), len(present))]
+    chosen = [rng.choice(n, min(n, k), replace=False) for n, k in zip(stops[-1][present], shares, strict=True)]
+    drawn: list[tuple[Record, int]] = []
+    for (name, volume, block), of_block, stop in zip(blocks, counts, stops, strict=True):
+        start = stop - of_block
+        here = [np.sort(each[(each >= start[i]) & (each < stop[i])]) for i, each in zip(present, chosen, strict=True)]
+        if any(map(len, here)):
+            partitions = _partitions(volume, block, lom_radius_zyx)
+            for i, each in zip(present, here, strict=True):
+                voxels = np.argwhere(partitions == i + 1)[each - start[i]] + block.start
+                size = int(np.searchsorted(SIZES_FROM, THRESHOLDS[i - 1] if i else 0.0, side="right"))
+                drawn += [(Record(zyx(voxel), name), size) for voxel in voxels]
+    return tuple(drawn)
 
 
-def _is_object(volume: TrainingVolume, box: Box) -> np.ndarray:
-    """Return which voxels have a label that counts."""
-    labels = volume.read_labels(box)
-    return (labels > 0) & ~is_ignored(labels)
+def _partitions(volume: TrainingVolume, block: Box, lom_radius_zyx: ZYX) -> np.ndarray:
+    """Return the partition of each voxel as `ffn partition` does; 0 where no object is."""
+    wide = block.grow(lom_radius_zyx)
+    labels = np.ascontiguousarray(volume.read_labels(wide)).astype(np.uint64)
+    inside = labels[block.slices(wide.start)]
+    objects = np.unique(inside[(inside > 0) & ~is_ignored(inside)])
+    return classify(lom_counts(labels, lom_radius_zyx, objects), lom_radius_zyx, THRESHOLDS)
 
 
 def _center_box(box: ValidationBox, patch_size_zyx: ZYX) -> Box:

@@ -299,7 +299,7 @@ STAGES = {
                 Output("errors", "evaluation/{volume}-errors.csv", of="evaluated"),
                 Output("baseline", "evaluation/{volume}-baseline.zarr", of="compared"),
             ),
-            need=Need(base_mb=1210, bytes_per_voxel=100, seconds_per_mvoxel=6),  # includes the watershed's 90 bytes
+            need=Need(base_mb=1210, bytes_per_voxel=100, seconds_per_mvoxel=15),  # includes the watershed's 90 bytes
             blocks=LABELS,
             masked=True,
         ),

@@ -8,7 +8,7 @@ from scipy import ndimage
 
 from ffn.cli import main
 from ffn.contingency import count_pairs
-from ffn.evaluation.baseline import SWEEP, best_watershed, markers, middle_of, watersheds
+from ffn.evaluation.baseline import SWEEP, Settings, best_watershed, markers, middle_of, watersheds
 from ffn.evaluation.config import EvaluateConfig
 from ffn.evaluation.evaluate import Inputs, evaluate
 from ffn.evaluation.scores import score
@@ -38,24 +38,32 @@ def test_clear_membranes_are_found_and_the_best_setting_comes_first(tissue):
     assert scores["are"] < 0.05
     assert len(sweep) == len(SWEEP) and sweep[0]["voi"] == pytest.approx(scores["voi"])
     assert [entry["voi"] for entry in sweep] == sorted(entry["voi"] for entry in sweep)
-    assert sweep[0]["settings"].keys() == {"sigma", "level", "distance"}
+    assert sweep[0]["settings"].keys() == {"sigma_nm", "level", "distance_nm"}
 
 
-def test_distance_follows_the_voxel_size():
+def test_lengths_are_nm():
+    """The same tissue imaged with half the voxels along each axis has the same markers and bodies."""
+    image = np.full((24, 32, 40), 50, np.uint8)
+    image[8:16, 4:14, 4:36] = image[8:16, 18:28, 4:36] = 200
+    fine, coarse = (dict(watersheds(image[::n, ::n, ::n], (5.0 * n,) * 3)) for n in (1, 2))
+    setting = Settings(10.0, 0.0, 10.0)
+    assert (fine[setting][::2, ::2, ::2] == coarse[setting]).mean() > 0.9 and coarse[setting].max() == 2
+
+
+def test_distances_follow_the_voxel_size():
     """A slab of 3 sections is thin if a section is as thick as a pixel, and thick if it is as thick as 4."""
     image = np.full((15, 32, 48), 50, np.uint8)
     image[6:9] = 200
-    thin, thick = (dict(watersheds(image, (z, 1.0, 1.0)))[SWEEP[2]] for z in (1.0, 4.0))
-    assert SWEEP[2].distance == 3
+    thin, thick = (dict(watersheds(image, (z, 10.0, 10.0)))[Settings(6.0, 0.0, 30.0)] for z in (10.0, 40.0))
     assert not thin.any()
     assert (thick == 1).all()
 
 
 def test_specks_are_not_markers():
-    distance = np.zeros((6, 12, 20), np.float32)
-    distance[1:5, 2:6, 2:8] = 2  # 96 voxels
-    distance[1:3, 8:11, 14:18] = 2  # 24 voxels
-    labels = markers(distance, 1.0)
+    inside = np.zeros((6, 12, 20), bool)
+    inside[1:5, 2:6, 2:8] = True  # 96 voxels
+    inside[1:3, 8:11, 14:18] = True  # 24 voxels
+    labels = markers(inside, (20.0, 8.0, 8.0))  # 50,000 nm³ are 40 of these voxels
     assert set(np.unique(labels[1:5, 2:6, 2:8])) == {1}
     assert np.count_nonzero(labels) == 96
 

@@ -1,5 +1,8 @@
 """Validation examples: where they lie, that they stay the same, and scores for any number of processes."""
 
+from collections import Counter
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -11,16 +14,42 @@ from ffn.model.normalize import Normalisation
 from ffn.training.config import TrainConfig
 from ffn.training.data.examples import patch_size
 from ffn.training.parallel.process_group import ProcessGroup
-from ffn.training.validation import ValidationBox, draw_records, make_validation
+from ffn.training.validation import Validation, ValidationBox, draw_records, make_validation
+from ffn.training.walk import NUM_COUNTS
 
 MODEL = ModelConfig(depth=1, features=2, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 1, 2), image_mean=100, image_stddev=50)
 TRAIN = TrainConfig(validation_examples=7, batch_size=2, contrast_jitter=0.5, missing_slice_rate=1.0)
-PATCH = (5, 7, 11)
+PATCH, RADIUS = (5, 7, 11), (2, 3, 5)
+
+
+def drawn(boxes, count, rng_seed):
+    """Return the records that are drawn."""
+    return [record for record, _ in draw_records(boxes, PATCH, RADIUS, count, rng_seed)]
+
+
+def test_thin_objects_are_drawn_as_often_as_thick_ones_and_count_as_much(monkeypatch):
+    """As in training, where a large body would otherwise decide which weights are the best."""
+    labels = np.zeros((60, 60, 60), np.uint64)
+    labels[5:55, 5:55, 30:], labels[10:50:10, 10:50:10, 5:25] = 1, 2  # thin rods have 0.4 % of the voxels
+    box = Box.from_shape(labels.shape)
+    volume = SimpleNamespace(box=box, read_labels=lambda box: labels[box.slices()])
+    found = draw_records({"a": ValidationBox(volume, box)}, (9, 9, 9), (4, 4, 4), 120, 1)
+    of_label = Counter(int(labels[record.center_zyx]) for record, _ in found)
+    assert len(found) > 100 and of_label[2] > 10
+    assert {size for record, size in found if labels[record.center_zyx] == 2} == {0}
+    assert {size for record, size in found if labels[record.center_zyx] == 1} == {1, 2}
+    records, sizes = tuple(record for record, _ in found[:3]), (0, 2, 2)
+    validation = Validation(records, sizes, {}, None, MODEL, TRAIN, 1, ProcessGroup())
+    results = np.zeros((3, 3 + NUM_COUNTS))
+    results[:, 1], results[:, 3:7] = 1, [(1, 1, 0, 1), (90, 0, 0, 0), (10, 0, 0, 0)]  # F1 0.5 of thin, 1 of thick
+    monkeypatch.setattr(Validation, "_walk_share", lambda *_: results)
+    row = validation.run(forward, 10)
+    assert (row["f1_thin"], row["f1_thick"], row["f1"]) == (0.5, 1.0, 0.75) and np.isnan(row["f1_middle"])
 
 
 def test_records_are_object_voxels_in_the_box_whose_patch_lies_in_the_volume(validation_boxes):
     assert patch_size(MODEL, TRAIN) == PATCH
-    records = draw_records(validation_boxes, PATCH, 10_000, rng_seed=3)
+    records = drawn(validation_boxes, 10_000, 3)
     assert len(set(records)) == len(records)
     for name, (volume, box) in validation_boxes.items():
         centers = {record.center_zyx for record in records if record.volume == name}
@@ -32,9 +61,8 @@ def test_records_are_object_voxels_in_the_box_whose_patch_lies_in_the_volume(val
             if inside.contains(Box(tuple(voxel), tuple(voxel + 1)))
         }
         assert centers == expected and len(centers) > 50
-    few = draw_records(validation_boxes, PATCH, 40, rng_seed=3)
-    assert set(few) <= set(records) and few == draw_records(validation_boxes, PATCH, 40, rng_seed=3)
-    assert few != draw_records(validation_boxes, PATCH, 40, rng_seed=4)
+    few = drawn(validation_boxes, 40, 3)
+    assert set(few) <= set(records) and few == drawn(validation_boxes, 40, 3) != drawn(validation_boxes, 40, 4)
     assert {record.volume for record in few} == {"a", "b"}
 
 
@@ -42,14 +70,14 @@ def test_no_record_is_an_ignored_voxel(validation_boxes, monkeypatch):
     boxes = {"a": validation_boxes["a"]}
     volume, _ = boxes["a"]
     read = volume.read_labels
-    everywhere = draw_records(boxes, PATCH, 10_000, rng_seed=3)
+    everywhere = drawn(boxes, 10_000, 3)
 
     def ignoring_even_z(box):
         z = np.arange(box.start[0], box.stop[0])[:, None, None]
         return np.where(z % 2 == 0, IGNORED, read(box))
 
     monkeypatch.setattr(volume, "read_labels", ignoring_even_z)
-    left = draw_records(boxes, PATCH, 10_000, rng_seed=3)
+    left = drawn(boxes, 10_000, 3)
     assert set(left) == {record for record in everywhere if record.center_zyx[0] % 2}
 
 
