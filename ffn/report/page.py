@@ -19,21 +19,8 @@ from ffn.evaluation.intervals import NUM_RESAMPLES
 from ffn.evaluation.metrics import METRICS
 from ffn.io.atomic import write_text
 from ffn.report.charts import sweep_charts, training_charts
-from ffn.report.run_folder import (
-    VolumeFiles,
-    read_costs,
-    read_flood_findings,
-    read_output,
-    read_volumes,
-)
-from ffn.report.score_table import (
-    cell_text,
-    figure,
-    method_names,
-    percent,
-    run_lengths,
-    score_rows,
-)
+from ffn.report.run_folder import VolumeFiles, read_costs, read_flood_findings, read_output, read_volumes
+from ffn.report.score_table import cell_text, figure, method_names, percent, run_lengths, score_rows
 from ffn.report.volume_pictures import close_ups, neurons, open_volumes, slices
 from ffn.training.metrics import best_validation, read_complaints, read_metrics
 from ffn.viewing import LINKS_FOLDER

@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 
-import h5py
 import numpy as np
 import pytest
 import yaml
@@ -93,12 +92,6 @@ def test_a_volume(tmp_path, capsys):
     assert show(capsys, spec) == expected
     alone = show(capsys, tmp_path / "raw.h5")
     assert alone | {"path": spec} == expected | {"name": "raw", "tables": {}}
-
-
-def test_a_dataset_without_voxels_is_no_volume(tmp_path, capsys):
-    with h5py.File(tmp_path / "a.h5", "w") as file:
-        file["a"] = h5py.Empty("uint8")
-    assert show(capsys, tmp_path / "a.h5")["tables"] == {"a": "() uint8"}
 
 
 def test_a_file_of_several_volumes(tmp_path, capsys):

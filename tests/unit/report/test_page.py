@@ -67,18 +67,6 @@ def test_run_lengths_are_shown(copied):
     assert "1.23 µm" in format_scores(copied)
 
 
-def test_scores_of_other_voxels_are_not_put_beside_those_of_the_whole_box(copied):
-    """Of a large box, the watershed covers only the middle; the table has a row of the FFN there."""
-    path = copied / "evaluation/cube.json"
-    scores = json.loads(path.read_text())
-    assert "watershed 0." in Page(render(copied)).text
-    part = {key: scores[key] for key in ("scores", "covered_fraction")}
-    scores["baseline"] |= {"box": "11:20,1:15,7:23", "beside": part}
-    path.write_text(json.dumps(scores))
-    text = Page(render(copied)).text
-    assert "watershed 0." not in text and "watershed, middle" in text
-
-
 def test_what_a_stage_changes_is_told_with_its_interval(copied):
     path = copied / "evaluation/cube.json"
     scores = json.loads(path.read_text())

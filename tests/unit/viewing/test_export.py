@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ffn.cli import main
 from ffn.errors import ExportError, VolumeError
 from ffn.geometry import Box
 from ffn.io import hdf5
@@ -134,21 +133,6 @@ def test_other_folders_are_not_replaced(tmp_path, sources):
     assert (tmp_path / "home/thesis.tex").read_text() == "years of work"
     with pytest.raises(ExportError, match="raw.h5/out: "):
         export(sources, tmp_path / "raw.h5/out", ExportConfig())
-
-
-def test_every_input_is_passed_on(monkeypatch, capsys, tmp_path):
-    calls = []
-    monkeypatch.setattr("ffn.viewing.export.export", lambda *given: calls.append(given))
-    given = {name: f"{name}.h5" for name in Sources.__dataclass_fields__}
-    options = [word for name, path in given.items() for word in (f"--{name}", path)]
-    job_options = ["--step", "mip1", "--job", "2-of-3"]
-    assert main(["export", *options, *job_options, "--out", "out", "--threads", "3"]) == 0
-    ((sources, out, config, box, job),) = calls
-    assert vars(sources) == given
-    assert (out, config.threads, box) == ("out", 3, None)
-    assert (job.step, job.number, job.of) == ("mip1", 2, 3)
-    assert main(["export", "--formats", "csv", "--out", f"{tmp_path}/out"]) == 2
-    assert "--formats: " in capsys.readouterr().err
 
 
 def test_the_last_row_of_an_id_tells_its_group(tmp_path):

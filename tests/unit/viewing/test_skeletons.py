@@ -1,7 +1,6 @@
 """Skeletons in the middle of their neurites, whole across blocks; read by cloud-volume, and as SWC by others."""
 
 import json
-import warnings
 
 import numpy as np
 import pytest
@@ -105,17 +104,6 @@ def test_a_file_has_positions_radii_and_unit(tmp_path):
     assert {node[:4] for node in nodes.values()} >= {(0, 0, 7.25, 40), (2, 1, 500, 4), (9, 0, 0, 1)}
     meta = next(json.loads(line[7:]) for line in header if line.startswith("# Meta:"))  # as navis finds it
     assert meta == {"name": str(2**63 + 5), "id": 2**63 + 5, "units": "1 nanometer"}
-
-
-def test_cloud_volume_reads_the_trees(tmp_path):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from cloudvolume import Skeleton as CloudSkeleton
-    write_swc(tmp_path / "swc", star(7))
-    found = CloudSkeleton.from_swc((tmp_path / "swc/7.swc").read_text())
-    assert len(found.vertices) == 7 and len(found.edges) == 4
-    assert sorted(len(part.vertices) for part in found.components()) == [2, 4]  # it leaves out the node alone
-    assert found.radii.max() == 40 and found.vertices.max(0).tolist() == [9, 8, 500]
 
 
 def test_an_export_writes_the_skeletons_that_are_scored_again(tmp_path, sources):

@@ -14,7 +14,7 @@ from ffn.geometry import Box
 from ffn.io.volume import Placement
 from ffn.viewing.config import ExportConfig, ViewConfig
 from ffn.viewing.export import export
-from ffn.viewing.screenshot import find_browser, folder_of_files, page_leading_to
+from ffn.viewing.screenshot import folder_of_files, page_leading_to
 from ffn.viewing.server import serve
 from ffn.viewing.viewer import stores_state, view, view_stores
 
@@ -95,11 +95,6 @@ def test_stores_elsewhere_and_options_of_exports_are_refused(run):
         stores_state(["s3://b/a.zarr"])
     with pytest.raises(ExportError, match="--link, "):
         view_stores([f"{run}/seg.zarr"], ViewConfig(link="whole"), pytest.fail)
-
-
-def test_the_first_browser_that_is_installed_is_used(monkeypatch):
-    monkeypatch.setattr("shutil.which", {"chromium-browser": "/a", "google-chrome": "/b"}.get)
-    assert find_browser() == "/a"
 
 
 @pytest.mark.parametrize("target", ["/usr/bin/snap", "/snap/chromium/1/chromium"])

@@ -82,14 +82,6 @@ def test_jpeg_images_are_close_and_smaller(tmp_path, read_back):
     assert sum(f.stat().st_size for f in tmp_path.rglob("*.shard")) < voxels.nbytes / 3
 
 
-def test_mips_make_voxels_more_isotropic_down_to_one_chunk():
-    scales = plan_scales(Box((1, 3, 5), (101, 303, 405)), (40.0, 8.0, 8.0))
-    assert [s.factors_zyx for s in scales] == [(1, 1, 1), (1, 2, 2), (1, 2, 2), (2, 2, 2)]
-    assert [s.voxel_size_zyx_nm for s in scales][2:] == [(40, 32, 32), (80, 64, 64)]
-    assert scales[1].box == Box((1, 1, 2), (101, 152, 203))
-    assert all(n <= 64 for n in scales[-1].box.shape) and any(n > 64 for n in scales[-2].box.shape)
-
-
 @pytest.mark.parametrize("module", [precomputed, ome_zarr])
 def test_many_shards_are_written_one_by_one(tmp_path, monkeypatch, module):
     """No read covers more than a shard, and together they cover everything once."""
