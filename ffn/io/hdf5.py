@@ -19,9 +19,7 @@ Group = h5py.Group
 # h5py raises these for damaged files; UnicodeDecodeError is a ValueError.
 DAMAGE = (OSError, RuntimeError, KeyError, ValueError, TypeError)
 
-CHUNK_CACHE_BYTES = (
-    32 * 2**20
-)  # several 64³ chunks: neighbouring blocks share them, and decompressing a chunk twice is slow
+CHUNK_CACHE_BYTES = 2**25  # several 64³ chunks: neighbouring blocks share them, and decompressing one twice is slow
 
 ROWS_PER_CHUNK = 16_384  # 192 KiB of coordinates
 
