@@ -12,7 +12,7 @@ from ffn.training.config import TrainConfig
 from ffn.training.data.lanes import RecordShards
 from ffn.training.interruption import Interruption
 from ffn.training.loop import MAX_SKIPPED_IN_ROW, Trainer
-from ffn.training.metrics import MOVE_SCORES, PARTS_OF_STEP, read_metrics
+from ffn.training.metrics import F1_OF_SIZES, MOVE_SCORES, PARTS_OF_STEP, read_metrics
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.plan import TrainingPlan
 from ffn.training.reporting import load_best
@@ -106,7 +106,7 @@ class Validation:
 
     def run(self, forward, step):
         self.steps.append(step)
-        scores = dict.fromkeys(("loss", "accuracy", "precision", "recall", *MOVE_SCORES), 0.5)
+        scores = dict.fromkeys(("loss", "accuracy", "precision", "recall", *F1_OF_SIZES, *MOVE_SCORES), 0.5)
         return {
             "step": step,
             "examples": 1,
