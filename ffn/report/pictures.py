@@ -16,7 +16,7 @@ from skimage.color import hsv2rgb
 from skimage.measure import marching_cubes
 from skimage.transform import resize
 
-from ffn.geometry import ZYX, Box, VoxelSize, zyx
+from ffn.geometry import Box, VoxelSize, zyx
 from ffn.sampling.shuffle import mix
 
 MAX_PIXELS = 480  # longest side of a picture: sharp on a phone, and the page stays at one or two megabytes
@@ -42,11 +42,13 @@ def planes(box: Box, voxel_size_zyx_nm: VoxelSize) -> list[Plane]:
     """Return three orthogonal slices through the middle of `box`, all at the same scale."""
     lengths = [n * size for n, size in zip(box.shape, voxel_size_zyx_nm, strict=True)]
     pixels = [max(1, round(MAX_PIXELS * length / max(lengths))) for length in lengths]
-    middle = zyx((a + b) // 2 for a, b in zip(box.start, box.stop, strict=True))
     result = []
     for name, axis in PLANES.items():
+        start, stop = list(box.start), list(box.stop)
+        start[axis] = (start[axis] + stop[axis]) // 2
+        stop[axis] = start[axis] + 1
         height, width = (pixels[other] for other in range(3) if other != axis)
-        result.append(Plane(name, axis, _thin(box, axis, middle), (height, width)))
+        result.append(Plane(name, axis, Box(zyx(start), zyx(stop)), (height, width)))
     return result
 
 
@@ -115,12 +117,6 @@ def _surface(inside: np.ndarray, spacing_zyx_nm: np.ndarray) -> np.ndarray:
         return np.empty((0, 3, 3))
     vertices, faces, _, _ = marching_cubes(smooth, 0.5, spacing=tuple(spacing_zyx_nm))
     return (vertices - 2 * spacing_zyx_nm)[:, ::-1][faces]
-
-
-def _thin(box: Box, axis: int, middle: ZYX) -> Box:
-    start = zyx(m if i == axis else a for i, (a, m) in enumerate(zip(box.start, middle, strict=True)))
-    stop = zyx(m + 1 if i == axis else b for i, (b, m) in enumerate(zip(box.stop, middle, strict=True)))
-    return Box(start, stop)
 
 
 def _nearest(labels: np.ndarray, size_pixels: tuple[int, ...]) -> np.ndarray:
