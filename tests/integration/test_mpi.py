@@ -41,6 +41,7 @@ except TrainError as error:
 """
 
 
+@pytest.mark.slow  # three processes load TensorFlow
 def test_totals_in_graphs_have_the_bits_of_one_process():
     job = [*launch("mpirun", 3), sys.executable, "-c", TOTALS]
     done = run(job)
