@@ -118,8 +118,6 @@ class Comparison:
         self._nodes = np.zeros((0, 3), np.int64)
         if self._skeletons is not None:
             self._nodes = self._skeletons.voxels_zyx(scorer.voxel_size_zyx_nm)
-        self._by_z = np.argsort(self._nodes[:, 0], kind="stable")
-        self._z = self._nodes[self._by_z, 0]
 
     def look(self, block: Box) -> Result:
         """Compare one block: pairs of ids of each segmentation, and its segments at the skeletons' nodes there.
@@ -129,7 +127,7 @@ class Comparison:
         row for the pieces there, and one for each segmentation.
         """
         sums: dict[str, TableSum] = defaultdict(TableSum)
-        near = self._nodes_in(block)
+        masks, near = self._scorer.truth.masks, np.flatnonzero(block.holds(self._nodes))
         bodies, links = [np.zeros(0, np.uint64)], [NO_ROWS]
         nodes, at_nodes = [np.zeros(0, np.int64)], [np.zeros((1 + len(self._reads), 0), np.uint64)]
         for part in label_parts(block, self._box, PART_ZYX, self._scorer.truth.read):
@@ -141,8 +139,11 @@ class Comparison:
             labels = [read(part.box) for read in self._reads]
             for (kind, pieces), (number, one) in itertools.product(kinds.items(), enumerate(labels)):
                 sums[f"{kind}{number}"].add(count_pairs(pieces, one))
-            nodes.append(self._unmasked(near[part.box.holds(self._nodes[near])], part.box))
-            at = tuple((self._nodes[nodes[-1]] - part.box.start).T)
+            inside = near[part.box.holds(self._nodes[near])]
+            if len(inside) and masks:
+                inside = inside[~masks.read(part.box)[tuple((self._nodes[inside] - part.box.start).T)]]
+            nodes.append(inside)
+            at = tuple((self._nodes[inside] - part.box.start).T)
             at_nodes.append(np.stack([one[at].astype(np.uint64) for one in (kinds["all"], *labels)]))
         return {
             **{name: _packed(one.table()) for name, one in sums.items()},
@@ -159,19 +160,6 @@ class Comparison:
         wide = part.grow(zyx(margin)).intersect(truth.known)
         labels = truth.read_marked(wide)
         return ((labels == IGNORED) | near_border(labels, BORDER_NM, size))[part.slices(wide.start)]
-
-    def _nodes_in(self, block: Box) -> np.ndarray:
-        """Return the rows of the nodes in a block, looking only at its sections: the nodes of all would be too many."""
-        first, last = np.searchsorted(self._z, (block.start[0], block.stop[0]))
-        rows = np.sort(self._by_z[first:last])
-        return rows[block.holds(self._nodes[rows])]
-
-    def _unmasked(self, rows: np.ndarray, part: Box) -> np.ndarray:
-        """Return the rows of nodes in `part` that are not masked."""
-        masks = self._scorer.truth.masks
-        if not len(rows) or not masks:
-            return rows
-        return rows[~masks.read(part)[tuple((self._nodes[rows] - part.start).T)]]
 
     def add_up(self, results: Sequence[Result]) -> list[Compared]:
         """Combine the results of all blocks, for each segmentation."""

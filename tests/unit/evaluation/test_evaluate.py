@@ -17,7 +17,7 @@ from ffn.io.volume import IGNORED
 
 from ...jobs import require_same_files
 from ..volumes import write
-from .conftest import SIZE_ZYX_NM
+from .conftest import SIZE_ZYX_NM as SIZE
 
 
 def scored(out, segmentation, truth, config=EvaluateConfig(), box=None, **others):  # noqa: B008 (frozen)
@@ -53,16 +53,19 @@ def test_only_the_common_box_is_compared(tmp_path, truth, segmentation):
     assert result["scores"]["all"]["are"] == pytest.approx(expected, abs=1e-9)
 
 
-def test_ignored_voxels_count_like_those_without_a_label(tmp_path, truth, segmentation):
+def test_ignored_voxels_count_like_those_without_a_label_but_for_cremi(tmp_path, truth, segmentation, monkeypatch):
+    monkeypatch.setattr("ffn.evaluation.scoring.BORDER_NM", 10.0)
     ignored = truth % 3 == 0
     kinds = (0, np.uint64), (IGNORED, np.uint64), (-1, np.int64), (2**64 - 3, np.uint64), (-3, np.int64)
-    spec = write(tmp_path / "seg.h5", segmentation)
-    results = [
-        scored(tmp_path, spec, write(tmp_path / "labels.h5", np.where(ignored, value, truth).astype(dtype)))
+    spec = write(tmp_path / "seg.h5", segmentation, size=SIZE)
+    unlabelled, *results = [
+        scored(tmp_path, spec, write(tmp_path / "labels.h5", np.where(ignored, value, truth).astype(dtype), size=SIZE))
         for value, dtype in kinds
     ]
-    assert results[0]["num_truth"] < len(np.unique(truth)) - 1
     assert all(result == results[0] for result in results[1:])
+    assert unlabelled["num_truth"] == results[0]["num_truth"] < len(np.unique(truth)) - 1
+    same = {name: unlabelled["scores"][name] == results[0]["scores"][name] for name in unlabelled["scores"]}
+    assert same == {"foreground": True, "all": True, "cremi": False}
 
 
 def test_negative_ids_of_a_segmentation_are_no_segments(tmp_path, truth, segmentation):
@@ -93,7 +96,7 @@ def test_a_segmentation_of_an_image_without_a_voxel_size_is_scored(tmp_path, spe
 def test_a_mask_covers_what_is_scored_and_need_not_cover_what_is_around(tmp_path, specs, monkeypatch):
     monkeypatch.setattr("ffn.evaluation.scoring.BORDER_NM", 10.0)
     scored_box = Box((0, 0, 3), (10, 9, 20))
-    mask = write(tmp_path / "mask.h5", np.zeros(scored_box.shape, np.uint8), scored_box.start, SIZE_ZYX_NM)
+    mask = write(tmp_path / "mask.h5", np.zeros(scored_box.shape, np.uint8), scored_box.start, SIZE)
     masks = (Mask(path=mask),)
     found = scored(tmp_path, *specs, box=scored_box, masks=masks)
     assert found["box"] == str(scored_box) and found["scores"]["cremi"]["voi"] is not None
@@ -101,13 +104,15 @@ def test_a_mask_covers_what_is_scored_and_need_not_cover_what_is_around(tmp_path
         scored(tmp_path, *specs, box=scored_box.grow((0, 1, 0)), masks=masks)
 
 
-def test_masked_voxels_count_like_those_without_a_label(tmp_path, truth, segmentation):
-    masked, unlabelled = Box((0, 0, 3), (10, 9, 20)), truth.copy()
-    unlabelled[masked.slices()] = 0
-    specs = write(tmp_path / "seg.h5", segmentation), write(tmp_path / "labels.h5", truth)
+def test_masked_voxels_count_like_ignored_ones(tmp_path, truth, segmentation, monkeypatch):
+    monkeypatch.setattr("ffn.evaluation.scoring.BORDER_NM", 10.0)
+    masked, ignored = Box((0, 0, 3), (10, 9, 20)), truth.copy()
+    ignored[masked.slices()] = IGNORED
+    specs = [write(tmp_path / f"{name}.h5", one, size=SIZE) for name, one in (("seg", segmentation), ("labels", truth))]
     found = evaluate(Inputs(*specs, masks=(Mask(box=str(masked)),)), tmp_path / "s.json", EvaluateConfig())
     assert found.pop("provenance")["inputs"]["masks"] == f"#box={masked}"
-    assert found == scored(tmp_path, specs[0], write(tmp_path / "unlabelled.h5", unlabelled))
+    assert found["scores"]["cremi"]["voi"] is not None
+    assert found == scored(tmp_path, specs[0], write(tmp_path / "ignored.h5", ignored, size=SIZE))
 
 
 def test_without_a_voxel_size_the_convention_cremi_is_left_out(tmp_path, truth, segmentation, specs, caplog):
@@ -122,8 +127,8 @@ def test_without_a_voxel_size_the_convention_cremi_is_left_out(tmp_path, truth, 
 def test_earlier_segmentations_are_scored_side_by_side(tmp_path, specs, truth, segmentation):
     """The base has a split that agglomeration repairs, and the last volume is filled."""
     merged = np.where(segmentation == 999, 15, segmentation)
-    earlier = [f"base={specs[0]}", f"agglomerated={write(tmp_path / 'merged.h5', merged, size=SIZE_ZYX_NM)}"]
-    filled = write(tmp_path / "filled.h5", truth, size=SIZE_ZYX_NM)
+    earlier = [f"base={specs[0]}", f"agglomerated={write(tmp_path / 'merged.h5', merged, size=SIZE)}"]
+    filled = write(tmp_path / "filled.h5", truth, size=SIZE)
     words = [
         "--segmentation",
         filled,
@@ -165,9 +170,9 @@ def test_errors_and_bodies_are_written_next_to_the_scores(tmp_path, specs, truth
     ("change", "named"),
     [
         (lambda t, s, p: {"--segmentation": write(p / "f.h5", s.astype(np.float32))}, "f.h5"),
-        (lambda t, s, p: {"--segmentation": write(p / "f.h5", s, (50, 0, 0), SIZE_ZYX_NM)}, "50:60,0:18,0:28"),
+        (lambda t, s, p: {"--segmentation": write(p / "f.h5", s, (50, 0, 0), SIZE)}, "50:60,0:18,0:28"),
         (lambda t, s, p: {"--box": "10:12,0:18,0:28"}, "--box: 10:12"),
-        (lambda t, s, p: {"--truth": write(p / "f.h5", t * 0, size=SIZE_ZYX_NM)}, "0:10,0:18,0:28"),
+        (lambda t, s, p: {"--truth": write(p / "f.h5", t * 0, size=SIZE)}, "0:10,0:18,0:28"),
         (lambda t, s, p: {"--earlier": "base"}, "--earlier: found 'base'"),
         (lambda t, s, p: {"--earlier": f"base={write(p / 'f.h5', s[:5])}"}, "0:5,0:18,0:28"),
         (lambda t, s, p: {"--earlier": f"base={p / 'seg.h5'}:segmentation", "--name": "base"}, "--earlier: 'base'"),
@@ -205,7 +210,7 @@ def command(tmp_path, specs, image, segmentation, monkeypatch):
     skeletons = str(tmp_path / "skeletons.h5")
     words = ["--min-voxels", "50", "--spacing", "10", "--out", skeletons]
     assert main(["skeletonize", "--labels", specs[1], *words]) == 0
-    earlier = write(tmp_path / "earlier.h5", np.where(segmentation == 999, 15, segmentation), size=SIZE_ZYX_NM)
+    earlier = write(tmp_path / "earlier.h5", np.where(segmentation == 999, 15, segmentation), size=SIZE)
     options = ["--segmentation", specs[0], "--name", "filled", "--earlier", f"base={earlier}", "--truth", specs[1]]
     return ["evaluate", *options, "--skeletons", skeletons, "--image", image, "--masks", "#box=0:2,0:18,0:28"]
 
