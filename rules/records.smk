@@ -10,7 +10,7 @@ rule records:
         PATHS.log("records"),
     benchmark:
         PATHS.benchmark("records")
-    threads: CORES
+    threads: 1
     resources:
         mem_mb=memory("records"),
         runtime=by_attempt(lambda wildcards, threads: minutes("records", PIPELINE.trained_voxels, threads)),
@@ -22,4 +22,4 @@ rule records:
         seed=SEED,
     shell:
         "ffn records --coordinates {params.coordinates} {params.weights} {params.flags} --rng-seed {params.seed} "
-        "--processes {threads} --out {params.folder} > {log} 2>&1"
+        "--out {params.folder} > {log} 2>&1"

@@ -110,7 +110,12 @@ def coordinates(
         open_masks(masks, partitions.voxel_size_zyx_nm) as opened,
     ):
         box = box or partitions.box
-        _require(partitions, distance, box)
+        if partitions.dtype != np.uint8:
+            raise VolumeError(
+                f"{partitions.name}: has type {partitions.dtype}, expected uint8, as 'ffn partition' writes"
+            )
+        for volume in filter(None, (partitions, distance)):
+            require_inside(volume, box)
         inputs = {"partitions": partitions_spec, "membrane": membrane_spec, "box": box, **mask_inputs(masks)}
         volumes = [partitions_spec, membrane_spec, *(mask.path for mask in masks)]
         key = fingerprint("coordinates", config, content=[identity(spec) for spec in volumes if spec], **inputs)
@@ -124,7 +129,11 @@ def coordinates(
             found = Counter(margin=box.num_voxels - inner.num_voxels)
             found.update(_write_tables(file, rows, results))
             counts = {fate: found[fate] for fate in (*REASONS, "eligible") if fate in found}
-            _require_eligible(partitions, box, counts)
+            if not counts.get("eligible"):
+                fates = ", ".join(f"{counts[key]} are {text}" for key, text in REASONS.items() if counts.get(key))
+                raise RecordError(
+                    f"{partitions.name}: none of the {box.num_voxels} voxels of {box} is eligible: {fates}"
+                )
             file.attrs["format"] = COORDINATES_FORMAT
             file.attrs["counts"] = json.dumps(counts)
             file.attrs["provenance"] = json.dumps(provenance("coordinates", config, **inputs), sort_keys=True)
@@ -171,28 +180,7 @@ def _write_tables(file: hdf5.Group, rows: Sequence[Box], results: Iterable[Resul
     return counts
 
 
-def _require_eligible(partitions: Volume, box: Box, counts: dict[str, int]) -> None:
-    if not counts.get("eligible"):
-        fates = ", ".join(f"{counts[key]} are {text}" for key, text in REASONS.items() if counts.get(key))
-        raise RecordError(f"{partitions.name}: none of the {box.num_voxels} voxels of {box} is eligible: {fates}")
-
-
 def _distance_spec(membrane_spec: str) -> str:
     """Return the distance in a store of 'ffn membrane'; another volume as it is named."""
     store = split_store(membrane_spec)
     return volume_in(store[0], "distance") if store and store[1] == MAIN else membrane_spec
-
-
-def _require(partitions: Volume, distance: Volume | None, box: Box) -> None:
-    """Check the types, and that both volumes cover the box."""
-    if partitions.dtype != np.uint8:
-        raise VolumeError(
-            f"{partitions.name}: has type {partitions.dtype}, expected uint8 partitions of 'ffn partition'"
-        )
-    require_inside(partitions, box)
-    if distance is not None:
-        if distance.dtype.kind != "f":
-            raise VolumeError(
-                f"{distance.name}: has type {distance.dtype}, expected the float32 distance of 'ffn membrane'"
-            )
-        require_inside(distance, box)

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import functools
 import logging
-import multiprocessing
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +21,6 @@ from ffn.io.training_records import (
     encode_example,
     shard_name,
 )
-from ffn.machine.limits import usable_cores
 from ffn.options import add_options, from_arguments, parse_named, whole_number
 from ffn.progress import track
 from ffn.provenance import provenance
@@ -44,8 +40,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rng-seed", type=whole_number, default=1, metavar="INT", help="seed of all shuffles (default: 1)"
     )
-    text = "processes that write shards; 0 takes all cores of the job (default: 0)"
-    parser.add_argument("--processes", type=whole_number, default=0, metavar="INT", help=text)
     add_options(parser, RecordsConfig)
     parser.set_defaults(function=_run)
 
@@ -54,7 +48,7 @@ def _run(arguments: argparse.Namespace) -> None:
     paths = parse_named("--coordinates", arguments.coordinates)
     weights = parse_named("--weight", arguments.weight, float)
     config = from_arguments(RecordsConfig, arguments)
-    records(paths, arguments.out, config, arguments.rng_seed, arguments.processes, weights)
+    records(paths, arguments.out, config, arguments.rng_seed, weights)
 
 
 def records(
@@ -62,7 +56,6 @@ def records(
     out_dir: str | Path,
     config: RecordsConfig,
     rng_seed: int = 1,
-    processes: int = 0,
     weights: Mapping[str, float] | None = None,
 ) -> RecordIndex:
     """Write a folder of training records.
@@ -83,8 +76,6 @@ def records(
         Number of shards and records.
     rng_seed : int
         Random seed; the same seed gives the same bytes.
-    processes : int
-        0 takes all cores of the job; the result does not depend on it.
     weights : mapping of str to float, optional
         How often a voxel of a volume is drawn, relative to voxels of the same partition in other volumes; default: 1.
         The number of records does not depend on weights.
@@ -104,8 +95,9 @@ def records(
     out_dir = Path(out_dir).absolute()
     _require_replaceable(out_dir)
     with atomic_path(out_dir) as folder:
-        shards = track(_write_shards(plan, folder, processes), plan.num_shards, "records", unit="shard")
-        index = _index(plan, tuple(shards), config)
+        folder.mkdir()
+        numbers = track(range(plan.num_shards), plan.num_shards, "records", unit="shard")
+        index = _index(plan, tuple(write_shard(plan, folder, shard) for shard in numbers), config)
         write_json(folder / INDEX_NAME, index.model_dump(mode="json"))
     log.info("%s: %d records of %d partitions", out_dir, plan.num_records, len(plan.sizes))
     return index
@@ -135,19 +127,6 @@ def _look_up(plan: RecordsPlan, partitions: np.ndarray, voxels: np.ndarray) -> t
                 with hdf5.damage_named(path, RecordError):
                     centers[own] = hdf5.take_rows(table, voxels[own] - first)
     return centers, volumes
-
-
-def _write_shards(plan: RecordsPlan, folder: Path, processes: int) -> Iterator[Shard]:
-    """Write all shards, in parallel where that helps; yield their entries in order."""
-    processes = min(processes or usable_cores(), plan.num_shards)
-    folder.mkdir()
-    write = functools.partial(write_shard, plan, folder)
-    if processes == 1:
-        yield from map(write, range(plan.num_shards))
-        return
-    # a fork would copy the locks of running threads (progress bar, HDF5)
-    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
-        yield from pool.map(write, range(plan.num_shards))
 
 
 def _index(plan: RecordsPlan, shards: tuple[Shard, ...], config: RecordsConfig) -> RecordIndex:

@@ -163,7 +163,7 @@ STAGES = {
             title="write balanced, shuffled, sharded TFRecord files of coordinates",
             example="ffn records --coordinates fib25=coordinates.h5 --num-shards 16 --out records/",
             outputs=(Output("index", "records/index.json", of="trained"),),
-            need=Need(base_mb=500, mb_per_thread=250, seconds_per_mvoxel=1),
+            need=Need(base_mb=750, seconds_per_mvoxel=1),
         ),
         Stage(
             name="train",

@@ -55,7 +55,7 @@ def material(tmp_path_factory):
     for command in (
         "partition --labels {m}/labels.h5:labels --lom-radius 2 3 3 --min-size 1 --out {m}/partitions.zarr",
         "coordinates --partitions {m}/partitions.zarr --margin 2 3 3 --out {m}/coordinates.h5",
-        "records --coordinates cube={m}/coordinates.h5 --num-shards 2 --max-records 50 --processes 1 --out {m}/records",
+        "records --coordinates cube={m}/coordinates.h5 --num-shards 2 --max-records 50 --out {m}/records",
     ):
         assert main(command.format(m=folder).split()) == 0
     for name in ("records_flipped", "records_missing", "records_no_index"):

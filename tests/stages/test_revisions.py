@@ -54,7 +54,7 @@ COMMANDS = {
     "coordinates": "coordinates --partitions {made}/partition.zarr --membrane {made}/membrane.zarr "
     "--margin 3 5 6 --out {out}.h5",
     "records": "records --coordinates cube={made}/coordinates.h5 --num-shards 2 --max-records 500 --rng-seed 3 "
-    "--processes 1 --out {out}",
+    "--out {out}",
     "train": "train --records {made}/records --volume cube={in}/raw.h5:raw,{in}/labels.h5:labels "
     f"{FOV} {STEPS} --rng-seed 3 --out {{out}}",
     "import-checkpoint": "import-checkpoint {made}/train/checkpoints/step-00000003 --out {out}",

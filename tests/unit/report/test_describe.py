@@ -48,13 +48,8 @@ def write_coordinates(folder):
 
 
 def write_records(folder):
-    records(
-        {"demo": write_coordinates(folder)},
-        folder / "records",
-        RecordsConfig(num_shards=2, max_records=60),
-        1,
-        1,
-    )
+    config = RecordsConfig(num_shards=2, max_records=60)
+    records({"demo": write_coordinates(folder)}, folder / "records", config)
     return folder / "records"
 
 

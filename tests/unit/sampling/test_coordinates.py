@@ -137,7 +137,6 @@ def test_unusable_input_is_one_error(tmp_path, inputs):
     small = write(tmp_path / "s.zarr", "distance", DISTANCE[:, 1:-1], BOX.grow((0, -1, 0)))
     for partitions, membrane, said in (
         (labels, None, "uint64"),
-        (inputs[0], inputs[0], "uint8"),
         (inputs[0], small, "4:24,31"),
     ):
         with pytest.raises(VolumeError, match=said):

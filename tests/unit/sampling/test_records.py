@@ -1,4 +1,4 @@
-"""Records are balanced and shuffled, the same for any number of processes, and TensorFlow reads them."""
+"""Records are balanced and shuffled, and TensorFlow reads them."""
 
 from collections import Counter
 
@@ -16,7 +16,7 @@ CONFIG = RecordsConfig(num_shards=4, max_records=None)
 
 @pytest.fixture
 def folder(tmp_path, paths):
-    records(paths, tmp_path / "records", CONFIG, rng_seed=5, processes=1)
+    records(paths, tmp_path / "records", CONFIG, rng_seed=5)
     return tmp_path / "records"
 
 
@@ -40,7 +40,7 @@ def test_partitions_occur_equally_often_and_their_voxels_nearly(folder):
 
 
 def test_a_cap_samples_large_partitions_without_replacement(tmp_path, paths):
-    records(paths, tmp_path / "r", RecordsConfig(num_shards=2, max_records=301), processes=1)
+    records(paths, tmp_path / "r", RecordsConfig(num_shards=2, max_records=301))
     centers, _ = read_all(tmp_path / "r")
     counts = Counter(map(tuple, centers.tolist()))
     assert Counter(centers[:, 1].tolist()) == {1: 100, 3: 100, 9: 100}
@@ -48,11 +48,10 @@ def test_a_cap_samples_large_partitions_without_replacement(tmp_path, paths):
     assert {n for center, n in counts.items() if center[1] == 1} == {2, 3}
 
 
-def test_the_result_depends_on_the_seed_and_not_on_the_processes(tmp_path, paths, folder):
-    for name, rng_seed, processes in (("again", 5, 1), ("parallel", 5, 2), ("other", 6, 1)):
-        records(paths, tmp_path / name, CONFIG, rng_seed, processes)
+def test_the_result_depends_on_the_seed(tmp_path, paths, folder):
+    for name, rng_seed in (("again", 5), ("other", 6)):
+        records(paths, tmp_path / name, CONFIG, rng_seed)
     assert content(tmp_path / "again") == content(folder)
-    assert content(tmp_path / "parallel") == content(folder)
     assert not np.array_equal(read_all(tmp_path / "other")[0], read_all(folder)[0])
 
 
@@ -81,12 +80,12 @@ def test_tensorflow_reads_the_shards(folder):
 
 
 def test_records_replace_only_records(tmp_path, paths, folder):
-    records(paths, folder, RecordsConfig(num_shards=2, max_records=90), processes=1)
+    records(paths, folder, RecordsConfig(num_shards=2, max_records=90))
     assert sorted(content(folder)) == [shard_name(0, 2), shard_name(1, 2), "index.json"]
     (folder / "notes.txt").write_text("mine")
     before = content(folder)
     with pytest.raises(RecordError, match="notes.txt"):
-        records(paths, folder, CONFIG, processes=1)
+        records(paths, folder, CONFIG)
     assert content(folder) == before
 
 
