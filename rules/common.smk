@@ -22,6 +22,7 @@ from ffn.machine.runlock import take_lock
 from ffn.options import flags
 from ffn.workflow import arguments, snakemake_patches
 from ffn.workflow.config_files import check_keys, take_software
+from ffn.workflow.live import LiveJobs
 from ffn.workflow.needs import flooding_mb, flooding_minutes, minutes, takes_gpu, threads_of, training_mb
 from ffn.workflow.paths import any_of
 from ffn.workflow.pipeline import Pipeline
@@ -155,7 +156,7 @@ onstart:
         PIPELINE.jobs.keep_subvolumes_of_a_job()
     atomic.write_text(PATHS.config, yaml.safe_dump(RUN.as_written(), sort_keys=False))
     if not snakemake_patches.is_quiet(workflow):
-        logger.info(f"'ffn watch {PATHS.root}' shows the progress of the jobs")
+        LiveJobs().start(logger)
 
 
 onsuccess:

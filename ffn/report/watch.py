@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import os
-import re
 import sys
 import time
 from collections import Counter
 from pathlib import Path
 
 from ffn.errors import ConfigError
+from ffn.workflow.live import RunningJob
 from ffn.workflow.stages import RULES
 
 ACTIVE_SECONDS = 120.0  # jobs write their progress every 15 s; file systems may show it late
 INTERVAL_SECONDS = 5
 CLEAR = "\x1b[2J\x1b[H"
-TAIL_BYTES = 4096  # of a log, enough for its last lines
-
-_PROGRESS = re.compile(r"\S.*:\s+\d+% .*\[.*\]")  # a line of ffn.progress
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,8 +55,7 @@ def status(folder: Path, now: float) -> list[str]:
         finished = benchmarks.get(f"{'.'.join(parts)}.tsv", 0.0)
         if finished < _changed(path):  # Snakemake writes the benchmark after a job that ended well
             age = max(0.0, now - _changed(path))  # clocks of a cluster differ
-            progress = last_progress(path) or "no progress yet"
-            lines.append(f"{' '.join(parts)}: {progress} ({age:.0f} s ago)")
+            lines.append(f"{RunningJob(' '.join(parts), path).line()} ({age:.0f} s ago)")
     return lines if active else [*lines, f"no log changed in the last {ACTIVE_SECONDS:.0f} s"]
 
 
@@ -74,23 +69,3 @@ def _changed(path: Path) -> float:
         return path.stat().st_mtime
     except FileNotFoundError:
         return 0.0
-
-
-def last_progress(log: Path) -> str | None:
-    r"""Return the last line of progress in a log, None if there is none.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> log = Path(tempfile.mkdtemp()) / "train.log"
-    >>> _ = log.write_text("train:  25% 30/120 [00:05<00:15, 5.97step/s]\nINFO checkpoint\n")
-    >>> last_progress(log)
-    'train:  25% 30/120 [00:05<00:15, 5.97step/s]'
-    """
-    try:
-        with log.open("rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
-            lines = file.read().decode(errors="replace").splitlines()
-    except OSError:  # Snakemake removes the log of a job that it repeats
-        return None
-    return next((line for line in reversed(lines) if _PROGRESS.fullmatch(line)), None)

@@ -1,0 +1,123 @@
+"""The last progress of each running job, from its log."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import re
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
+
+TAIL_BYTES = 4096  # of a log, enough for its last lines
+TERMINAL_SECONDS = 1.0
+LINES_SECONDS = 60.0  # without a terminal; our choice
+MAX_LINES = 20  # without a terminal; on one, half of its lines
+ERASE_BELOW = "\x1b[J"
+
+_PROGRESS = re.compile(r"\S.*:\s+\d+% .*\[.*\]")  # a line of ffn.progress
+
+
+class RunningJob(NamedTuple):
+    """A job that Snakemake started or submitted."""
+
+    title: str  # rule and wildcards
+    log: Path | None
+
+    def line(self) -> str:
+        """Return its title and its last progress."""
+        return f"{self.title}: {self.log and last_progress(self.log) or 'no progress yet'}"
+
+
+def last_progress(log: Path) -> str | None:
+    r"""Return the last line of progress in a log, None if there is none.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> log = Path(tempfile.mkdtemp()) / "train.log"
+    >>> _ = log.write_text("train:  25% 30/120 [00:05<00:15, 5.97step/s]\nINFO checkpoint\n")
+    >>> last_progress(log)
+    'train:  25% 30/120 [00:05<00:15, 5.97step/s]'
+    """
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:  # a job in the queue has no log yet
+        return None
+    return next((line for line in reversed(lines) if _PROGRESS.fullmatch(line)), None)
+
+
+class LiveJobs(logging.Handler):
+    """Shows one line for each running job below Snakemake's output.
+
+    On a terminal, the lines are drawn again every second, and the cursor stays above them: output of other programs,
+    such as the scheduler's commands, takes their place. In a file, those that changed are printed once a minute.
+
+    Snakemake's interface for logger plugins does not fit: a plugin that writes to the terminal replaces Snakemake's own
+    output, and gets its records late, from a queue.
+    """
+
+    def __init__(self, stream: TextIO = sys.stderr) -> None:
+        super().__init__()
+        self._stream = stream
+        self._jobs: dict[int, RunningJob] = {}
+        self._shown: list[str] = []
+        self._is_terminal = stream.isatty()
+
+    def start(self, logger: logging.Logger) -> None:
+        """Follow the messages of `logger` until this process ends, unless another program shows the jobs."""
+        if not any(handler.name == "DefaultStreamHandler" for handler in logger.handlers):
+            return
+        logger.handlers.insert(0, self)  # before the handler that writes, to erase the lines
+        atexit.register(self._erase)
+        threading.Thread(target=self._repeat, daemon=True).start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take note of jobs that start and end."""
+        self._erase()
+        fields: Mapping[str, Any] = record.__dict__
+        event = str(fields.get("event"))
+        if event == "job_info":
+            wildcards = " ".join(filter(None, (fields["wildcards"] or {}).values()))
+            log = Path(fields["log"][0]) if fields["log"] else None
+            self._jobs[fields["jobid"]] = RunningJob(f"{fields['rule_name']} {wildcards}".strip(), log)
+        elif event in ("job_finished", "job_error"):
+            self._jobs.pop(fields.get("job_id", fields.get("jobid")), None)
+
+    def show(self) -> None:
+        """Show the progress of the running jobs."""
+        size = shutil.get_terminal_size()
+        jobs = list(self._jobs.values())
+        limit = size.lines // 2 if self._is_terminal else MAX_LINES
+        lines = [job.line() for job in jobs[:limit]]  # reads their logs, so not while Snakemake waits for the lock
+        if len(jobs) > limit:
+            lines.append(f"… and {len(jobs) - limit} more jobs")
+        self.acquire()
+        try:
+            if self._is_terminal:
+                drawn = "".join(f"{line[: size.columns - 1]}\n" for line in lines)
+                self._stream.write(f"{ERASE_BELOW}{drawn}" + (f"\x1b[{len(lines)}A" if lines else ""))
+            else:
+                self._stream.writelines(f"{line}\n" for line in lines if line not in self._shown)
+            self._stream.flush()
+            self._shown = lines
+        finally:
+            self.release()
+
+    def _erase(self) -> None:
+        if self._is_terminal and self._shown:
+            self._stream.write(ERASE_BELOW)
+            self._stream.flush()
+            self._shown = []
+
+    def _repeat(self) -> None:
+        while True:
+            time.sleep(TERMINAL_SECONDS if self._is_terminal else LINES_SECONDS)
+            self.show()
