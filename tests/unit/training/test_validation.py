@@ -67,11 +67,10 @@ def test_records_are_object_voxels_in_the_box_whose_patch_lies_in_the_volume(val
 
 
 def test_of_many_blocks_some_are_drawn(validation_boxes, monkeypatch):
-    monkeypatch.setattr("ffn.training.validation.BLOCK_ZYX", (4, 4, 4))
     everywhere = drawn(validation_boxes, 10_000, 3)
+    monkeypatch.setattr("ffn.training.validation.BLOCK_ZYX", (4, 4, 4))
     monkeypatch.setattr("ffn.training.validation.MAX_BLOCKS", 40)
-    some = drawn(validation_boxes, 10_000, 3)
-    assert 0 < len(some) <= 40 * 64 and set(some) < set(everywhere)
+    assert 0 < len(some := drawn(validation_boxes, 10_000, 3)) <= 40 * 64 and set(some) < set(everywhere)
 
 
 def test_no_record_is_an_ignored_voxel(validation_boxes, monkeypatch):
