@@ -1,4 +1,4 @@
-"""Seeds: far from membranes, or at points that the user gives."""
+"""Seeds: far from membranes, on a grid, or at points that the user gives."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import numpy as np
 from ffn import edges
 from ffn.config import SegmentConfig
 from ffn.errors import ConfigError
-from ffn.geometry import Box, VoxelSize
+from ffn.geometry import ZYX, Box, VoxelSize
 from ffn.inference.canvas import MASKED
 
 log = logging.getLogger(__name__)
 
+GRID_STEP_ZYX = (16, 16, 16)  # as the default of google/ffn
 NOISE = 1e-4
 NOISE_SEED = 42
 HEADER = "z,y,x"
@@ -33,11 +34,13 @@ def find_seeds(
 ) -> np.ndarray:
     """Find the seeds (int64, (N, 3)) of a subvolume, relative to `box`, in their order.
 
-    `points` are those of `read_points` in full-volume voxels; without any, seeds are far from membranes. `masked` are
-    voxels that nothing may enter.
+    `points` are those of `read_points` in full-volume voxels; without any, the policy says where seeds are. Nothing may
+    enter the voxels that are `masked`.
     """
     if points is not None:
         seeds = points_inside(points, box)
+    elif config.seed_policy == "grid":
+        seeds = grid_seeds(box, GRID_STEP_ZYX)
     else:
         seeds = peak_seeds(image, config, voxel_size_zyx_nm, masked)
     return _in_order(seeds, config)
@@ -94,6 +97,24 @@ def peak_seeds(
         walls |= blocked
     peaks = _peaks(walls, voxel_size_zyx_nm, config.seed_min_distance, config.mirror)
     return peaks if blocked is None else peaks[~blocked[tuple(peaks.T)]]
+
+
+def grid_seeds(box: Box, step_zyx: ZYX) -> np.ndarray:
+    """Place seeds on a regular grid of the full volume; the first is half a step from the origin.
+
+    Where a thin box has none on an axis, the middle is taken. Seeds are relative to `box`, in ascending order.
+
+    Examples
+    --------
+    >>> grid_seeds(Box((0, 0, 6), (4, 2, 12)), (3, 2, 4)).tolist()
+    [[1, 1, 0], [1, 1, 4]]
+    >>> grid_seeds(Box((0, 0, 0), (5, 2, 8)), (16, 2, 4)).tolist()
+    [[2, 1, 2], [2, 1, 6]]
+    """
+    sides = zip(box.start, box.stop, step_zyx, strict=True)
+    axes = [np.arange((step // 2 - start) % step, stop - start, step) for start, stop, step in sides]
+    axes = [axis if len(axis) else np.array([n // 2]) for axis, n in zip(axes, box.shape, strict=True)]
+    return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 3).astype(np.int64)
 
 
 def points_inside(points: np.ndarray, box: Box) -> np.ndarray:
