@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from ffn.errors import ConfigError, EvaluationError
 from ffn.evaluation.config import SelectConfig
 from ffn.evaluation.metrics import BY_NAME, METRICS
-from ffn.geometry import Box
 from ffn.io.atomic import write_json
 from ffn.model.store import load_model, save_model
 from ffn.options import add_options, from_arguments, parse_named
@@ -74,12 +73,15 @@ def select(candidates: Mapping[str, Candidate], out_folder: str | Path, config: 
         If the best model is missing or damaged.
     """
     scores = {name: _read(candidate.scores, config.convention) for name, candidate in candidates.items()}
-    box = _common_place(scores)
+    places = {_place(entry) for entry in scores.values()}
+    if len(places) > 1:
+        raise EvaluationError(f"--candidate: scored on {sorted(places)}, expected one box of one truth for all")
+    ((box, _),) = places
     table = {name: {m.name: m.value(entry, config.convention) for m in METRICS} for name, entry in scores.items()}
     best = _best({name: row[config.metric] for name, row in table.items()}, config)
     result = {
         "best": best,
-        "box": str(box),
+        "box": box,
         "metric": config.metric,
         "convention": config.convention,
         "candidates": [{"name": name, **row} for name, row in table.items()],
@@ -108,17 +110,6 @@ def _read(path: str, convention: str) -> dict[str, Any]:
 def _place(scores: Mapping[str, Any]) -> tuple[str, str]:
     """Return box and truth of scores."""
     return scores["box"], scores["provenance"]["inputs"]["truth"]
-
-
-def _common_place(scores: Mapping[str, dict[str, Any]]) -> Box:
-    """Return the box that all candidates were scored on."""
-    (first, *_), places = scores, {name: _place(entry) for name, entry in scores.items()}
-    for name, place in places.items():
-        if place != places[first]:
-            raise EvaluationError(
-                f"{name}: was scored on {place}, {first} on {places[first]}, expected one box of one truth"
-            )
-    return Box.parse(places[first][0])
 
 
 def _best(values: Mapping[str, float | None], config: SelectConfig) -> str:

@@ -73,8 +73,8 @@ def edit(path, **changes):
 @pytest.mark.parametrize(
     ("change", "convention", "message"),
     [
-        (lambda p: edit(p, box="0:4,0:5,0:7"), "all", "20: .*0:7"),
-        (lambda p: edit(p, provenance={"inputs": {"truth": "other"}}), "all", "20: .*other"),
+        (lambda p: edit(p, box="0:4,0:5,0:7"), "all", "--candidate: .*0:7"),
+        (lambda p: edit(p, provenance={"inputs": {"truth": "other"}}), "all", "--candidate: .*other"),
         (lambda p: Path(p).write_text("{"), "all", "20.json"),
         (lambda p: None, "foreground", "voi .*foreground"),
     ],
