@@ -84,18 +84,14 @@ def swc(text):
     ("prepare", "message"),
     [
         (lambda p: p.mkdir(), "s: "),
-        (swc("# x\n1 0 1 2\n"), "a.swc"),
         (swc("1 0 1 2 3 1 -1\n2 0 nan 2 3 1 1\n"), "a.swc"),
         (swc("1 0 1 2 3 1 -1\n2 0 1 2 4 1 root\n"), "a.swc: .*root"),
         (swc("1 0 1 2 3 1 9\n"), "a.swc: parent 9"),
-        (swc("# nothing\n"), "a.swc"),
-        (lambda p: p.mkdir() or (p / "info").write_text("{"), "s: "),
         (lambda p: p.mkdir() or (p / "info").write_text("[]"), "s: .*list"),
         (
             lambda p: p.mkdir() or (p / "info").write_text('{"@type": "neuroglancer_multiscale_volume"}'),
             "multiscale",
         ),
-        (lambda p: p.mkdir() or (p / "a.swc").symlink_to(p / "gone.swc"), "a.swc: "),
         (lambda p: None, "s: "),
     ],
 )
