@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ffn.contingency import ContingencyTable
-from ffn.evaluation.scores import CONVENTIONS, Convention, group_totals, num_pairs
+from ffn.evaluation.scores import CONVENTIONS, body_terms, ratios
 
 NUM_RESAMPLES = 1000
 LEVEL = 0.95
@@ -23,10 +23,10 @@ def intervals(table: ContingencyTable, convention: str, rng_seed: int) -> Interv
     Source: percentile bootstrap of a ratio, Efron and Tibshirani 1993. Two bodies may hold half of all errors, which no
     number of voxels makes up for. With fewer than about ten bodies the intervals are too narrow.
     """
-    terms = _terms(table, CONVENTIONS[convention])
+    terms = body_terms(table, CONVENTIONS[convention])
     if np.count_nonzero(terms[-1]) < 2:
-        return dict.fromkeys(_ratios(np.ones((len(terms), 1))))
-    return _limits(_ratios(_resampled(terms, np.random.default_rng(rng_seed))))
+        return dict.fromkeys(ratios(np.ones((len(terms), 1))))
+    return _limits(ratios(_resampled(terms, np.random.default_rng(rng_seed))))
 
 
 def change_intervals(before: ContingencyTable, after: ContingencyTable, convention: str, rng_seed: int) -> Intervals:
@@ -35,36 +35,16 @@ def change_intervals(before: ContingencyTable, after: ContingencyTable, conventi
     Both are scored on the same draws, so these are narrower than the intervals of the two suggest: a body that is
     hard for one is hard for both.
     """
-    terms = [_terms(table, CONVENTIONS[convention]) for table in (before, after)]
+    terms = [body_terms(table, CONVENTIONS[convention]) for table in (before, after)]
     if min(np.count_nonzero(one[-1]) for one in terms) < 2:
-        return dict.fromkeys(_ratios(np.ones((len(terms[0]), 1))))
-    first, second = (_ratios(_resampled(one, np.random.default_rng(rng_seed))) for one in terms)
+        return dict.fromkeys(ratios(np.ones((len(terms[0]), 1))))
+    first, second = (ratios(_resampled(one, np.random.default_rng(rng_seed))) for one in terms)
     return _limits({name: second[name] - first[name] for name in first})
 
 
 def _limits(drawn: dict[str, np.ndarray]) -> Intervals:
     limits = (1 - LEVEL) / 2, (1 + LEVEL) / 2
     return {name: np.nanquantile(values, limits).tolist() for name, values in drawn.items()}
-
-
-def _terms(table: ContingencyTable, rule: Convention) -> np.ndarray:
-    """Return each body's terms in the sums whose ratios are the scores: six rows, a column for each body."""
-    labelled = table.keep(table.a != rule.ignored)
-    ids, bodies = np.unique(labelled.a, return_inverse=True)
-    kept = (labelled.b != 0) | rule.keeps_unsegmented
-    in_rand = (labelled.b != 0) | (rule.keeps_unsegmented & rule.unsegmented_in_rand)
-    part, body, segment, bodies = labelled.voxels[kept], labelled.a[kept], labelled.b[kept], bodies[kept]
-    in_rand, of_body, of_segment = in_rand[kept], group_totals(body, part), group_totals(segment, part)
-    added = part * ~in_rand / table.num_voxels if rule.is_cremi else 0
-    rows = (
-        part * np.log2(of_body / part),
-        part * np.log2(of_segment / part),
-        num_pairs(part, rule.is_cremi) * in_rand + added,
-        part * (of_segment - (not rule.is_cremi)) * in_rand + added,
-        part * (of_body - (not rule.is_cremi)),
-        part.astype(np.float64),
-    )
-    return np.stack([np.bincount(bodies, row, len(ids)) for row in rows])
 
 
 def _resampled(terms: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -76,21 +56,3 @@ def _resampled(terms: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         drawn = rng.integers(count, size=(min(step, NUM_RESAMPLES - first), count))
         sums.append(np.stack([row[drawn].sum(axis=1) for row in terms]))
     return np.concatenate(sums, axis=1)
-
-
-def _ratios(sums: np.ndarray) -> dict[str, np.ndarray]:
-    split, merge, both, in_segments, in_bodies, voxels = sums
-    with np.errstate(invalid="ignore", divide="ignore"):  # a draw may hold no voxel of the convention
-        return {
-            "are": 1 - _share(2 * both, in_segments + in_bodies, voxels),
-            "are_precision": _share(both, in_segments, voxels),
-            "are_recall": _share(both, in_bodies, voxels),
-            "voi": (split + merge) / voxels,
-            "voi_split": split / voxels,
-            "voi_merge": merge / voxels,
-        }
-
-
-def _share(part: np.ndarray, whole: np.ndarray, voxels: np.ndarray) -> np.ndarray:
-    """Return shares of pairs: of no pairs 1, as in `ffn.evaluation.scores`, but NaN for a draw without voxels."""
-    return np.where((whole == 0) & (voxels > 0), 1.0, part / whole)

@@ -73,36 +73,50 @@ def score(table: ContingencyTable, convention: str) -> Scores:
     Sources: Arganda-Carreras et al. 2015 (ARE), Meilă 2007 (VOI). Mergers reduce precision, splits reduce recall.
     ``voi_split`` is H(segment | truth), ``voi_merge`` is H(truth | segment), both in bits.
     """
-    rule = CONVENTIONS[convention]
-    kept = table.keep((table.a != rule.ignored) & (rule.keeps_unsegmented | (table.b != 0)))
-    if not kept.num_voxels:
-        return dict.fromkeys(metric.name for metric in METRICS if metric.by_convention)
-    return {**rand_error(kept, rule, table.num_voxels), **variation_of_information(kept)}
+    sums = body_terms(table, CONVENTIONS[convention]).sum(axis=1, keepdims=True)
+    names = [metric.name for metric in METRICS if metric.by_convention]
+    return {name: value.item() for name, value in ratios(sums).items()} if sums[-1] else dict.fromkeys(names)
 
 
-def rand_error(table: ContingencyTable, rule: Convention, num_voxels: int) -> Scores:
-    """Compute the adapted Rand error: 1 - F1 over the pairs of voxels that belong together. A share of no pairs is 1.
+def body_terms(table: ContingencyTable, rule: Convention) -> np.ndarray:
+    """Return each body's terms in the sums whose ratios are the scores: six rows, a column for each body."""
+    labelled = table.keep(table.a != rule.ignored)
+    ids, bodies = np.unique(labelled.a, return_inverse=True)
+    kept = (labelled.b != 0) | rule.keeps_unsegmented
+    part, body, segment, bodies = labelled.voxels[kept], labelled.a[kept], labelled.b[kept], bodies[kept]
+    part = part.astype(np.float64)  # the square of 10¹⁰ overflows int64
+    of_body, of_segment = group_totals(body, part), group_totals(segment, part)
+    in_rand = (segment != 0) | rule.unsegmented_in_rand
+    itself = 0.0 if rule.is_cremi else 1.0  # a voxel that is not paired with itself
+    added = part * ~in_rand / table.num_voxels if rule.is_cremi else 0.0  # the challenge adds their share of all voxels
+    rows = (
+        part * np.log2(of_body / part),
+        part * np.log2(of_segment / part),
+        part * (part - itself) * in_rand + added,
+        part * (of_segment - itself) * in_rand + added,
+        part * (of_body - itself),
+        part,
+    )
+    return np.stack([np.bincount(bodies, row, len(ids)) for row in rows])
 
-    Where a convention does not take unsegmented voxels for a segment, their pairs are missing from the segmentation but
-    still count in the ground truth. The challenge adds their share of all voxels, `num_voxels`.
-    """
-    segmented = table if rule.unsegmented_in_rand else table.keep(table.b != 0)
-    added = (table.num_voxels - segmented.num_voxels) / num_voxels if rule.is_cremi else 0.0
-    both = float(num_pairs(segmented.voxels, rule.is_cremi).sum()) + added
-    in_segments = float(num_pairs(_totals(segmented.b, segmented.voxels)[0], rule.is_cremi).sum()) + added
-    in_bodies = float(num_pairs(_totals(table.a, table.voxels)[0], rule.is_cremi).sum())
-    return {
-        "are": 1 - _share(2 * both, in_segments + in_bodies),
-        "are_precision": _share(both, in_segments),
-        "are_recall": _share(both, in_bodies),
-    }
+
+def ratios(sums: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the scores that follow from sums of `body_terms`; they may have a second axis."""
+    split, merge, both, in_segments, in_bodies, voxels = sums
+    with np.errstate(invalid="ignore", divide="ignore"):  # a draw of bodies may hold no voxel of the convention
+        return {
+            "are": 1 - _share(2 * both, in_segments + in_bodies, voxels),
+            "are_precision": _share(both, in_segments, voxels),
+            "are_recall": _share(both, in_bodies, voxels),
+            "voi": (split + merge) / voxels,
+            "voi_split": split / voxels,
+            "voi_merge": merge / voxels,
+        }
 
 
-def variation_of_information(table: ContingencyTable) -> Scores:
-    """Compute the variation of information and its two parts, in bits."""
-    split = float(entropy_terms(table.a, table.voxels).sum())
-    merge = float(entropy_terms(table.b, table.voxels).sum())
-    return {"voi": split + merge, "voi_split": split, "voi_merge": merge}
+def _share(part: np.ndarray, whole: np.ndarray, voxels: np.ndarray) -> np.ndarray:
+    """Return shares of pairs: of no pairs 1, and NaN without voxels."""
+    return np.where((whole == 0) & (voxels > 0), 1.0, part / whole)
 
 
 def summarize(tables: Mapping[str, ContingencyTable]) -> dict[str, Any]:
@@ -136,24 +150,5 @@ def entropy_terms(given: np.ndarray, voxels: np.ndarray) -> np.ndarray:
 
 def group_totals(ids: np.ndarray, voxels: np.ndarray) -> np.ndarray:
     """Return for each row the voxels of all rows with the same id, as float64."""
-    totals, inverse = _totals(ids, voxels)
-    return totals[inverse]
-
-
-def num_pairs(voxels: np.ndarray, squares: bool) -> np.ndarray:
-    """Return the ordered pairs of voxels within groups of these sizes, with each voxel's own pair if `squares`.
-
-    Float64, because the square of 10¹⁰ overflows int64.
-    """
-    sizes = voxels.astype(np.float64)
-    return sizes * (sizes if squares else sizes - 1)
-
-
-def _totals(ids: np.ndarray, voxels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Voxels of each distinct id, and the index of each row's id among them."""
     inverse = np.unique(ids, return_inverse=True)[1]
-    return np.bincount(inverse, weights=voxels), inverse
-
-
-def _share(part: float, whole: float) -> float:
-    return part / whole if whole else 1.0
+    return np.bincount(inverse, voxels)[inverse]
