@@ -153,7 +153,8 @@ def read_points(text: str) -> np.ndarray:
     if single := _POINT.fullmatch(text):
         return np.array([single.groups()], np.int64)
     try:
-        content = Path(text).read_text(encoding="utf-8-sig")  # spreadsheets write a byte order mark
+        # spreadsheets write a byte order mark, and R quotes names
+        content = Path(text).read_text(encoding="utf-8-sig").replace('"', "")
     except FileNotFoundError:
         raise ConfigError(f"seed points: found {text!r}, expected a CSV file or {EXPECTED}") from None
     except (OSError, UnicodeDecodeError) as error:

@@ -143,7 +143,7 @@ def test_seeds_of_the_second_pass_are_in_empty_space_only():
 
 def test_points_keep_the_order_of_the_file(tmp_path):
     path = tmp_path / "seeds.csv"
-    path.write_text("z,y,x\n19,39,59\n10, 20, 30\n20,-25,35\n\n11,22,33\n")
+    path.write_text('"z","y","x"\n19,39,59\n10, 20, 30\n20,-25,35\n\n"11","22","33"\n')  # as R writes it
     assert read_points(str(path)).tolist() == [[19, 39, 59], [10, 20, 30], [20, -25, 35], [11, 22, 33]]
 
 
