@@ -77,6 +77,7 @@ class Placed(Derived):
     def __init__(self, source: Volume, start_zyx: ZYX, voxel_size_zyx_nm: VoxelSize) -> None:
         super().__init__(source)
         self.box, self.voxel_size_zyx_nm = Box.from_shape(source.box.shape, start_zyx), voxel_size_zyx_nm
+        self.mips = [voxel_size_zyx_nm]
         self.to_source_zyx = subtract(source.box.start, start_zyx)
 
     def _read(self, box: Box) -> np.ndarray:

@@ -10,7 +10,7 @@ import zarr
 from ffn.cli import main
 from ffn.errors import ExportError, VolumeError
 from ffn.geometry import Box
-from ffn.io.open import open_volume
+from ffn.io.open import open_volume, voxel_sizes
 from ffn.io.reference import can_stay
 from ffn.io.staging import stage_specs, staged_spec
 from ffn.viewing.viewer import stores_state
@@ -60,6 +60,12 @@ def test_it_reads_as_a_copy_does(folder, options, monkeypatch):
         part = Box(volume.box.start, tuple(n - 3 for n in volume.box.stop))
         assert volume.provenance["stage"] == "ingest"
     assert content(raw, part)[-1] == content(copy, part)[-1]
+
+
+def test_the_voxel_size_that_a_source_lacks_is_known_as_of_a_copy(folder):
+    zarr.create_array("bare.zarr", shape=SHAPE, dtype="u1", chunks=(8, 8, 8))[:] = IMAGE
+    ingest("raw.zarr", "--voxel-size", 30, 8, 8, source="bare.zarr")
+    assert voxel_sizes("raw.zarr") == [(30.0, 8.0, 8.0)]
 
 
 @pytest.mark.parametrize(
