@@ -63,9 +63,10 @@ def find_export(path: Path, volume: str | None) -> Path:
     found = {state.parent.name: state.parent for state in RunPaths(path).existing("export")}
     if volume is None and len(found) == 1:
         return next(iter(found.values()))
+    if not found:
+        raise ExportError(f"{path}: is not an export and has none in precomputed/. Run ffn export or the workflow")
     if volume not in found:
-        names = ", ".join(found) or "none: run ffn export or the workflow"
-        raise ExportError(f"{path}: --volume is {volume!r}, expected one of the exports in precomputed/: {names}")
+        raise ExportError(f"{path}: --volume is {volume!r}, expected one of its exports: {', '.join(found)}")
     return found[volume]
 
 

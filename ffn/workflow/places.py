@@ -200,7 +200,8 @@ def _place(name: str, volume: VolumeConfig) -> Place:
     image = find_image(name, volume)
     sources = {"image": image} | ({"labels": find_labels(name, volume, image)} if volume.labels else {})
     is_whole = volume.image_box in ("all", NEEDED)
-    box = image.box if is_whole else Box.parse(volume.image_box)
+    with under(f"volumes.{name}.image_box"):
+        box = image.box if is_whole else Box.parse(volume.image_box)
     if box.is_empty or not image.box.contains(box):
         raise ConfigError(f"volumes.{name}.image_box: {box} leaves the image {image.box}. Give a part of it")
     labels = sources["labels"].box if volume.labels else None

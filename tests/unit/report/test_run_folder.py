@@ -34,7 +34,7 @@ def test_an_export_is_found_by_its_folder_or_its_run(tmp_path):
 def test_several_or_no_exports_are_refused(tmp_path):
     make_exports(tmp_path, "b", "a")
     for folder, volume, named in (
-        (tmp_path / "nothing", None, "nothing"),
+        (tmp_path / "nothing", None, "nothing: is not an export"),
         (tmp_path, None, "a, b"),
         (tmp_path, "c", "'c'"),
     ):

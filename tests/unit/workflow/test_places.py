@@ -208,6 +208,7 @@ def test_a_part_of_image_and_labels_is_brought_in(tmp_path):
     leaving = {"image_box": box, "segment_box": "40:64,8:48,0:80"}
     refuse(labelled_part(tmp_path, labels_offset_zyx=offset, **leaving), "cube.segment_box: 40:64,8:48,0:80")
     refuse(labelled_part(tmp_path, image_box="0:65,0:48,0:80"), "volumes.cube.image_box: 0:65,0:48,0:80")
+    refuse(labelled_part(tmp_path, image_box="none"), "volumes.cube.image_box: .*'none'")
     refuse(labelled_part(tmp_path, image_box="30:64,0:48,0:80"), "volumes.cube.train_box: ")  # without labels
 
 
