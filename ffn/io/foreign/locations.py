@@ -7,7 +7,7 @@ import os
 import reprlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -114,7 +114,7 @@ class Folder:
             if not isinstance(content, dict):
                 raise ValueError(f"it holds {reprlib.repr(content)}")
         except (ValueError, OSError) as error:
-            if str(error).startswith(DENIED):  # as a bucket that may not be listed says of what is missing
+            if str(error).startswith(DENIED) and not self._tells_what_is_missing:
                 return {}
             found = f"{self._address(name)}: cannot be read ({first_line(error)})"
             raise VolumeError(f"{found}, expected a JSON object. Restore it or try again") from None
@@ -147,6 +147,14 @@ class Folder:
         path = self.spec["path"].rstrip("/")
         parent, slash, name = path.rpartition("/")
         return (self._at(parent + slash), name) if path else None
+
+    @cached_property
+    def _tells_what_is_missing(self) -> bool:
+        """Whether the store does so; a bucket that may not be listed refuses missing files, too."""
+        try:
+            return self.files.read("nothing-has-this-name").result().state == "missing"
+        except (ValueError, OSError):
+            return False
 
     def _address(self, name: str) -> str:
         """Return the path or URL of a file, for messages; TensorStore has none for every store."""

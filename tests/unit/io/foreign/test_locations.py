@@ -145,7 +145,7 @@ def test_damaged_metadata_do_not_pass_for_missing_ones(cremi, name, content):
     refuse(cremi, f"{cremi / name}: cannot be read (")
 
 
-@pytest.mark.parametrize("code", [500, 503])
+@pytest.mark.parametrize("code", [403, 500, 503])
 def test_metadata_that_a_server_does_not_give_do_not_pass_for_missing_ones(bucket, cremi, monkeypatch, code):
     """It says of other files that they are missing."""
     for kind in ("http", "s3"):
