@@ -34,6 +34,13 @@ def create_volume(spec, dtype, placement, tables=None):
         yield writers[name or MAIN]
 
 
+def write_volume(spec, voxels, placement, tables=None):
+    """Write ``NAME.zarr`` or ``FILE.h5:DATASET`` at once; return the specification."""
+    with create_volume(spec, voxels.dtype, placement, tables) as writer:
+        writer.write(placement.box, voxels)
+    return str(spec)
+
+
 def contents(path, main=MAIN):
     """Return all volumes and tables of a store by their names; its own volume is called `main`."""
     ours = json.loads((path / METADATA).read_text())["attributes"][OURS]

@@ -13,7 +13,7 @@ from ffn.io.volume import Placement
 
 from ..jobs import files
 from ..pauses import Pause
-from ..volumes import create_volume
+from ..volumes import write_volume
 
 # Boxes of random ids make poor neurons: no surfaces and centre lines of them.
 NUM_THREADS = 2
@@ -36,8 +36,7 @@ def test_a_killed_export_resumes(tmp_path):
     labels = rng.integers(1, 40, [-(-n // 30) for n in BOX.shape], np.uint16)
     labels = labels.repeat(30, 0).repeat(30, 1).repeat(30, 2)[tuple(slice(n) for n in BOX.shape)]
     for name, voxels in (("raw", rng.integers(0, 256, BOX.shape, np.uint8)), ("seg", labels)):
-        with create_volume(f"{tmp_path}/{name}.h5:data", voxels.dtype, Placement(BOX, (30.0, 10.0, 10.0))) as writer:
-            writer.write(BOX, voxels)
+        write_volume(f"{tmp_path}/{name}.h5:data", voxels, Placement(BOX, (30.0, 10.0, 10.0)))
     out, at_once = tmp_path / "out", tmp_path / "at once"
     subprocess.run(command(tmp_path, at_once), check=True, capture_output=True)
 

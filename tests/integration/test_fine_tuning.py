@@ -10,7 +10,7 @@ from ffn.model.store import load_model
 from ffn.training.metrics import read_metrics
 
 from ..small_run import Workflow
-from ..volumes import create_volume
+from ..volumes import write_volume
 
 BOX = Box.parse("0:102,0:110,0:110")  # with room for the validation box that is cut from it
 # All else is as by default. Few examples, because each is a walk of up to 27 FOVs; a precision that every machine has.
@@ -26,9 +26,7 @@ def other_contrast(image):
 def test_fine_tuning_with_the_defaults_keeps_what_the_weights_can(shared_fib25, shared_checkpoint, tmp_path):
     with open_volume(f"{shared_fib25}/raw") as raw:
         box, voxels = raw.box, other_contrast(raw.read(raw.box))
-    image = f"{tmp_path}/raw.h5:raw"
-    with create_volume(image, voxels.dtype, Placement(box, (10.0, 10.0, 10.0))) as writer:
-        writer.write(box, voxels)
+    image = write_volume(f"{tmp_path}/raw.h5:raw", voxels, Placement(box, (10.0, 10.0, 10.0)))
     volume = {
         "image": image,
         "image_box": str(BOX),

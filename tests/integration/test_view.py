@@ -28,7 +28,7 @@ from ffn.viewing.export import export
 from ffn.viewing.inputs import Sources
 from ffn.viewing.screenshot import BROWSERS, FLAGS
 
-from ..volumes import create_volume
+from ..volumes import write_volume
 
 SIZE = (800, 600)
 NUM_TUBES = 3
@@ -56,8 +56,7 @@ def export_dir(tmp_path_factory):
     image = (80 + 90 * (labels > 0) + noise).astype(np.uint8)
     placement = Placement(BOX, (20.0, 10.0, 10.0))
     for name, voxels in (("raw", image), ("seg", labels)):
-        with create_volume(f"{folder}/{name}.h5:data", voxels.dtype, placement) as writer:
-            writer.write(BOX, voxels)
+        write_volume(f"{folder}/{name}.h5:data", voxels, placement)
     sources = Sources(f"{folder}/raw.h5:data", f"{folder}/seg.h5:data")
     export(sources, folder / "run/precomputed/tubes", ExportConfig())
     return folder / "run"

@@ -23,7 +23,7 @@ from ffn.machine.launchers import RANK_VARIABLES
 
 from ..pauses import Pause
 from ..training_records import write_shards
-from ..volumes import create_volume
+from ..volumes import write_volume
 
 FOV, DELTAS, SHAPE, OFFSET = (9, 11, 13), (2, 3, 3), (24, 40, 48), (3, 0, 10)
 MODEL = ["--depth", "2", "--features", "6", "--fov-size", "9", "11", "13", "--deltas", "2", "3", "3"]
@@ -56,8 +56,7 @@ def make_tubes(folder: Path) -> None:
     image = (np.where(labels > 0, 170, 60) + noise).clip(0, 255).astype(np.uint8)
     placement = Placement(Box.from_shape(SHAPE, OFFSET), (12.0, 10.0, 8.0))
     for name, voxels in (("raw", image), ("labels", labels)):
-        with create_volume(f"{folder}/{name}.h5:{name}", voxels.dtype, placement) as writer:
-            writer.write(writer.box, voxels)
+        write_volume(f"{folder}/{name}.h5:{name}", voxels, placement)
         shutil.copy(folder / f"{name}.h5", folder / f"copy-of-{name}.h5")
 
 

@@ -19,7 +19,7 @@ from ffn.io.volume import Placement
 
 from ..engines import HERE
 from ..jobs import Killed, files
-from ..volumes import create_volume, create_volumes
+from ..volumes import create_volumes, write_volume
 
 BOX = Box((100, 20, 3), (132, 54, 63))
 SIZE = (10.0, 10.0, 10.0)
@@ -48,8 +48,7 @@ def scene(tmp_path, bright_model, tubes):
     base[(labels == 1) & (np.arange(BOX.shape[2]) >= 29)] = SECOND
     placement = Placement(BOX, SIZE)
     for name, voxels in (("raw", tubes(BOX.shape, STARTS)), ("truth", labels)):
-        with create_volume(f"{tmp_path}/{name}.h5:{name}", voxels.dtype, placement) as writer:
-            writer.write(BOX, voxels)
+        write_volume(f"{tmp_path}/{name}.h5:{name}", voxels, placement)
     dtypes = {MAIN: np.uint64}
     with create_volumes(tmp_path / "base.zarr", dtypes, placement, {"overlaps": np.array(ROWS)}) as writers:
         writers[MAIN].write(BOX, base)
@@ -236,8 +235,7 @@ def test_a_partial_graph_of_other_steps_or_another_image_box_is_not_resumed(scen
     killed()
     larger = Box(BOX.start, add(BOX.stop, (0, 0, 9)))
     (scene / "raw.h5").unlink()
-    with create_volume(f"{scene}/raw.h5:raw", np.uint8, Placement(larger, SIZE)) as writer:
-        writer.write(larger, tubes(larger.shape, STARTS))
+    write_volume(f"{scene}/raw.h5:raw", tubes(larger.shape, STARTS), Placement(larger, SIZE))
     with caplog.at_level("INFO"):
         assert agglomerate(scene)[0] == 0
     assert "resuming after" not in caplog.text
@@ -245,8 +243,7 @@ def test_a_partial_graph_of_other_steps_or_another_image_box_is_not_resumed(scen
 
 def test_a_segmentation_without_overlaps_is_refused(scene, capsys):
     shutil.rmtree(scene / "base.zarr")
-    with create_volume(f"{scene}/base.zarr", np.uint64, Placement(BOX, SIZE)) as writer:
-        writer.write(BOX, np.zeros(BOX.shape, np.uint64))
+    write_volume(f"{scene}/base.zarr", np.zeros(BOX.shape, np.uint64), Placement(BOX, SIZE))
     code, out = agglomerate(scene)
     assert code == 2 and not out.exists()
     assert "'overlaps'" in capsys.readouterr().err

@@ -19,15 +19,14 @@ from ffn.io.volume import Placement
 from ffn.model.network import weight_shapes
 from ffn.model.store import Model, save_model
 
-from ..volumes import create_volume
+from ..volumes import write_volume
 
 BOX = Box((0, 0, 0), (12, 20, 24))
 TINY = ModelConfig(depth=1, features=2, fov_size_zyx=(3, 5, 5), deltas_zyx=(1, 1, 1), image_mean=128, image_stddev=33)
 
 
 def save(path, voxels, box=BOX):
-    with create_volume(str(path), voxels.dtype, Placement(box, (10, 10, 20))) as writer:
-        writer.write(box, voxels)
+    write_volume(path, voxels, Placement(box, (10, 10, 20)))
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from ffn.model.choice import Choice
 from ..engines import HERE
 from ..jobs import files as files_of
 from ..pauses import Pause
-from ..volumes import contents, create_volume
+from ..volumes import contents, create_volume, write_volume
 
 IMAGE = Box((100, 20, 3), (140, 60, 63))
 BOX = Box((104, 24, 7), (136, 58, 60))
@@ -39,8 +39,7 @@ def scene(tmp_path, bright_model, tubes):
 
 
 def write(folder, name, box, image):
-    with create_volume(f"{folder}/{name}.h5:raw", np.uint8, Placement(box, (10, 10, 10))) as writer:
-        writer.write(box, image)
+    write_volume(f"{folder}/{name}.h5:raw", image, Placement(box, (10, 10, 10)))
 
 
 def segment(folder, *options, name="seg"):
@@ -216,14 +215,6 @@ def test_masks_leave_their_voxels_empty(scene):
     assert labels[:, :, 25 - 7 : 44 - 7].any()
 
 
-def fails(folder, capsys, image, out, *options):
-    arguments = ["--image", f"{folder}/{image}", "--model", f"{folder}/model", "--out", f"{folder}/{out}"]
-    assert main(["segment", *arguments, *options]) == 2
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert error.startswith("ffn: error: ")
-    return error
-
-
 def interrupt(scene, monkeypatch, *options):
     """Begin to segment, and end with a checkpoint."""
 
@@ -294,8 +285,7 @@ def test_what_is_segmented_already_keeps_its_voxels_and_is_not_entered(scene):
     labels = np.zeros(coarse.shape, np.uint64)
     labels[3:9, 3:9, :8] = 2**40 + 5
     labels[-1, -1, -1] = 3  # outside of the box to segment
-    with create_volume(f"{scene}/soma.h5:labels", np.uint64, Placement(coarse, (20, 20, 20))) as writer:
-        writer.write(coarse, labels)
+    write_volume(f"{scene}/soma.h5:labels", labels, Placement(coarse, (20, 20, 20)))
     free = read(segment(scene, name="free"))
     found = read(segment(scene, "--init-segmentation", f"{scene}/soma.h5:labels"))
     soma = np.zeros(BOX.shape, bool)
@@ -312,8 +302,7 @@ def test_masks_and_given_segments_are_read_from_copies_but_the_result_names_the_
     for name, side in (("soma", 12), ("mask", 5)):
         voxels = np.zeros(IMAGE.shape, np.uint64)
         voxels[8:18, 8:18, :side] = 9
-        with create_volume(f"{scene}/{name}.h5:labels", np.uint64, Placement(IMAGE, (10, 10, 10))) as writer:
-            writer.write(IMAGE, voxels)
+        write_volume(f"{scene}/{name}.h5:labels", voxels, Placement(IMAGE, (10, 10, 10)))
     options = ["--init-segmentation", f"{scene}/soma.h5:labels", "--masks", f"{scene}/mask.h5:labels#values=9"]
     whole = data(segment(scene, *options, name="far"))
     paths, read = [], SubvolumeFlood.read
@@ -330,8 +319,7 @@ def test_masks_and_given_segments_are_read_from_copies_but_the_result_names_the_
 def test_a_run_with_given_segments_resumes_to_the_same_bytes(scene, monkeypatch):
     labels = np.zeros(IMAGE.shape, np.uint64)
     labels[8:18, 8:18, :12] = 9
-    with create_volume(f"{scene}/soma.h5:labels", np.uint64, Placement(IMAGE, (10, 10, 10))) as writer:
-        writer.write(IMAGE, labels)
+    write_volume(f"{scene}/soma.h5:labels", labels, Placement(IMAGE, (10, 10, 10)))
     options = ("--init-segmentation", f"{scene}/soma.h5:labels")
     whole = data(segment(scene, *options, name="whole"))
     interrupt(scene, monkeypatch, *options)

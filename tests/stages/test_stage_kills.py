@@ -17,7 +17,7 @@ from ffn.io.volume import Placement
 
 from ..jobs import files
 from ..pauses import Pause
-from ..volumes import create_volume, create_volumes
+from ..volumes import create_volumes, write_volume
 
 pytestmark = pytest.mark.slow
 
@@ -84,8 +84,7 @@ def commands(folder):
 @pytest.fixture
 def steps(tmp_path, bright_model, tubes):
     """Commands by stage, with their inputs."""
-    with create_volume(f"{tmp_path}/raw.h5:raw", np.uint8, Placement(BOX, (10, 10, 10))) as writer:
-        writer.write(BOX, tubes(BOX.shape, STARTS))
+    write_volume(f"{tmp_path}/raw.h5:raw", tubes(BOX.shape, STARTS), Placement(BOX, (10, 10, 10)))
     write_pieces(tmp_path / "pieces.zarr")
     return {name: command.split() for name, command in commands(tmp_path).items()}
 

@@ -11,7 +11,7 @@ from ffn.geometry import Box
 from ffn.io.open import open_volume
 from ffn.io.volume import Placement
 
-from ..volumes import create_volume
+from ..volumes import write_volume
 
 BOX = "-5:18,-2:2,0:4"
 
@@ -19,10 +19,8 @@ BOX = "-5:18,-2:2,0:4"
 @pytest.fixture
 def partition_words(tmp_path):
     """Arguments of ``ffn partition`` for labels that begin at (-7, -2, 0)."""
-    labels = f"{tmp_path}/labels.h5:labels"
     placement = Placement(Box((-7, -2, 0), (23, 2, 6)), (40, 10, 20))
-    with create_volume(labels, np.uint64, placement) as volume:
-        volume.write(placement.box, np.ones(placement.box.shape, np.uint64))
+    labels = write_volume(f"{tmp_path}/labels.h5:labels", np.ones(placement.box.shape, np.uint64), placement)
     words = ["--labels", labels, "--out", f"{tmp_path}/out put.zarr", "--lom-radius", "1", "1", "1"]
     return [*words, "--min-size", "0"]
 

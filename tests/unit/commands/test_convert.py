@@ -8,7 +8,7 @@ from ffn.geometry import Box
 from ffn.io.open import open_volume
 from ffn.io.volume import Placement
 
-from ...volumes import create_volume
+from ...volumes import write_volume
 
 BOX = Box.from_shape((9, 70, 80), (-2, 5, 100))
 VOXELS = np.arange(BOX.num_voxels, dtype=np.uint16).reshape(BOX.shape)
@@ -17,9 +17,7 @@ PLACEMENT = Placement(BOX, (40.0, 4.0, 4.0), {"stage": "test"})
 
 @pytest.fixture
 def source(tmp_path):
-    with create_volume(f"{tmp_path}/a.zarr", VOXELS.dtype, PLACEMENT) as out:
-        out.write(BOX, VOXELS)
-    return f"{tmp_path}/a.zarr"
+    return write_volume(f"{tmp_path}/a.zarr", VOXELS, PLACEMENT)
 
 
 def test_a_volume_is_the_same_after_a_round_trip(source, tmp_path):

@@ -16,7 +16,7 @@ from ffn.io.open import open_volume
 from ffn.io.volume import IGNORED, Placement
 
 from ...jobs import require_same_files
-from ...volumes import create_volume
+from ...volumes import write_volume
 
 SHAPE = (5, 12, 20)
 NM = IngestConfig(voxel_size_zyx_nm=(40, 4, 4.5))
@@ -106,8 +106,7 @@ def test_a_mip_and_the_equalised_image_are_made_of_shifted_grey_levels(tmp_path)
 
 def test_box_and_voxel_size_of_the_source_are_kept(tmp_path):
     placement = Placement(Box.from_shape(SHAPE, (7, 8, 9)), (30.0, 5.0, 6.0))
-    with create_volume(f"{tmp_path}/a.h5:a", np.uint8, placement) as out:
-        out.write(placement.box, image())
+    write_volume(f"{tmp_path}/a.h5:a", image(), placement)
     ingest(f"{tmp_path}/a.h5:a", f"{tmp_path}/b.zarr", IngestConfig(), Box((8, 8, 9), (12, 20, 29)))
     with open_volume(f"{tmp_path}/b.zarr") as volume:
         assert volume.box == Box((8, 8, 9), (12, 20, 29))

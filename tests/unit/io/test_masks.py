@@ -6,9 +6,9 @@ from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io import nearest
 from ffn.io.masks import open_masked_truth, open_masks
-from ffn.io.volume import IGNORED, Placement
+from ffn.io.volume import IGNORED
 
-from ...volumes import create_volume
+from ..volumes import write
 
 BOX = Box((4, 10, 20), (8, 16, 28))
 SIZE = (40.0, 10.0, 10.0)
@@ -20,18 +20,11 @@ def masked(*masks, box=BOX, size=SIZE):
         return opened.read(box)
 
 
-def write_volume(path, voxels, start, size=SIZE):
-    box = Box.from_shape(voxels.shape, start)
-    with create_volume(f"{path}:mask", voxels.dtype, Placement(box, size)) as out:
-        out.write(box, voxels)
-    return f"{path}:mask"
-
-
 @pytest.fixture
 def labels(tmp_path):
     """Labels 0 to 4 that cover more than `BOX`; returned with their path."""
     voxels = np.random.default_rng(1).integers(0, 5, (6, 10, 12)).astype(np.uint64)
-    return write_volume(tmp_path / "mask.h5", voxels, (3, 8, 18)), voxels[1:5, 2:8, 2:10]
+    return write(tmp_path / "mask.h5", voxels, (3, 8, 18), SIZE), voxels[1:5, 2:8, 2:10]
 
 
 def test_a_mask_names_values_a_range_or_everything_but_zero(labels):
@@ -44,7 +37,7 @@ def test_a_mask_names_values_a_range_or_everything_but_zero(labels):
 
 def test_ids_beyond_2_to_the_53_are_told_apart(tmp_path):
     ids = 720575940621039145 + np.arange(4 * 6 * 8, dtype=np.uint64).reshape(BOX.shape)
-    path = write_volume(tmp_path / "mask.h5", ids, BOX.start)
+    path = write(tmp_path / "mask.h5", ids, BOX.start, SIZE)
     few, many = ids.ravel()[[0, 100]].tolist(), ids.ravel()[::2].tolist()
     np.testing.assert_array_equal(np.flatnonzero(masked({"path": path, "values": few})), [0, 100])
     np.testing.assert_array_equal(np.flatnonzero(masked({"path": path, "values": many})), np.arange(0, ids.size, 2))
@@ -66,7 +59,7 @@ def test_several_masks_leave_out_what_any_of_them_does(labels):
 def test_a_coarser_mask_is_read_at_the_nearest_voxel(tmp_path, factor):
     coarse = np.random.default_rng(2).integers(0, 2, (10, 9, 20)).astype(np.uint8)
     size = tuple(side * n for side, n in zip(SIZE, factor, strict=True))
-    path = write_volume(tmp_path / "coarse.h5", coarse, (0, 0, 0), size)
+    path = write(tmp_path / "coarse.h5", coarse, (0, 0, 0), size)
     fine = coarse.repeat(factor[0], 0).repeat(factor[1], 1).repeat(factor[2], 2)
     np.testing.assert_array_equal(masked({"path": path}), fine[BOX.slices()] > 0)
 
@@ -77,7 +70,7 @@ def test_a_voxel_is_masked_if_a_finer_mask_masks_a_part_of_it(tmp_path, monkeypa
     """The last plane of the box has only half of its voxels in the mask; z has larger voxels there."""
     monkeypatch.setattr(nearest, "READ_BYTES", read_bytes)
     fine = (np.random.default_rng(2).random((4, 48, 83)) < 0.1).astype(np.uint8) ^ invert
-    path = write_volume(tmp_path / "fine.h5", fine, (0, 0, 0), (80.0, 10 / 3, 10 / 3))
+    path = write(tmp_path / "fine.h5", fine, (0, 0, 0), (80.0, 10 / 3, 10 / 3))
     box = Box((4, 10, 20), (8, 16, 28))
     padded = np.pad(fine != invert, ((0, 0), (0, 0), (0, 1))).repeat(2, 0)
     expected = padded.reshape(8, 16, 3, 28, 3).any((2, 4))[box.slices()]
@@ -91,7 +84,7 @@ def test_a_mask_has_to_cover_the_box(labels, tmp_path):
     path, _ = labels
     with pytest.raises(VolumeError, match="3:9,8:18,18:30, .*4:8,10:19,20:28"):
         masked({"path": path}, box=Box((4, 10, 20), (8, 19, 28)))
-    coarse = write_volume(tmp_path / "coarse.h5", np.ones((2, 4, 6), np.uint8), (0, 0, 0), (80, 40, 40))
+    coarse = write(tmp_path / "coarse.h5", np.ones((2, 4, 6), np.uint8), (0, 0, 0), (80, 40, 40))
     with pytest.raises(VolumeError, match=r"2:4,2:4,5:7 "):
         masked({"path": coarse})
 
@@ -100,7 +93,7 @@ def test_masked_truth_is_neither_body_nor_ignored(labels, tmp_path):
     path, voxels = labels
     bodies = np.full(BOX.shape, 7, np.uint64)
     bodies[0] = IGNORED
-    truth = write_volume(tmp_path / "truth.h5", bodies, BOX.start)
+    truth = write(tmp_path / "truth.h5", bodies, BOX.start, SIZE)
     with open_masked_truth(truth, [Mask(path=path, values=(3,))]) as volume:
         np.testing.assert_array_equal(volume.read(), np.where((voxels == 3) | (bodies == IGNORED), 0, 7))
 

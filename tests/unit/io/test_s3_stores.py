@@ -13,7 +13,7 @@ from ffn.io.volume import Placement
 from ffn.sampling import membrane
 
 from ...jobs import Killed, options
-from ...volumes import create_volume
+from ...volumes import write_volume
 
 BOX = Box((3, 0, 0), (35, 64, 200))
 
@@ -24,9 +24,8 @@ def image(tissue, monkeypatch):
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "owner")
     monkeypatch.setattr("ffn.io.shards.MAX_SHARD", 64)
-    with create_volume("s3://tissue/raw.zarr", np.uint8, Placement(BOX, (20.0, 10.0, 10.0))) as writer:
-        writer.write(BOX, np.random.default_rng(0).integers(0, 255, BOX.shape).astype(np.uint8))
-    return "s3://tissue/raw.zarr"
+    voxels = np.random.default_rng(0).integers(0, 255, BOX.shape).astype(np.uint8)
+    return write_volume("s3://tissue/raw.zarr", voxels, Placement(BOX, (20.0, 10.0, 10.0)))
 
 
 def in_bucket(owner, store):

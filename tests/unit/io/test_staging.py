@@ -18,17 +18,15 @@ from ffn.io.open import open_volume
 from ffn.io.staging import stage_specs, staged_spec
 from ffn.io.volume import Placement
 
-from ...volumes import create_volume, create_volumes
+from ...volumes import create_volumes, write_volume
 
 
 @pytest.fixture
 def volume(tmp_path):
     """Spec of a volume of 3 × 5 × 7 voxels."""
-    spec = f"{tmp_path}/shared/raw.h5:raw"
     voxels = np.arange(105, dtype=np.uint8).reshape(3, 5, 7)
-    with create_volume(spec, np.uint8, Placement(Box.from_shape(voxels.shape, (1, 2, 3)))) as writer:
-        writer.write(writer.box, voxels)
-    return spec
+    placement = Placement(Box.from_shape(voxels.shape, (1, 2, 3)))
+    return write_volume(f"{tmp_path}/shared/raw.h5:raw", voxels, placement)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from ffn.model.network import weight_shapes
 from ffn.model.normalize import Normalisation, choose, compare, complaint, histogram_of, read_normalisation
 from ffn.model.store import Model, save_model
 
-from ...volumes import create_volume
+from ...volumes import create_volume, write_volume
 
 SHAPE = (20, 30, 40)
 CONFIG = ModelConfig(depth=1, features=2, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 1, 2), image_mean=100, image_stddev=20)
@@ -30,9 +30,7 @@ def histogram(voxels):
 
 
 def write_image(path, voxels):
-    with create_volume(f"{path}:raw", voxels.dtype, Placement(Box.from_shape(SHAPE))) as out:
-        out.write(Box.from_shape(SHAPE), voxels)
-    return f"{path}:raw"
+    return write_volume(f"{path}:raw", voxels, Placement(Box.from_shape(SHAPE)))
 
 
 def write_model(folder, trained_on=None, config=CONFIG):

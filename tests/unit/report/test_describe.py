@@ -23,7 +23,7 @@ from ffn.sampling.records import records
 from ffn.training.checkpoint import Checkpoint, CheckpointFolder, Kept
 from ffn.training.parallel.process_group import ProcessGroup
 
-from ...volumes import create_volume, create_volumes
+from ...volumes import create_volumes, write_volume
 from ..volumes import write
 
 SHAPE = (8, 16, 32)
@@ -31,18 +31,12 @@ PLACEMENT = Placement(Box.from_shape(SHAPE, (1, 2, -3)), (40.0, 4.0, 4.5), {"sta
 CONFIG = ModelConfig(depth=2, features=3, fov_size_zyx=(5, 7, 9), deltas_zyx=(1, 2, 3), image_mean=128, image_stddev=33)
 
 
-def write_volume(path, dataset, content):
-    with create_volume(f"{path}:{dataset}", content.dtype, PLACEMENT) as out:
-        out.write(PLACEMENT.box, content)
-    return f"{path}:{dataset}"
-
-
 def classes():
     return np.random.default_rng(3).integers(1, 4, SHAPE).astype(np.uint8)
 
 
 def write_coordinates(folder):
-    spec = write_volume(folder / "partitions.h5", "partitions", classes())
+    spec = write_volume(f"{folder}/partitions.h5:partitions", classes(), PLACEMENT)
     coordinates(spec, None, folder / "coordinates.h5", CoordinatesConfig(margin_zyx=(1, 1, 1)))
     return str(folder / "coordinates.h5")
 
@@ -62,7 +56,7 @@ def write_model(folder):
 def write_scores(folder, out):
     labels = np.zeros(SHAPE, np.uint64)
     labels[:, :7], labels[:, 9:] = 5, 6
-    spec = write_volume(folder / "labels.h5", "labels", labels)
+    spec = write_volume(f"{folder}/labels.h5:labels", labels, PLACEMENT)
     evaluate(Inputs(spec, spec), out, EvaluateConfig())
 
 
@@ -73,7 +67,7 @@ def show(capsys, *words):
 
 
 def test_a_volume(tmp_path, capsys):
-    spec = write_volume(tmp_path / "raw.h5", "raw", classes())
+    spec = write_volume(f"{tmp_path}/raw.h5:raw", classes(), PLACEMENT)
     expected = {
         "path": spec,
         "kind": "volume",
@@ -206,7 +200,7 @@ def test_an_export_lists_its_layers(tmp_path, capsys):
 
 
 def test_what_is_printed_is_yaml_with_the_same_content(tmp_path):
-    found = describe(write_volume(tmp_path / "raw.h5", "raw", classes()))
+    found = describe(write_volume(f"{tmp_path}/raw.h5:raw", classes(), PLACEMENT))
     assert yaml.safe_load(render(found)) == found and "shape: [8, 16, 32]" in render(found)
 
 
@@ -237,7 +231,7 @@ def test_a_damaged_file_is_named_in_one_line(tmp_path, capsys, name, content):
 def test_no_heavy_library_is_loaded(tmp_path):
     """TensorFlow alone takes seconds to load."""
     targets = [
-        write_volume(tmp_path / "raw.h5", "raw", classes()),
+        write_volume(f"{tmp_path}/raw.h5:raw", classes(), PLACEMENT),
         write_records(tmp_path),
         write_model(tmp_path / "model"),
     ]

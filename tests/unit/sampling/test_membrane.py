@@ -15,7 +15,7 @@ from ffn.sampling.config import MembraneConfig
 from ffn.sampling.membrane import membrane
 
 from ...jobs import require_same_files
-from ...volumes import create_volume
+from ...volumes import write_volume
 
 BOX = Box((5, 0, 20), (47, 60, 97))
 VOXEL_SIZE = (30.0, 8.0, 10.0)
@@ -36,10 +36,7 @@ def texture(dtype, rng_seed=0) -> np.ndarray:
 
 
 def write_image(path, image, box=BOX, voxel_size=VOXEL_SIZE) -> str:
-    spec = f"{path}:raw"
-    with create_volume(spec, image.dtype, Placement(box, voxel_size)) as writer:
-        writer.write(box, image)
-    return spec
+    return write_volume(f"{path}:raw", image, Placement(box, voxel_size))
 
 
 def read(path, box=None) -> tuple[np.ndarray, np.ndarray]:

@@ -12,16 +12,14 @@ from ffn.sampling.config import PartitionConfig
 from ffn.sampling.partition import large_labels, partition
 
 from ...jobs import require_same_files
-from ...volumes import create_volume
+from ...volumes import write_volume
 from .tissue import BOX, RADIUS, count_by_definition, tissue
 
 CONFIG = PartitionConfig(lom_radius_zyx=RADIUS, min_size=200)
 
 
 def write_labels(path, labels, box=BOX) -> str:
-    with create_volume(f"{path}:labels", labels.dtype, Placement(box, (20.0, 5.0, 5.0))) as writer:
-        writer.write(box, labels)
-    return f"{path}:labels"
+    return write_volume(f"{path}:labels", labels, Placement(box, (20.0, 5.0, 5.0)))
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from ffn.training.plan import TrainingData
 from ffn.training.validation import ValidationBox
 
 from ...training_records import write_shards
-from ...volumes import create_volume
+from ...volumes import write_volume
 
 VOLUME_BOX = Box((0, 0, 3), (12, 16, 23))
 IMAGE_BOX = Box((2, 0, 4), (14, 20, 34))
@@ -97,8 +97,7 @@ def make_volume(tmp_path):
     def make(image):
         specs = (f"{tmp_path}/raw.h5:raw", f"{tmp_path}/labels.h5:labels")
         for spec, voxels in zip(specs, (image, np.ones(image.shape, np.uint64)), strict=True):
-            with create_volume(spec, voxels.dtype, Placement(VOLUME_BOX)) as writer:
-                writer.write(VOLUME_BOX, voxels)
+            write_volume(spec, voxels, Placement(VOLUME_BOX))
         return {"a": specs}
 
     return make
@@ -128,17 +127,16 @@ def data(image, make_volume, make_records):
 def validation_boxes(tmp_path):
     """Validation boxes in two volumes of noise with one object each, which is small in the second volume."""
     volume_box, box = Box.parse("10:30,0:24,5:45"), Box.parse("12:28,2:20,10:40")
-    specs = {}
+    specs, placement = {}, Placement(volume_box, (10.0, 10.0, 10.0))
     for number, name in enumerate("ab"):
         rng = np.random.default_rng(number)
         labels = np.zeros(volume_box.shape, np.uint64)
         labels[:, 8 : 16 - 7 * number, 12:30] = 7
         image = rng.integers(0, 255, volume_box.shape).astype(np.uint8)
-        for dataset, voxels in (("raw", image), ("labels", labels)):
-            spec = f"{tmp_path}/{name}-{dataset}.h5:{dataset}"
-            with create_volume(spec, voxels.dtype, Placement(volume_box, (10.0, 10.0, 10.0))) as writer:
-                writer.write(volume_box, voxels)
-        specs[name] = (f"{tmp_path}/{name}-raw.h5:raw", f"{tmp_path}/{name}-labels.h5:labels")
+        specs[name] = tuple(
+            write_volume(f"{tmp_path}/{name}-{dataset}.h5:{dataset}", voxels, placement)
+            for dataset, voxels in (("raw", image), ("labels", labels))
+        )
     with open_training_volumes(specs) as opened:
         yield {name: ValidationBox(volume, box) for name, volume in opened.items()}
 
@@ -149,11 +147,9 @@ def volume(tmp_path):
     image = np.random.default_rng(5).integers(0, 255, IMAGE_BOX.shape).astype(np.uint8)
     labels = np.zeros(LABELS_BOX.shape, np.uint64)
     labels[..., 5:15], labels[..., 15:] = 1, 2
-    for name, box, voxels in (("raw", IMAGE_BOX, image), ("labels", LABELS_BOX, labels)):
-        with create_volume(f"{tmp_path}/v.{name}.h5:{name}", voxels.dtype, Placement(box, (30.0, 8.0, 8.0))) as writer:
-            writer.write(box, voxels)
-    with (
-        open_volume(f"{tmp_path}/v.raw.h5:raw") as raw,
-        open_volume(f"{tmp_path}/v.labels.h5:labels") as truth,
-    ):
+    raw, truth = (
+        write_volume(f"{tmp_path}/v.{name}.h5:{name}", voxels, Placement(box, (30.0, 8.0, 8.0)))
+        for name, box, voxels in (("raw", IMAGE_BOX, image), ("labels", LABELS_BOX, labels))
+    )
+    with open_volume(raw) as raw, open_volume(truth) as truth:
         yield TrainingVolume("v", raw, truth)

@@ -20,7 +20,7 @@ from ffn.training.config import TrainConfig
 from ffn.training.plan import Training, ValidationSource, initial_weights
 from ffn.training.train import training_job
 
-from ...volumes import create_volume
+from ...volumes import write_volume
 from .conftest import VOLUME_BOX
 
 MODEL = ModelConfig(
@@ -90,9 +90,7 @@ def test_staged_inputs_are_read_near_but_the_model_names_the_originals(no_steps,
 
 @pytest.mark.usefixtures("no_launcher")
 def test_masks_are_read_from_copies_and_a_checkpoint_is_of_the_originals(data, tmp_path):
-    spec = f"{tmp_path}/mask.h5:mask"
-    with create_volume(spec, np.uint8, Placement(VOLUME_BOX)) as writer:
-        writer.write(VOLUME_BOX, np.ones(VOLUME_BOX.shape, np.uint8))
+    spec = write_volume(f"{tmp_path}/mask.h5:mask", np.ones(VOLUME_BOX.shape, np.uint8), Placement(VOLUME_BOX))
     masked = replace(data, masks={"a": (Mask.model_validate(f"{spec}#values=2"),)})
     config, found = TrainConfig(num_workers=1, batch_size=1, permutable_axes=(), max_steps=0), []
     for folder in (None, f"{tmp_path}/near"):

@@ -24,7 +24,7 @@ from ffn.training.data.examples import (
 from ffn.training.data.lanes import Record
 from ffn.training.data.volumes import TrainingVolume
 
-from ....volumes import create_volume
+from ....volumes import write_volume
 
 MODEL = ModelConfig(fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 2, 3), image_mean=100, image_stddev=20)  # patch 5, 9, 13
 PLAIN = TrainConfig(permutable_axes=())
@@ -147,9 +147,8 @@ def test_image_and_labels_are_misaligned_together(volume, tmp_path):
     shifted = PLAIN.model_copy(update={"misaligned_slice_rate": 0.5})
     record, changed = Record((8, 10, 21), "v"), 0
     ids, placement = volume.read_labels(volume.box), Placement(volume.box, (30.0, 8.0, 8.0))
-    with create_volume(f"{tmp_path}/small.h5:ids", np.uint8, placement) as writer:  # a type that both may have
-        writer.write(volume.box, ids.astype(np.uint8))
-    with open_volume(f"{tmp_path}/small.h5:ids") as truth:
+    small = write_volume(f"{tmp_path}/small.h5:ids", ids.astype(np.uint8), placement)  # a type that both may have
+    with open_volume(small) as truth:
         same = {"v": TrainingVolume("v", truth, truth)}
         still = ExampleMaker(same, model, PLAIN, reflects=False).make(record, np.random.default_rng(0))
         for seed in range(10):

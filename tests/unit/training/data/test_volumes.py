@@ -22,7 +22,7 @@ from ffn.training.data.volumes import (
 )
 from ffn.training.parallel.process_group import ProcessGroup
 
-from ....volumes import create_volume
+from ....volumes import create_volume, write_volume
 from ..conftest import VOLUME_BOX
 
 
@@ -148,9 +148,8 @@ def test_masked_voxels_do_not_count(make_volume, image, tmp_path):
     """A mask need not cover all of the volume; beyond it, nothing is known."""
     box = VOLUME_BOX.grow((0, -2, 0))
     masked = np.random.default_rng(2).random(box.shape) < 0.4
-    with create_volume(f"{tmp_path}/mask.h5:mask", np.uint8, Placement(box)) as writer:
-        writer.write(box, masked.astype(np.uint8))
-    masks, known = (Mask(path=f"{tmp_path}/mask.h5:mask"),), image[:, 2:-2][~masked]
+    mask = write_volume(f"{tmp_path}/mask.h5:mask", masked.astype(np.uint8), Placement(box))
+    masks, known = (Mask(path=mask),), image[:, 2:-2][~masked]
     specs = make_volume(image)
     with open_training_volumes(specs, {"a": masks}) as volumes:
         model = with_contrast(Model(CONFIG, {}, {}), volumes, specs, {"a": "volume"}, ProcessGroup())
