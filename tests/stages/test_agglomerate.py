@@ -1,7 +1,6 @@
 """`ffn agglomerate`, `merge` and `sweep`: two halves of a tube are joined, two tubes are not."""
 
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -137,30 +136,15 @@ def pairs_of(edges):
     return {(edge.segment_a, edge.segment_b) for edge in edges}
 
 
-BOXES = {  # borders cut the contact of FIRST and OTHER
-    2: ["100:132,20:54,3:18", "100:132,20:54,18:63"],
-    4: ["100:132,20:36,3:18", "100:132,36:54,3:18", "100:132,20:36,18:63", "100:132,36:54,18:63"],
-}
-
-
-def in_boxes(folder, num, *options):
-    """Return the edges of `num` jobs that tile the volume."""
-    paths = [agglomerate(folder, "--box", box, *options, name=f"part{i}")[1] for i, box in enumerate(BOXES[num])]
-    return [edge for path in paths for edge in read_graph(path)]
-
-
-@pytest.mark.parametrize("num", BOXES)
-def test_boxes_that_tile_the_volume_find_every_contact_once(num, scene):
-    whole, parts = read_graph(agglomerate(scene)[1]), in_boxes(scene, num)
-    assert sorted(edge.row() for edge in parts) == sorted(edge.row() for edge in whole)
-    assert {(FIRST, SECOND), (FIRST, OTHER)} <= pairs_of(whole)
-
-
 def test_boxes_that_tile_the_volume_pass_the_same_pairs(scene):
+    """Borders cut the contact of FIRST and OTHER, which is shallow."""
     depths = {(e.segment_a, e.segment_b): e.overlap_voxels / e.contact_faces for e in read_graph(agglomerate(scene)[1])}
     limit = ("--min-overlap-depth", str(1.5 * depths[FIRST, OTHER]))
     whole = read_graph(agglomerate(scene, *limit, name="whole")[1])
-    assert pairs_of(in_boxes(scene, 4, *limit)) == pairs_of(whole) == {(FIRST, SECOND)}
+    parts = ("--box", "100:132,20:54,3:63", "--job-size", "32", "16", "15", *limit)
+    agglomerate(scene, *parts, name="parts/")
+    found = [edge for graph in (scene / "parts").glob("*.csv") for edge in read_graph(graph)]
+    assert pairs_of(found) == pairs_of(whole) == {(FIRST, SECOND)}
 
 
 def test_a_folder_gets_a_graph_of_each_part(scene):
@@ -205,25 +189,19 @@ def killed(scene, monkeypatch):
     return start
 
 
-def test_a_killed_job_resumes_where_it_stopped(scene, killed, caplog):
-    whole = read_graph(agglomerate(scene, name="whole")[1])
-    partial = killed()
+@pytest.mark.parametrize("engine", [None, *[name for name in HERE if name in ("openvino", "jax")]])
+def test_a_killed_job_resumes_where_it_stopped(engine, scene, killed, caplog):
+    """With two windows at once, the graph is that of one after another."""
+    options = ("--engine", engine) if engine else ()
+    several = (*options, "--canvases", "2") if engine else ()
+    whole = read_graph(agglomerate(scene, *options, name="whole")[1])
+    partial = killed(*several)
     with partial.open("ab") as file:
         file.write(b"4,9,0.")  # killed while the second edge was written
     with caplog.at_level("INFO"):
-        code, graph = agglomerate(scene)
+        code, graph = agglomerate(scene, *several)
     assert code == 0 and "resuming after 1 " in caplog.text
-    assert read_graph(graph) == whole and not partial.exists()
-
-
-@pytest.mark.parametrize("engine", [name for name in HERE if name in ("openvino", "jax")])
-def test_windows_at_once_give_the_graph_of_one_after_another(engine, scene, killed, caplog):
-    whole = read_graph(agglomerate(scene, "--engine", engine, name="whole")[1])
-    several = ("--engine", engine, "--canvases", "2")
-    killed(*several)
-    with caplog.at_level("INFO"):
-        assert read_graph(agglomerate(scene, *several)[1]) == whole and len(whole) == 2
-    assert "resuming after 1 " in caplog.text
+    assert read_graph(graph) == whole and len(whole) == 2 and not partial.exists()
 
 
 def test_a_partial_graph_of_other_steps_or_another_image_box_is_not_resumed(scene, killed, caplog, tubes):
@@ -239,22 +217,6 @@ def test_a_partial_graph_of_other_steps_or_another_image_box_is_not_resumed(scen
     with caplog.at_level("INFO"):
         assert agglomerate(scene)[0] == 0
     assert "resuming after" not in caplog.text
-
-
-def test_a_segmentation_without_overlaps_is_refused(scene, capsys):
-    shutil.rmtree(scene / "base.zarr")
-    write_volume(f"{scene}/base.zarr", np.zeros(BOX.shape, np.uint64), Placement(BOX, SIZE))
-    code, out = agglomerate(scene)
-    assert code == 2 and not out.exists()
-    assert "'overlaps'" in capsys.readouterr().err
-
-
-def test_a_shallow_overlap_is_no_candidate(scene):
-    depths = {(e.segment_a, e.segment_b): e.overlap_voxels / e.contact_faces for e in read_graph(agglomerate(scene)[1])}
-    assert depths[FIRST, SECOND] > depths[FIRST, OTHER]
-    limit = str(np.mean(list(depths.values())))
-    graph = agglomerate(scene, "--min-overlap-depth", limit, name="deep")[1]
-    assert pairs_of(read_graph(graph)) == {(FIRST, SECOND)}
 
 
 def test_components_that_were_one_object_are_looked_at_without_an_overlap(scene):
