@@ -17,7 +17,7 @@ REVISIONS: dict[str, int] = {
     "agglomerate": 5,
     "consensus": 3,
     "evaluate": 7,
-    "export": 7,
+    "export": 8,
     "fill": 3,
     "ingest": 3,
     "merge": 3,

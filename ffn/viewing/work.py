@@ -18,14 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from ffn.errors import ExportError
 from ffn.geometry import Box
 from ffn.io.atomic import write_json, write_text
 from ffn.io.block_log import BlockLogs, Result, Work
 from ffn.io.blocks import Job, forget_blocks, no_result, reduce_step
 from ffn.io.scratch import Table
-from ffn.io.store_names import LAST, TABLES, jobs_folder
-from ffn.io.tables import Tables
+from ffn.io.store_names import LAST, jobs_folder
+from ffn.io.tables import Tables, write_tables
+from ffn.io.volume import Read
 from ffn.machine.limits import threads_here
 from ffn.viewing import COARSE, MIPS, PIECES, PLAN, STATE_FILE
 from ffn.viewing.config import ExportConfig
@@ -34,7 +34,7 @@ from ffn.viewing.precomputed import INFO, Precomputed, Pyramid, one_at_a_time
 from ffn.viewing.properties import FOLDER, Lengths
 from ffn.viewing.segments import Counts, count_segments, merge_counts
 from ffn.viewing.shards import SegmentFiles
-from ffn.viewing.volumes import LABELS_LAYERS, Part
+from ffn.viewing.volumes import LABELS_LAYERS, OVERLAYS, Part
 
 OME_ZARR = "ome.zarr"  # folder of the image, with the labels in it
 
@@ -49,16 +49,13 @@ class ExportWork:
     key: Mapping[str, Any]  # all that the blocks depend on
     job: Job  # which share of the blocks of a step
 
-    def begin(self) -> None:
-        """Remove the files of another export, and write the metadata of all volumes."""
+    def begin(self, planned: Tables, plan_key: Mapping[str, Any]) -> None:
+        """If this is the first step, remove another export, write all metadata, and `planned` for later steps."""
+        if not self.job.is_whole and self.job.step != PLAN:
+            return
         key, jobs = json.dumps(self.key, sort_keys=True), self._jobs(PLAN)
         mark = jobs / "key.json"  # not the file that Snakemake watches, and removes before it repeats the step
-        is_begun = mark.exists() and mark.read_text() == key
-        if not self.job.is_whole and self.job.step != PLAN:
-            if is_begun:
-                return
-            raise ExportError(f"{self.folder}: has no export of these inputs and options. Run --step {PLAN} first")
-        if not is_begun:
+        if not mark.exists() or mark.read_text() != key:
             mark.unlink(missing_ok=True)  # first: after a kill, nothing is taken for a whole export
             for path in self.folder.rglob("*"):
                 if path.is_file() and not path.match("*-of-*.json"):  # records, which Snakemake watches
@@ -66,7 +63,7 @@ class ExportWork:
             write_text(mark, key)
         Path(self._state).unlink(missing_ok=True)  # the export is not finished any more
         self._create()
-        write_text(jobs / TABLES, key)
+        write_tables(jobs, planned.arrays, plan_key)
 
     def _create(self) -> None:
         """Write the metadata of all volumes, without voxels."""
@@ -157,7 +154,7 @@ class ExportWork:
         for name, part in self.parts.items():
             volume = part.encoding(self.config), part.scales, one_at_a_time(part.read)
             found.append(Precomputed(self.folder / name, *volume))
-            if self._has_ome_zarr:
+            if self._has_ome_zarr and name not in OVERLAYS:
                 image = self.folder / OME_ZARR
                 found.append(OmeZarr(image if name == "image" else image / LABELS / name, *volume))
         return found
@@ -187,12 +184,13 @@ class ExportWork:
         voxels = pyramid.copy_shard(shard)
         if (layer := self._name(pyramid)) not in LABELS_LAYERS:
             return {}
-        return count_segments(shard, voxels, self._truth if layer == "segmentation" else None).arrays
+        return count_segments(shard, voxels, *(self._compared if layer == "segmentation" else ())).arrays
 
     @cached_property
-    def _truth(self) -> Callable[[Box], np.ndarray] | None:
-        """Reader of the truth where the segmentation is."""
-        return one_at_a_time(self.parts["truth"].read_any) if "truth" in self.parts else None
+    def _compared(self) -> list[Read | None]:
+        """Readers of the truth and of the probabilities where the segmentation is."""
+        names = ("truth", "probability")
+        return [one_at_a_time(self.parts[name].read_any) if name in self.parts else None for name in names]
 
     @property
     def _has_ome_zarr(self) -> bool:
