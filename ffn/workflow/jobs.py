@@ -86,6 +86,7 @@ class Jobs:
         self._gpus = gpus
         self._gpus_at_a_time = gpus_at_a_time
         self.boxes = functools.cache(self._boxes)
+        self.records = functools.cache(self._records)  # thousands of jobs wait for the same ones, and have resources
 
     def _boxes(self, stage: str, volume: str) -> JobBoxes:
         """Return the boxes of flood filling, which overlap, or of agglomeration, which do not."""
@@ -214,7 +215,7 @@ class Jobs:
             numbers[name] = len(shards.layers()) if blocks.layers else shards.number
         return numbers
 
-    def records(
+    def _records(
         self, stage: str, volume: str, output: str | None = None, step: str = LAST, **wildcards: str
     ) -> list[str]:
         """Return the records of jobs that share a volume, by default of the last step."""
