@@ -35,18 +35,10 @@ def outcome(tmp_path):
         (tmp_path / "test_skipped.py").write_text(source)
         environment = {name: value for name, value in os.environ.items() if name != "CI"}
         environment |= {"PYTHONPATH": str(Path(__file__).parents[2]), **variables}
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-p",
-            "tests.conftest",
-            "-p",
-            "no:cacheprovider",
-            "-rs",
-            str(tmp_path),
-        ]
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True).stdout
+        words = f"-m pytest -p tests.conftest -p no:cacheprovider -rs {tmp_path}".split()
+        return subprocess.run(
+            [sys.executable, *words], cwd=tmp_path, env=environment, capture_output=True, text=True
+        ).stdout
 
     return run
 

@@ -1,7 +1,9 @@
-"""The subvolumes of one volume."""
+"""The subvolumes of one volume, and graphs."""
 
 import numpy as np
 
+from ffn.assembly.contacts import Contact
+from ffn.assembly.merge_graph import Evidence, MergeEdge, header
 from ffn.geometry import Box, tile
 
 from ..volumes import write
@@ -20,3 +22,13 @@ def write_tiles(folder, labels, rng=None):
             part = np.where(part == 0, 0, names[part.astype(int)])
         specs.append(write(folder / f"{box.stem}.zarr", part, box.start, (10, 10, 20)))
     return specs
+
+
+def edge(a, b, score):
+    evidence = Evidence(90, 80, 4.5, 3.5, 1, 2, 3, 4, 0.9, 0.8, 0.7, 0.95, score, 0.5, 0.25, 0.0, 0.125)
+    return MergeEdge.of(Contact(a, b, (1, 2, 3), 130.25, 40, 500), evidence, score)
+
+
+def write_graph(path, *edges):
+    path.write_text(header({"stage": "agglomerate"}) + "".join(f"{e.row()}\n" for e in edges))
+    return str(path)

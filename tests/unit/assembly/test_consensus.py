@@ -89,11 +89,7 @@ def test_jobs_and_kills_do_not_show(tmp_path, monkeypatch):
     ("a", "b", "expected"),
     [
         ([5, 5, 5, 5], [1, 1, 2, 2], [5, 5, 6, 6]),  # equal fragments: the smaller b keeps the id
-        (
-            [5, 5, 5, 5],
-            [0, 0, 0, 2],
-            [5, 5, 5, 0],
-        ),  # voxels that only a has are kept; one voxel is too few
+        ([5, 5, 5, 5], [0, 0, 0, 2], [5, 5, 5, 0]),  # voxels that only a has are kept; one voxel is too few
         ([0, 0, 5, 5], [3, 3, 3, 3], [0, 0, 5, 5]),  # background of a stays
         ([5, 5, 9, 9, 5, 5, 5], [1, 1, 1, 1, 4, 4, 4], [10, 10, 9, 9, 5, 5, 5]),
         ([5, 2, 2], [5, 1, 1], [0, 2, 2]),

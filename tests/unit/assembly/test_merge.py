@@ -4,34 +4,24 @@ import numpy as np
 import pytest
 
 from ffn.assembly.config import MergeConfig
-from ffn.assembly.contacts import Contact
 from ffn.assembly.given import Correction, GraphInputs, corrections_text, segments_of
 from ffn.assembly.merge import merge
-from ffn.assembly.merge_graph import Evidence, MergeEdge, MergeGraphError, header
+from ffn.assembly.merge_graph import MergeGraphError
 from ffn.cli import main
 from ffn.contingency import ContingencyTable
 from ffn.io.open import open_volume
 
 from ...jobs import files, require_same_files
 from ..volumes import read, write
+from .conftest import edge, write_graph
 
 BASE = np.array([0, 3, 3, 5, 8, 9], np.uint64).reshape(1, 2, 3).repeat(4, 2)
 CONFIG = MergeConfig(threshold=0.5)
 
 
-def edge(a, b, score):
-    evidence = Evidence(90, 80, 4.5, 3.5, 1, 2, 3, 4, 0.9, 0.8, 0.7, 0.95, score, 0.5, 0.25, 0.0, 0.125)
-    return MergeEdge.of(Contact(a, b, (1, 2, 3), 130.25, 40, 500), evidence, score)
-
-
 @pytest.fixture
 def base(tmp_path):
     return write(tmp_path / "base.zarr", BASE, (4, -2, 7), (40.0, 10.0, 10.0))
-
-
-def write_graph(path, *edges):
-    path.write_text(header({}) + "".join(f"{e.row()}\n" for e in edges))
-    return str(path)
 
 
 def test_joined_segments_get_one_id_and_the_mapping_lists_them(base, tmp_path):
@@ -121,14 +111,6 @@ def test_no_score_joins_two_nuclei(base, tmp_path):
     write_nuclei(tmp_path / "nuclei.zarr", ids=(200, 200, 200))
     assert main([*command, "--nuclei", nuclei]) == 0
     assert np.array_equal(read(f"{tmp_path}/{out}"), np.where(np.isin(BASE, (8, 9)), 5, BASE))
-
-
-def test_people_may_join_two_nuclei(base, tmp_path):
-    graph, path, out = write_graph(tmp_path / "g.csv", *EDGES), tmp_path / "c.csv", f"{tmp_path}/out.zarr"
-    path.write_text(corrections_text([Correction("join", (4, -1, 17), (4, -1, 8))]))
-    command = ["merge", graph, "--segmentation", base, "--corrections", str(path), "--out", out]
-    assert main([*command, "--nuclei", write_nuclei(tmp_path / "nuclei.zarr")]) == 0
-    assert np.array_equal(read(out), np.where(np.isin(BASE, (8, 9)), 5, BASE))
 
 
 def test_nuclei_beside_the_segmentation_are_refused(base, tmp_path, capsys):

@@ -4,29 +4,20 @@ import numpy as np
 import pytest
 
 from ffn.assembly import merge
-from ffn.assembly.contacts import Contact
 from ffn.assembly.given import Constraints
 from ffn.assembly.merge import apply_groups, best_scores, mapping_text, merge_groups
-from ffn.assembly.merge_graph import COLUMNS, Evidence, MergeEdge, MergeGraphError, header, read_graph, read_graphs
+from ffn.assembly.merge_graph import COLUMNS, MergeGraphError, header, read_graph, read_graphs
 
-
-def edge(a, b, score):
-    evidence = Evidence(90, 80, 4.5, 3.5, 1, 2, 3, 4, 0.9, 0.8, 0.7, 0.95, score, 0.5, 0.25, 0.0, 0.125)
-    return MergeEdge.of(Contact(a, b, (1, 2, 3), 130.25, 40, 500), evidence, score)
+from .conftest import edge, write_graph
 
 
 def groups_of(edges, threshold, *constraints):
     return merge_groups(best_scores(edges), threshold, *constraints)
 
 
-def write_graph(path, edges):
-    path.write_text(header({"stage": "agglomerate"}) + "".join(e.row() + "\n" for e in edges))
-    return path
-
-
 def test_a_graph_is_read_as_written(tmp_path):
     edges = [edge(1, 2, 0.75), edge(2**63, 2**63 + 5, 0.5)]
-    assert read_graph(write_graph(tmp_path / "graph.csv", edges)) == edges
+    assert read_graph(write_graph(tmp_path / "graph.csv", *edges)) == edges
 
 
 REST = edge(4, 9, 0.9).row().removeprefix("4,9,0.900000")
@@ -94,7 +85,7 @@ def test_segments_that_are_not_joined_keep_their_ids():
 
 
 def test_parts_of_one_graph_are_joined(tmp_path):
-    paths = [write_graph(tmp_path / f"{score}.csv", [edge(1, 2, score)]) for score in (0.25, 0.75)]
+    paths = [write_graph(tmp_path / f"{score}.csv", edge(1, 2, score)) for score in (0.25, 0.75)]
     assert list(read_graphs(paths)) == [[edge(1, 2, 0.25)], [edge(1, 2, 0.75)]] and not list(read_graphs([]))
 
 

@@ -83,16 +83,14 @@ def test_a_volume(tmp_path, capsys):
     assert alone | {"path": spec} == expected | {"name": "raw", "tables": {}}
 
 
-def test_a_file_of_several_volumes(tmp_path, capsys):
-    dtypes = {"segmentation": np.uint64, "probabilities": np.uint8}
-    with create_volumes(tmp_path / "s.h5", dtypes, PLACEMENT, {"origins": np.zeros((4, 5), np.int64)}):
+@pytest.mark.parametrize("name", ["s.h5", "s.zarr"])
+def test_a_file_of_several_volumes(tmp_path, capsys, name):
+    dtypes = {"segmentation": "uint64", "probabilities": "uint8"}
+    with create_volumes(tmp_path / name, dtypes, PLACEMENT, {"origins": np.zeros((4, 5), np.int64)}):
         pass
-    found = show(capsys, tmp_path / "s.h5")
+    found = show(capsys, tmp_path / name)
     assert found["kind"] == "volumes"
-    assert {name: v["dtype"] for name, v in found["volumes"].items()} == {
-        "segmentation": "uint64",
-        "probabilities": "uint8",
-    }
+    assert {name: volume["dtype"] for name, volume in found["volumes"].items()} == dtypes
     assert found["tables"] == {"origins": "(4, 5) int64"}
 
 
@@ -151,14 +149,6 @@ def test_a_store_shows_its_volumes_and_tables(tmp_path, capsys):
     found = show(capsys, tmp_path / "s.zarr")
     assert (found["kind"], found["shape"], found["offset"]) == ("volume", [8, 16, 32], list(PLACEMENT.box.start))
     assert found["tables"] == {"origins": "(4, 5) int64"}
-    with create_volumes(tmp_path / "m.zarr", {"edges": np.uint8, "distance": np.float32}, PLACEMENT):
-        pass
-    found = show(capsys, tmp_path / "m.zarr")
-    assert {name: volume["dtype"] for name, volume in found["volumes"].items()} == {
-        "distance": "float32",
-        "edges": "uint8",
-    }
-    assert show(capsys, tmp_path / "m.zarr/edges")["provenance"] == PLACEMENT.provenance
 
 
 def test_a_run_shows_stages_and_scores(tmp_path, capsys):

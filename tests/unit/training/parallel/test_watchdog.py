@@ -50,18 +50,6 @@ class Process:
         return self._dog.problem()
 
 
-def test_a_process_that_stays_silent_beyond_the_limit_is_named():
-    process = Process()
-    for time in range(0, 40, 4):
-        process.step(time)
-        process.hear(1, time, time)
-        if time < 20:
-            process.hear(2, time, time)
-            assert process.problem(time) is None
-    assert process.problem(26) is None  # last heard at 16
-    assert process.problem(26.5).startswith("rank 2 did")
-
-
 def test_a_process_that_lives_but_makes_no_progress_is_named():
     process = Process()
     for time in (5, 11):
