@@ -162,7 +162,8 @@ def _is_lost(scheduler: Scheduler, job_id: str) -> bool:
         gone.unlink(missing_ok=True)
         return False
     if not gone.exists():
-        gone.write_text(str(time.time()))  # not the time of the file: the clock of a file server may be minutes off
+        # not the time of the file: the clock of a file server may be minutes off
+        atomic.write_text(gone, str(time.time()))  # whole: an empty one, of a full disk, would keep the job running
     return time.time() - float(gone.read_text()) > _seconds("FFN_LOST_SECONDS", LOST_SECONDS)
 
 

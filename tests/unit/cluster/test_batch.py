@@ -1,6 +1,7 @@
 """Submission, state and cancelling of jobs, without any scheduler."""
 
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -56,6 +57,19 @@ def test_a_lost_job_fails_after_a_while(record, ask):
     assert ask("7", done(code=1))[0] == "running"
     record("7", "gone", str(time.time() - batch.LOST_SECONDS - 1))
     assert ask("7", done(code=1))[0] == "failed"
+
+
+def test_a_full_disk_leaves_no_empty_record_of_a_lost_job(record):
+    record("7", "submitted", age=600)
+    (batch.STATE / "queue.json").write_text("[]")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        with pytest.raises(OSError, match="large"):
+            batch._is_lost(cobalt, "7")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not (batch.STATE / "7.gone").exists()
 
 
 def test_a_job_that_the_scheduler_lists_again_was_not_lost(record, ask):
