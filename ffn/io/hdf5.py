@@ -53,6 +53,10 @@ def create_file(path: str | Path) -> Iterator[h5py.File]:
             yield file
     except (PermissionError, NotADirectoryError, FileExistsError) as reason:
         raise VolumeError(f"{path}: cannot be written ({reason}). Choose another output folder") from None
+    except RuntimeError as reason:
+        if "errno" not in str(reason):
+            raise
+        raise OSError(str(reason)) from None  # a full disk, which h5py may notice only when it closes the file
 
 
 def require_here(path: str | Path, error: type[FfnError] = VolumeError) -> None:

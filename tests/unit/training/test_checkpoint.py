@@ -1,6 +1,7 @@
 """Checkpoints: written whole, verified, and used only by the run they belong to."""
 
 import logging
+import resource
 import shutil
 
 import numpy as np
@@ -88,6 +89,18 @@ def test_an_unfinished_checkpoint_of_a_killed_job_is_removed(saved):
     shutil.copytree(saved / "checkpoints" / "step-00000030", half)
     np.testing.assert_equal(folder_of(saved).restore(100), make(30))
     assert not half.exists()
+
+
+@pytest.mark.parametrize("room", [0, 4000])
+def test_a_full_disk_ends_a_training_in_one_line_and_keeps_the_last_checkpoint(saved, room):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, before[1]))  # h5py notices some of them as it closes the file
+    try:
+        with pytest.raises(TrainError, match="checkpoint 40 cannot be written"):
+            folder_of(saved).save(make(40)._replace(shared={"weights": np.zeros(10**5)}))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert names(saved)[-1] == "step-00000030"
 
 
 @pytest.mark.parametrize("sizes", [(3, 3), (2, 1), (1, 4)])
