@@ -17,7 +17,7 @@ from ffn.io.store_names import MAIN
 from ffn.io.volume import Placement
 
 from ..engines import HERE
-from ..jobs import Killed, files
+from ..jobs import Killed
 from ..volumes import create_volumes, write_volume
 
 BOX = Box((100, 20, 3), (132, 54, 63))
@@ -74,15 +74,11 @@ def test_halves_are_joined_and_neighbours_are_not(scene):
     assert edges[FIRST, SECOND].x in (3 + 28, 3 + 29)
 
     base, out = f"{scene}/base.zarr", f"{scene}/agglomerated.zarr"
-    before = files(scene / "base.zarr")
-    assert main(["merge", str(graph), "--segmentation", base, "--out", out, "--mapping", f"{scene}/map.csv"]) == 0
-    assert files(scene / "base.zarr") == before
+    assert main(["merge", str(graph), "--segmentation", base, "--out", out]) == 0
     with open_volume(out) as volume:
-        labels, record = volume.read(), volume.provenance
+        labels = volume.read()
     body = truth()
     assert (labels[body == 1] == FIRST).all() and (labels[body == 2] == OTHER).all() and not labels[body == 0].any()
-    assert record["stage"] == "merge" and record["config"]["threshold"] == 0.7
-    assert (scene / "map.csv").read_text() == f"base_id,group_id\n{FIRST},{FIRST}\n{SECOND},{FIRST}\n"
 
     sweep = ["sweep", str(graph), "--segmentation", base, "--truth", f"{scene}/truth.h5:truth"]
     assert main([*sweep, "--out", f"{scene}/sweep.json"]) == 0

@@ -1,5 +1,4 @@
 import argparse
-import re
 import shlex
 from typing import Literal
 
@@ -9,7 +8,7 @@ from pydantic import Field, PositiveInt
 from ffn.config import ImageConfig, ModelConfig, SameResult, Section, SegmentConfig
 from ffn.errors import ConfigError
 from ffn.io.config import IngestConfig
-from ffn.options import NULL, Parser, add_box_option, add_options, flags, from_arguments, option_name, parse_named
+from ffn.options import Parser, add_box_option, add_options, flags, from_arguments, option_name, parse_named
 from ffn.sampling.config import PartitionConfig, RecordsConfig
 from ffn.synthetic.config import SynthConfig
 from ffn.training.config import TrainConfig
@@ -97,11 +96,6 @@ def test_a_type_that_keeps_the_result_still_has_its_range():
         parse(Example, ["--threads", "0"])
 
 
-def test_flags_of_skipped_fields_are_left_out():
-    assert "--kind" in flags(CHANGED)
-    assert flags(CHANGED, skip=("kind", "mean", "size_zyx", "axes", "limit", "is_on")) == ""
-
-
 @pytest.mark.parametrize("model", [*SECTIONS, Example], ids=lambda model: model.__name__)
 def test_help_shows_meaning_and_default_of_every_option(model):
     parser = argparse.ArgumentParser()
@@ -143,11 +137,6 @@ def test_a_bad_value_names_option_and_value(model, words, named):
     with pytest.raises(ConfigError, match=named) as caught:
         parse(model, words.split())
     assert "\n" not in str(caught.value)
-
-
-def test_null_is_spelled_the_same_both_ways():
-    assert parse(RecordsConfig, ["--max-records", NULL]).max_records is None
-    assert re.fullmatch(rf"--max-records {NULL}", flags(RecordsConfig(max_records=None)))
 
 
 def test_extra_values_win_over_options():

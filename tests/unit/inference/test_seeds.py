@@ -76,13 +76,6 @@ def find(config, image=None, box=BOX, points=None):
     return find_seeds(image, config, (40.0, 8.0, 8.0), box, points)
 
 
-def test_peaks_are_the_default():
-    image = two_tubes()
-    found = find_seeds(image, SegmentConfig(), (20, 10, 10), Box.from_shape(image.shape))
-    assert found.dtype == np.int64
-    assert np.array_equal(found, peak_seeds(image, SegmentConfig(), (20, 10, 10)))
-
-
 @pytest.mark.parametrize(
     ("policy", "shape"), [("peaks", (30, 40, 12)), ("peaks", (1, 40, 60)), ("peaks_2d", (5, 40, 5))]
 )

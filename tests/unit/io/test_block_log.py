@@ -41,15 +41,6 @@ def results(folder):
 EXPECTED = [(x, [x**2]) for x in range(12)]
 
 
-@pytest.mark.parametrize("num_jobs", [1, 2, 5, 20])
-def test_jobs_do_each_block_once_and_results_are_in_order(tmp_path, num_jobs):
-    work = Counted()
-    for number in range(num_jobs, 0, -1):
-        logs_in(tmp_path).run(work, number, num_jobs)
-    assert sorted(work.done) == list(range(12))
-    assert results(tmp_path) == EXPECTED
-
-
 @pytest.mark.parametrize("torn", [b'{"block": 3, "res', b'{"block": 3}', b"\0\0\n"])
 def test_a_killed_job_goes_on_after_its_last_whole_line(tmp_path, torn):
     with pytest.raises(KeyboardInterrupt):

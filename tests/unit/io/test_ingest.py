@@ -203,13 +203,6 @@ SUPERVOXELS = np.array([0, 1, 2, 5, 5, 1], np.int32).reshape(1, 2, 3)
 BODIES = [[5, 900], [1, 700], [2, 700], [3, 1]]
 
 
-def test_supervoxels_become_bodies(tmp_path):
-    source = write_hdf5(tmp_path / "np.h5", stack=SUPERVOXELS, transforms=np.array(BODIES))
-    ingest(source + ":stack", f"{tmp_path}/labels.zarr", NM)
-    expected = np.array([0, 700, 700, 900, 900, 700], np.uint64).reshape(1, 2, 3)
-    np.testing.assert_array_equal(read(f"{tmp_path}/labels.zarr"), expected)
-
-
 @pytest.mark.parametrize("dtype", [np.uint64, np.int64])
 def test_ids_above_2_to_the_53_are_mapped_exactly(tmp_path, dtype):
     table = np.array([[2**60 + 1, 2**61 + 1], [2**60 + 2, 2**61 + 3], [5, 9]], dtype)

@@ -98,19 +98,6 @@ def test_a_damaged_record_is_named(tmp_path, text):
         choose_once(tmp_path / "x.yaml", never)
 
 
-@pytest.mark.parametrize(
-    ("flags", "chosen", "reason"),
-    [
-        ("avx2", "float32", "the CPU has neither AMX nor AVX512-BF16"),
-        ("avx2 avx512f", "float32", "the CPU has neither AMX nor AVX512-BF16"),
-        ("avx2 avx512f avx512_bf16 amx_bf16", "bfloat16", "the CPU has AMX"),
-    ],
-)
-def test_what_the_cpu_tells_is_not_measured(monkeypatch, flags, chosen, reason):
-    monkeypatch.setattr(choice, "cpu_flags", lambda: frozenset(flags.split()))
-    assert with_precision("openvino", ASKED_FOR, "auto", never) == Choice("openvino", chosen, reason)
-
-
 @pytest.mark.parametrize(("bfloat16", "chosen"), [(3.8, "float32"), (7.0, "float32"), (7.5, "bfloat16")])
 def test_with_avx512_bf16_alone_the_faster_one_is_measured(monkeypatch, bfloat16, chosen):
     monkeypatch.setattr(choice, "cpu_flags", lambda: frozenset({"avx512f", "avx512_bf16"}))

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[3]
 # Answers like a real interpreter and records what pip was asked for.
 FAKE_PYTHON = r"""#!/usr/bin/env bash
 case "$*" in
-    *version_info*) echo "@VERSION@" ;;
+    *version_info*) echo 3.11 ;;
     *_base_executable*) echo "@SELF@" ;;
     "-m venv "*) mkdir -p "$3/bin" && cp "@SELF@" "$3/bin/python" && cp "$FAKE_FFN" "$3/bin/ffn" ;;
     "- "*) echo "tf-$FAKE_TENSORFLOW" ;;
@@ -60,7 +60,8 @@ class Machine:
         self.log.touch()
         for tool in ["c++", "make", "mpicxx", "mpirun", "chromium", "apt-get"]:
             script(self.bin / tool)
-        self.add_python("python3", "3.11")
+        python = self.bin / "python3"
+        script(python, FAKE_PYTHON.replace("@SELF@", str(python)))
         self.environment = {
             "PATH": f"{self.bin}:{os.environ['PATH']}",
             "HOME": str(folder),
@@ -70,10 +71,6 @@ class Machine:
             "FAKE_LOG": str(self.log),
             "FAIL": "",
         }
-
-    def add_python(self, name: str, version: str) -> None:
-        path = self.bin / name
-        script(path, FAKE_PYTHON.replace("@VERSION@", version).replace("@SELF@", str(path)))
 
     def setup(self, **changes: str) -> subprocess.CompletedProcess[str]:
         self.log.write_text("")
@@ -96,14 +93,6 @@ def test_second_setup_does_nothing(machine):
     assert "requirements.lock" in machine.log.read_text()
     second = machine.setup()
     assert (second.returncode, second.stdout, second.stderr, machine.log.read_text()) == (0, "", "", "")
-
-
-def test_python_too_old(machine):
-    machine.add_python("python3.9", "3.9")
-    result = machine.setup(PYTHON="python3.9")
-    assert result.returncode == 1
-    assert "python3.9 is 3.9" in result.stderr
-    assert not (machine.clone / ".venv").exists()
 
 
 def test_failed_install_shows_the_log_and_the_next_setup_starts_over(machine):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ffn.workflow.stages import RULES, STAGES
+from ffn.workflow.stages import STAGES
 
 from .test_pipeline import pipeline
 
@@ -41,10 +41,6 @@ def test_outputs_are_made_of_what_the_pipeline_knows(stage):
 def test_no_two_stages_write_the_same_file_but_synth_and_ingest():
     paths = [output.path for name, stage in STAGES.items() for output in stage.outputs if name != "synth"]
     assert len(paths) == len(set(paths))
-
-
-def test_every_rule_is_known_once():
-    assert len(RULES) == len(set(RULES))
 
 
 def test_readme_lists_every_stage():
