@@ -23,6 +23,15 @@ LABELS_BOX = Box((4, 1, 5), (14, 20, 34))
 ENDED = object()
 
 
+class Clock:
+    """A clock that the test moves."""
+
+    time = 0.0
+
+    def __call__(self):
+        return self.time
+
+
 class ThreadGroup(ProcessGroup):
     """One process of a job, played by a thread. It sends an item to process `r` through ``mailboxes[rank][r]``."""
 

@@ -20,6 +20,8 @@ from ffn.training.metrics import (
 )
 from ffn.training.step import Outcome
 
+from .conftest import Clock
+
 
 def outcome(loss, finite=True):
     return Outcome(np.zeros(1), loss, finite, gradient_norm=2 * loss, bytes_sent=100)
@@ -70,15 +72,6 @@ def test_incomplete_lines_are_skipped(tmp_path):
     for torn in ("100,0.", "10", "100," * (len(COLUMNS) - 1) + "-", "\n"):
         path.write_text(",".join(COLUMNS) + f"\n{whole}\n{torn}")
         assert [row["step"] for row in read_metrics(path)] == [50]
-
-
-class Clock:
-    """A clock that the test moves."""
-
-    time = 100.0
-
-    def __call__(self):
-        return self.time
 
 
 def test_times_add_up_to_the_lap_without_pauses():

@@ -33,10 +33,7 @@ def test_image_and_labels_must_overlap_and_be_of_their_types(tmp_path):
         with create_volume(specs[name], dtype, Placement(Box.from_shape((4, 5, 6), (start, 0, 0)))):
             pass
     with open_volume(specs["a"]) as a, open_volume(specs["b"]) as b, open_volume(specs["c"]) as c:
-        with pytest.raises(
-            VolumeError,
-            match=r"b\.h5:b: .* 9:13,0:5,0:6",
-        ):
+        with pytest.raises(VolumeError, match=r"b\.h5:b: .* 9:13,0:5,0:6"):
             TrainingVolume("v", a, b)
         with pytest.raises(VolumeError, match="expected integer labels"):
             TrainingVolume("v", a, c)
@@ -68,10 +65,7 @@ def test_the_checksum_notices_a_corrected_label_anywhere(volume, tmp_path, monke
 
 def test_volumes_too_large_for_memory_are_read_where_they_are(volume, tmp_path, monkeypatch):
     monkeypatch.setattr("ffn.training.data.volumes.PRELOAD_BYTES", 0)
-    with (
-        open_volume(f"{tmp_path}/v.raw.h5:raw") as raw,
-        open_volume(f"{tmp_path}/v.labels.h5:labels") as truth,
-    ):
+    with open_volume(f"{tmp_path}/v.raw.h5:raw") as raw, open_volume(f"{tmp_path}/v.labels.h5:labels") as truth:
         on_demand = TrainingVolume("v", raw, truth)
         on_demand.load(ProcessGroup())
         box = Box.from_shape((5, 9, 13), volume.box.start)

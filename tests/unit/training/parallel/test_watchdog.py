@@ -9,16 +9,9 @@ import pytest
 
 from ffn.training.parallel.watchdog import MAX_INTERVAL, PACKET, Watchdog
 
+from ..conftest import Clock
+
 LIMIT = 10.0
-
-
-class Clock:
-    """A clock that the test moves."""
-
-    time = 0.0
-
-    def __call__(self):
-        return self.time
 
 
 class Left(Exception):
