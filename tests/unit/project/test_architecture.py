@@ -207,15 +207,15 @@ class Budget(NamedTuple):
 
 
 BUDGETS = [
-    Budget("lines of ffn/", lambda: lines("ffn"), 36_800),
-    Budget("code lines of ffn/", lambda: code_lines("ffn"), 23_950),
-    Budget("lines of tests/", lambda: lines("tests"), 30_700),
-    Budget("command-line options", command_options, 351),
-    Budget("configuration leaves", configuration_leaves, 179),
+    Budget("lines of ffn/", lambda: lines("ffn"), 34_000),
+    Budget("code lines of ffn/", lambda: code_lines("ffn"), 21_800),
+    Budget("lines of tests/", lambda: lines("tests"), 28_000),
+    Budget("command-line options", command_options, 330),
+    Budget("configuration leaves", configuration_leaves, 160),
     Budget("names that fill imports", lambda: imported_names("ffn/assembly/fill.py"), 15),
     Budget("names that agglomerate imports", lambda: imported_names("ffn/assembly/agglomerate.py"), 30),
     Budget("names that export imports", lambda: imported_names("ffn/viewing/export.py"), 29),
-    Budget("functions with more than 6 parameters", long_signatures, 8),
+    Budget("functions with more than 6 parameters", long_signatures, 7),
     Budget("assertions on sentences", asserted_sentences, 50),
 ]
 

@@ -277,24 +277,16 @@ def test_lists_fill_gpus_and_a_run_keeps_to_what_it_began_with(tmp_path, monkeyp
     assert [lists(gpus) for gpus in (0, 1, 3, 6, 11)] == [0, 1, 1, 3, 0]
     assert lists(3, 2) == 3 and lists(3, 9) == 0 == lists(1, canvases=1) == lists(1, engine="openvino")
     assert len(pipeline(3, subvolumes=tiles, consensus={"enabled": True}).jobs.of("segment", "second")) == 1
+    first = Path(made(0).files("segment", volume="second")[0])
+    first.parent.mkdir(parents=True)
+    first.touch()
+    assert lists(6) == 0, "as it began: a job for each subvolume"
+    first.unlink()
     begun = made(6, engine="jax")
     begun.jobs.keep_subvolumes_of_a_job()
     assert [lists(gpus) for gpus in (0, 1, 3)] == [3, 3, 3]
     made(1, canvases=5).jobs.keep_subvolumes_of_a_job()
     assert lists(3) == 2
-
-
-def test_a_run_that_began_with_a_job_for_each_subvolume_goes_on_so(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    tiles = {"size_zyx": [64, 56, 20], "overlap_zyx": [14, 14, 14]}
-
-    def made(gpus, **segment):
-        return pipeline(gpus, subvolumes=tiles, segment=segment)
-
-    first = Path(made(0).files("segment", volume="second")[0])
-    first.parent.mkdir(parents=True)
-    first.touch()
-    assert made(1).jobs.of("segment", "second") == []
 
 
 def test_subvolumes_need_memory_for_what_is_mirrored_around_them():
