@@ -29,6 +29,8 @@ def main(arguments: Sequence[str]) -> None:
     """Find the place of this rank and replace this process with the command."""
     address, port, size, timeout, variables, *command = arguments
     rank = _rank(variables.split(","))
+    if rank >= int(size):
+        sys.exit(f"ffn launch: the launcher started rank {rank}, but -n is {size}. See --launcher-options")
     server = Server(address, int(port), _secret())
     hosts, own_address = meet(server, rank, int(size), float(timeout))
     environment = rank_environment(server, interface_of(own_address), places(hosts, rank))

@@ -13,6 +13,7 @@ from ffn.machine.rendezvous import Server
     ("variables", "named"),
     [
         ({}, "R "),
+        ({"R": "5"}, "rank 5, .* 5"),
         ({"R": "4"}, "FFN_LAUNCH_SECRET"),
         ({"R": "4", "FFN_LAUNCH_SECRET": "x7"}, "rank 4 on .* 127.0.0.1:9"),
     ],
