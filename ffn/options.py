@@ -89,6 +89,11 @@ def add_volume_option(parser: argparse.ArgumentParser, name: str, text: str) -> 
     parser.add_argument(name, required=True, metavar="VOLUME", help=f"{text}, NAME.zarr or FILE.h5:DATASET")
 
 
+def add_store_option(parser: argparse.ArgumentParser, name: str, text: str) -> None:
+    """Give `parser` the option `name` with the store, described by `text`, that a stage writes."""
+    parser.add_argument(name, required=True, metavar="NAME.zarr", help=f"{text} to write")
+
+
 def add_staging_option(parser: argparse.ArgumentParser) -> None:
     """Give `parser` the option ``--stage-to``, None where it is not given."""
     text = "node-local folder to which inputs are copied first, where there is room, as in '$TMPDIR'"

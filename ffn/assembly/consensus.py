@@ -51,7 +51,7 @@ from ffn.io.volume import (
     require_same_voxel_size,
     voxel_size_of,
 )
-from ffn.options import add_options, add_volume_option, from_arguments
+from ffn.options import add_options, add_store_option, from_arguments
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "a", metavar="A", help="labels, NAME.zarr or FILE.h5:DATASET; the result keeps its ids and background"
     )
     parser.add_argument("b", metavar="B", help="labels of the same box")
-    add_volume_option(parser, "--out", "uint64 segmentation")
+    add_store_option(parser, "--out", "uint64 segmentation")
     add_job_options(parser, (COUNT,))
     add_options(parser, ConsensusConfig)
     parser.set_defaults(function=_run)

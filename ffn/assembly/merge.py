@@ -36,7 +36,7 @@ from ffn.io.store import require_replaceable
 from ffn.io.store_names import MAIN
 from ffn.io.tables import Tables
 from ffn.io.volume import Placement, require_labels, require_other_file, voxel_size_of
-from ffn.options import add_options, add_volume_option, from_arguments
+from ffn.options import add_options, add_store_option, add_volume_option, from_arguments
 from ffn.provenance import fingerprint, provenance
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Join the segments whose edges in the graph reach the threshold. The segmentation itself is not changed."""
     parser.add_argument("graphs", nargs="+", metavar="GRAPH.csv", help="files of ffn agglomerate")
     add_volume_option(parser, "--segmentation", "supervoxels")
-    add_volume_option(parser, "--out", "uint64 segmentation")
+    add_store_option(parser, "--out", "uint64 segmentation")
     add_given_options(parser)
     parser.add_argument("--mapping", metavar="FILE.csv", help="also write base_id,group_id of every joined segment")
     parser.add_argument(

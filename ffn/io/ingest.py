@@ -33,7 +33,7 @@ from ffn.io.volume import (
     split_spec,
     voxel_size_of,
 )
-from ffn.options import add_box_option, add_options, add_volume_option, from_arguments
+from ffn.options import add_box_option, add_options, add_store_option, from_arguments
 from ffn.provenance import fingerprint, provenance
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """
     parser.add_argument("source", metavar="SOURCE", nargs="+", help=f"image or labels: {readable_formats()}")
     add_box_option(parser)
-    add_volume_option(parser, "--out", "volume to write")
+    add_store_option(parser, "--out", "volume")
     add_job_options(parser)
     add_options(parser, IngestConfig)
     parser.set_defaults(function=_run)

@@ -15,7 +15,7 @@ from ffn.io.blocks import BlockWork, Job, add_job_options, job_of, map_blocks
 from ffn.io.masks import Masks, identities, mask_inputs, open_masks
 from ffn.io.open import open_segmentation, open_volume
 from ffn.io.volume import Placement, Volume, require_other_file, voxel_size_of
-from ffn.options import add_masks_option, add_options, add_volume_option, from_arguments, masks_from
+from ffn.options import add_masks_option, add_options, add_store_option, add_volume_option, from_arguments, masks_from
 from ffn.provenance import fingerprint, provenance
 
 C = TypeVar("C", bound=Section)
@@ -31,7 +31,7 @@ def add_stage_options(
     """Give `parser` the options of a stage that writes a volume: inputs by name, ``--out``, masks, jobs and section."""
     for name, text in volumes.items():
         add_volume_option(parser, name, text)
-    parser.add_argument("--out", required=True, metavar="NAME.zarr", help=f"{out} to write")
+    add_store_option(parser, "--out", out)
     add_masks_option(parser)
     add_job_options(parser, steps)
     add_options(parser, config)

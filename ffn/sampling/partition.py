@@ -28,7 +28,7 @@ from ffn.io.volume import (
     voxel_size_of,
 )
 from ffn.machine.limits import usable_cores
-from ffn.options import add_box_option, add_options, add_volume_option, from_arguments, whole_number
+from ffn.options import add_box_option, add_options, add_store_option, add_volume_option, from_arguments, whole_number
 from ffn.provenance import fingerprint, provenance
 from ffn.sampling.config import PartitionConfig
 from ffn.sampling.lom import lom_counts, require_lom_fits
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Sort labelled voxels by the fraction of their local object mask (LOM) that belongs to the same object."""
     add_volume_option(parser, "--labels", "ground truth")
     add_box_option(parser)
-    add_volume_option(parser, "--out", "uint8 partitions")
+    add_store_option(parser, "--out", "uint8 partitions")
     text = "threads that count; 0 takes all cores of the job (default: 0)"
     parser.add_argument("--threads", type=whole_number, default=0, metavar="INT", help=text)
     add_job_options(parser, [SIZES])

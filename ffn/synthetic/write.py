@@ -10,7 +10,7 @@ from ffn.geometry import Box
 from ffn.io.store import create_volume, require_replaceable
 from ffn.io.store_names import MAIN
 from ffn.io.volume import Placement, require_other_file
-from ffn.options import add_options, add_volume_option, from_arguments, whole_number
+from ffn.options import add_options, add_store_option, from_arguments, whole_number
 from ffn.provenance import provenance
 from ffn.synthetic.config import SynthConfig
 from ffn.synthetic.phantom import make_phantom
@@ -21,8 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rng-seed", type=whole_number, default=1, metavar="N", help="fixes everything random (default: 1)"
     )
-    add_volume_option(parser, "--out-image", "uint8 image to write")
-    add_volume_option(parser, "--out-labels", "uint64 labels to write")
+    add_store_option(parser, "--out-image", "uint8 image")
+    add_store_option(parser, "--out-labels", "uint64 labels")
     add_options(parser, SynthConfig)
     parser.set_defaults(function=_run)
 
