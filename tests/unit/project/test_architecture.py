@@ -207,9 +207,9 @@ class Budget(NamedTuple):
 
 
 BUDGETS = [
-    Budget("lines of ffn/", lambda: lines("ffn"), 34_000),
-    Budget("code lines of ffn/", lambda: code_lines("ffn"), 21_800),
-    Budget("lines of tests/", lambda: lines("tests"), 28_000),
+    Budget("lines of ffn/", lambda: lines("ffn"), 36_000),
+    Budget("code lines of ffn/", lambda: code_lines("ffn"), 22_800),
+    Budget("lines of tests/", lambda: lines("tests"), 28_900),
     Budget("command-line options", command_options, 330),
     Budget("configuration leaves", configuration_leaves, 160),
     Budget("names that fill imports", lambda: imported_names("ffn/assembly/fill.py"), 15),
