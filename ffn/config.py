@@ -287,8 +287,10 @@ class FloodConfig(Section):
     engine: Literal["auto", EngineName] = Field(
         "auto", description="library that runs the network; auto takes the fastest where the run's first job is"
     )
-    precision: Literal["auto", "float32", "bfloat16"] = Field(
-        "auto", description="number format of the network; auto takes the fastest where the run's first job is"
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        "auto",
+        description="number format of the network; auto takes the fastest where the run's first job is; float16 with "
+        "the engine jax alone",
     )
     canvases: Literal["auto"] | PositiveInt = Field(
         "auto",
@@ -303,6 +305,12 @@ class FloodConfig(Section):
                 f"init_activation: {self.init_activation} is less than move_threshold ({self.move_threshold}), "
                 "so no seed would ever start"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _computes_float16(self) -> FloodConfig:
+        if self.precision == "float16" and self.engine not in ("auto", "jax"):
+            raise ValueError(f"precision: found float16, the engine {self.engine} has none. Choose the engine jax")
         return self
 
 

@@ -21,8 +21,9 @@ from ffn.machine.jax_device import jax_gpus
 log = logging.getLogger(__name__)
 
 FOLDER = "machine"
-PRECISIONS = ("float32", "bfloat16")
-BFLOAT16_CAPABILITY = (8, 0)  # Ampere, the first NVIDIA GPUs with bfloat16 units
+PRECISIONS = ("float32", "bfloat16")  # of training and inference by any library
+# Compute capability of the first NVIDIA GPUs that multiply matrices in it: Ampere, Volta.
+HALF_CAPABILITIES = {"bfloat16": (8, 0), "float16": (7, 0)}
 ASKED_FOR = "asked for"
 WORTHWHILE = 1.05  # bfloat16 has to be this much faster: float32 is more accurate, and rates vary; our choice
 ON_GPUS = ("tensorflow", "jax")  # engines that compute on a GPU, if they see one
@@ -91,7 +92,7 @@ def _read(path: Path | None) -> Choice | None:
         return None
     try:
         choice = Choice(**yaml.safe_load(path.read_text()))
-        if choice.engine in ENGINES and choice.precision in PRECISIONS:
+        if choice.engine in ENGINES and choice.precision in (*PRECISIONS, "float16"):
             return choice
     except (yaml.YAMLError, UnicodeDecodeError, TypeError):
         pass
@@ -101,8 +102,12 @@ def _read(path: Path | None) -> Choice | None:
     )
 
 
-def with_precision(engine: str, reason: str, precision: str, measure: Callable[[], Mapping[str, float]]) -> Choice:
+def with_precision(
+    engine: str, reason: str, precision: str, measure: Callable[[], Mapping[str, float]], on_gpus: str = "bfloat16"
+) -> Choice:
     """Return the choice of an engine with a precision, for ``auto`` the fastest; a `reason` may be `ASKED_FOR`.
+
+    GPUs take `on_gpus`, of `HALF_CAPABILITIES`, if all of them have units for it.
 
     AMX computes several times as many products in bfloat16. Without AVX512-BF16, bfloat16 is emulated, which is slower.
     With AVX512-BF16 alone it depends on the CPU: on Xeons, float32 was 1.7 to 1.9 times as fast.
@@ -110,7 +115,7 @@ def with_precision(engine: str, reason: str, precision: str, measure: Callable[[
     on_gpu = sees_gpu(engine)
     if precision != "auto":
         return Choice(engine, precision, reason, on_gpu)
-    fastest, why = _gpus_tell(engine) if on_gpu else _cpu_tells()
+    fastest, why = _gpus_tell(engine, on_gpus) if on_gpu else _cpu_tells()
     if fastest is None:
         rates = measure()
         fastest = "bfloat16" if rates["bfloat16"] > WORTHWHILE * rates["float32"] else "float32"
@@ -146,10 +151,10 @@ def _cpu_tells() -> tuple[str | None, str]:
     return (None, "") if "avx512_bf16" in flags else ("float32", "the CPU has neither AMX nor AVX512-BF16")
 
 
-def _gpus_tell(engine: str) -> tuple[str, str]:
+def _gpus_tell(engine: str, half: str) -> tuple[str, str]:
     """Ask TensorFlow or JAX for the oldest GPU."""
     oldest = min(_jax_capabilities() if engine == "jax" else _tensorflow_capabilities(), default=(0, 0))
-    precision = "bfloat16" if oldest >= BFLOAT16_CAPABILITY else "float32"
+    precision = half if oldest >= HALF_CAPABILITIES[half] else "float32"
     return precision, f"the GPU has compute capability {'.'.join(map(str, oldest))}"
 
 

@@ -34,7 +34,7 @@ def updated_pom(
         Normalised image, and POM in logits.
     config : ModelConfig
         Depth of the network.
-    precision : {'float32', 'bfloat16'}
+    precision : {'float32', 'bfloat16', 'float16'}
         Type in which convolutions compute, as in `build_network`; XLA accumulates in float32.
     planes : bool, optional
         Whether to compute a 3D convolution as one of planes (see `_of_planes`); default: on CPUs.

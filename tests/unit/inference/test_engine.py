@@ -21,7 +21,7 @@ from ...engines import HERE
 
 FOV = (5, 7, 9)
 BOTH = ["float32", "bfloat16"]
-PRECISIONS = {"tensorflow": BOTH, "openvino": ["float32"], "kernels": ["float32"], "jax": BOTH}
+PRECISIONS = {"tensorflow": BOTH, "openvino": ["float32"], "kernels": ["float32"], "jax": [*BOTH, "float16"]}
 if "avx512f" in cpu_flags():  # on other CPUs, OpenVINO would compute in float32 instead
     PRECISIONS["openvino"] = BOTH
 
@@ -55,12 +55,12 @@ def test_engines_agree_in_every_batch_and_keep_its_order(model, expected, engine
     assert np.abs(expected[0] - expected[1]).max() > 0.1
 
 
-@pytest.mark.parametrize("engine", [name for name in HERE if "bfloat16" in PRECISIONS[name]])
-def test_bfloat16_is_close_to_float32_and_repeatable(model, expected, engine):
-    built = create_engine(model, engine, "bfloat16", threads=2, batch_size=3)
-    assert built.name == f"{engine} bfloat16"
+@pytest.mark.parametrize(("engine", "precision"), [(name, half) for name in HERE for half in PRECISIONS[name][1:]])
+def test_half_precision_is_close_to_float32_and_repeatable(model, expected, engine, precision):
+    built = create_engine(model, engine, precision, threads=2, batch_size=3)
+    assert built.name == f"{engine} {precision}"
     answer = built.predict(*fovs(3))
-    assert np.abs(answer - expected).max() < 0.1
+    assert 0 < np.abs(answer - expected).max() < {"bfloat16": 0.1, "float16": 0.01}[precision]
     assert np.array_equal(answer, built.predict(*fovs(3)))
 
 

@@ -31,7 +31,7 @@ def on(monkeypatch):
         monkeypatch.setattr(fastest, "obstacle", lambda features: None if built else "they are missing")
         monkeypatch.setattr(choice, "gpu_visible", lambda: gpu)
         monkeypatch.setattr(choice, "jax_gpus", lambda: ["a GPU"] if jax_gpu else [])
-        monkeypatch.setattr(choice, "_gpus_tell", lambda engine: ("bfloat16", "the GPU has compute capability 8.0"))
+        monkeypatch.setattr(choice, "_gpus_tell", lambda engine, half: (half, "the GPU has compute capability 8.0"))
         monkeypatch.setattr(fastest.importlib.util, "find_spec", lambda name: object() if installed else None)
 
         def measured(model, kinds, config):
@@ -58,8 +58,8 @@ def taken(model, config, machine=None):
         ({"flags": BF16_ALONE, "rates": FLOAT32_FASTER}, "openvino float32"),
         ({"flags": BF16_ALONE, "rates": BFLOAT16_FASTER}, "openvino bfloat16"),
         ({"flags": AVX2, "gpu": True}, "tensorflow bfloat16"),
-        ({"flags": AVX2, "gpu": True, "jax_gpu": True}, "jax bfloat16"),
-        ({"flags": AMX, "jax_gpu": True}, "jax bfloat16"),
+        ({"flags": AVX2, "gpu": True, "jax_gpu": True}, "jax float16"),
+        ({"flags": AMX, "jax_gpu": True}, "jax float16"),
         ({"flags": AVX2, "installed": False}, "tensorflow float32"),
     ],
 )
@@ -77,6 +77,7 @@ def test_auto_takes_what_is_fastest(on, machine, expected):
         ({"flags": AVX2}, {"precision": "bfloat16"}, "openvino bfloat16"),
         ({"flags": AVX2}, {"engine": "openvino"}, "openvino float32"),
         ({"flags": AVX2, "gpu": True}, {}, "tensorflow bfloat16"),
+        ({"flags": AVX2}, {"precision": "float16"}, "jax float16"),  # which no other engine has
         ({"flags": OLD}, {}, "openvino float32"),
         ({"flags": OLD}, {"engine": "kernels"}, "kernels float32"),
         ({"flags": AVX512, "rates": FLOAT32_FASTER}, {}, "openvino float32"),

@@ -64,13 +64,13 @@ def test_a_job_on_another_cpu_says_that_the_choice_may_be_slow_there(tmp_path, m
     assert "Xeon with AMX" in warning and "old Xeon" in warning
 
 
-@pytest.mark.parametrize("engine", ["tensorflow", "jax"])
-def test_a_choice_for_a_gpu_needs_one(tmp_path, monkeypatch, engine):
-    path, chosen = tmp_path / "x.yaml", Choice(engine, "bfloat16", "a GPU is visible", gpu=True)
+@pytest.mark.parametrize(("engine", "precision"), [("tensorflow", "bfloat16"), ("jax", "float16")])
+def test_a_choice_for_a_gpu_needs_one(tmp_path, monkeypatch, engine, precision):
+    path, chosen = tmp_path / "x.yaml", Choice(engine, precision, "a GPU is visible", gpu=True)
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr(choice, "sees_gpu", lambda engine: True)
         assert choose_once(path, lambda: chosen) == chosen
-    with pytest.raises(ConfigError, match=f"x.yaml: {engine} bfloat16"):
+    with pytest.raises(ConfigError, match=f"x.yaml: {engine} {precision}"):
         choose_once(path, never)
 
 
@@ -121,12 +121,19 @@ def test_the_oldest_gpu_decides(monkeypatch, capabilities, chosen):
 
 
 @pytest.mark.parametrize(
-    ("capabilities", "chosen"), [(["9.0"], "bfloat16"), (["12.0", "7.5"], "float32"), (["gfx942"], "float32")]
+    ("half", "capabilities", "chosen"),
+    [
+        ("bfloat16", ["9.0"], "bfloat16"),
+        ("bfloat16", ["12.0", "7.5"], "float32"),
+        ("float16", ["12.0", "7.5"], "float16"),
+        ("float16", ["6.1"], "float32"),
+        ("float16", ["gfx942"], "float32"),
+    ],
 )
-def test_the_oldest_gpu_that_jax_sees_decides(monkeypatch, capabilities, chosen):
+def test_the_oldest_gpu_that_jax_sees_decides(monkeypatch, half, capabilities, chosen):
     gpus = [SimpleNamespace(compute_capability=text) for text in capabilities]
     monkeypatch.setattr(choice, "jax_gpus", lambda: gpus)
-    assert with_precision("jax", ASKED_FOR, "auto", never).precision == chosen
+    assert with_precision("jax", ASKED_FOR, "auto", never, half).precision == chosen
 
 
 def test_alternatives_are_called_in_turn_and_their_first_calls_are_not_timed(monkeypatch):

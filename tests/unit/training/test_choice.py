@@ -16,7 +16,7 @@ def on(monkeypatch):
 
     def become(flags, gpu=False, jax_gpu=False):
         monkeypatch.setattr(rules, "cpu_flags", lambda: frozenset(flags.split()))
-        monkeypatch.setattr(rules, "_gpus_tell", lambda engine: ("bfloat16", f"{engine} sees compute capability 8.0"))
+        monkeypatch.setattr(rules, "_gpus_tell", lambda engine, half: (half, f"{engine} sees compute capability 8.0"))
         monkeypatch.setattr(record, "gpu_visible", lambda: gpu)
         monkeypatch.setattr(record, "jax_gpus", lambda: ["GPU"] * jax_gpu)
 

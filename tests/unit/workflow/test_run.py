@@ -38,6 +38,7 @@ REFUSED = [
     ({"train": {"max_steps": 0}}, "train.max_steps: 0"),
     ({"train": {"permutable_axes": ["z", "x"]}}, "train.permutable_axes: z and x"),
     ({"segment": {"init_activation": 0.8}}, "segment: init_activation: 0.8"),
+    ({"segment": {"engine": "openvino", "precision": "float16"}}, "segment: precision: .*openvino"),
     ({"partition": {"thresholds": [0.5, 0.2]}}, "partition: thresholds"),
     ({"train": {"use_best": True}}, "train.use_best: true"),
     (
