@@ -13,20 +13,21 @@
 #   PYTHON=python3                the Python that has JAX
 #   TINY=1                        a tiny network and image, made on the spot
 #
-# $OUT gets at most seven files below 16 MB: results.jsonl, log.txt, hlo.txt.gz, trace.json.gz, ncu.csv, seg.npz and
-# jaxcache.tgz. The last holds what XLA compiled and tuned: put it into .gpu-check/ for a second call.
+# $OUT gets at most eight files below 16 MB: results.jsonl, log.txt, hlo.txt.gz, trace.json.gz, ncu.csv, seg.npz,
+# trained.tgz (weights, metrics.csv and validation.csv of each training) and jaxcache.tgz. The last holds what XLA
+# compiled and tuned: put it into .gpu-check/ for a second call.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 PYTHON=${PYTHON:-python3}
-SCRATCH=${TMPDIR:-/tmp}/gpu-check.$UID
+export SCRATCH=${TMPDIR:-/tmp}/gpu-check.$UID
 export PACK=${PACK:-$PWD/.gpu-check} PYTHONPATH=$PWD:$PWD/tools PYTHONUNBUFFERED=1
 ALL="versions:40 correct:80 rates:110 flood1:100 profile:50 torchconv:30 training:70 stepcheck:40 machine:40 flood8:80
- deterministic:40 ncu:50"
+ deterministic:40 ncu:50 train_fib25:250 train_snemi3d:250"
 LARGEST=16000000 # bytes of a file in $OUT
 SHORTEST=15      # seconds; no step begins with less
 
-pack() { # wheels, data, weights and reference: 21 MB
+pack() { # wheels, data, weights and reference: 37 MB
     local shared=${FFN_SHARED:-$PWD/../shared}/data platforms=() version
     for version in 2_28 2_27 2_24 2_17; do platforms+=(--platform "manylinux_${version}_x86_64"); done
     export OUT=$PACK
@@ -38,6 +39,7 @@ pack() { # wheels, data, weights and reference: 21 MB
     [[ -e $PACK/model/weights.h5 ]] || "$PYTHON" -m ffn import-checkpoint \
         "$shared/fib25_ffn_checkpoint/model.ckpt-27465036" --out "$PACK/model"
     [[ -e $PACK/reference.npz ]] || "$PYTHON" -m gpu_check reference
+    [[ -e $PACK/records-snemi3d ]] || "$PYTHON" -m gpu_check records
     du -sh "$PACK"
 }
 
@@ -67,6 +69,7 @@ set_up() {
         rm -rf "$PACK"
         mkdir -p "$PACK"
         "$PYTHON" -m gpu_check tiny
+        "$PYTHON" -m gpu_check records
         "$PYTHON" -m gpu_check reference
     else
         "$PYTHON" -m pip --disable-pip-version-check install -q --no-index --no-deps --no-compile --upgrade \

@@ -10,6 +10,7 @@ from .common import Report
 STEPS = {
     "tiny": "prepare.tiny",
     "reference": "prepare.reference",
+    "records": "training_runs.prepare",
     "versions": "machine.versions",
     "machine": "machine.ceilings",
     "torchconv": "machine.torchconv",
@@ -22,6 +23,8 @@ STEPS = {
     "flood8": "flooding.eight_canvases",
     "flood32": "flooding.in_float32",
     "training": "training.rates",
+    "train_fib25": "training_runs.fib25",
+    "train_snemi3d": "training_runs.snemi3d",
 }
 
 

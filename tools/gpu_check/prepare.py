@@ -6,6 +6,7 @@ import numpy as np
 from scipy import ndimage
 
 from ffn.config import ModelConfig
+from ffn.geometry import ZYX
 from ffn.io.open import open_volume
 from ffn.model.network import weight_shapes
 from ffn.model.store import Model, save_model
@@ -25,10 +26,17 @@ def tiny(report: Report) -> None:
     weights = {name: rng.normal(0, 0.1, shape).astype(np.float32) for name, shape in weight_shapes(config).items()}
     weights["conv_lom/biases"] += 6
     save_model(str(PACK / "model"), Model(config, weights, {}, None))
-    smooth = ndimage.gaussian_filter(rng.normal(size=(TINY_SIDE,) * 3), 3)
-    np.save(PACK / "raw.npy", np.clip(128 + 40 * smooth / smooth.std(), 0, 255).astype(np.uint8))
-    np.save(PACK / "labels.npy", ndimage.label(smooth > 0)[0].astype(np.uint64))
+    raw, labels = blobs((TINY_SIDE,) * 3, rng)
+    np.save(PACK / "raw.npy", raw)
+    np.save(PACK / "labels.npy", labels)
     report.add(side=TINY_SIDE)
+
+
+def blobs(shape: ZYX, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Return an image of bright blobs (uint8) and their labels (uint64)."""
+    smooth = ndimage.gaussian_filter(rng.normal(size=shape), 3)
+    raw = np.clip(128 + 40 * smooth / smooth.std(), 0, 255).astype(np.uint8)
+    return raw, ndimage.label(smooth > 0)[0].astype(np.uint64)
 
 
 def reference(report: Report) -> None:
