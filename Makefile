@@ -13,7 +13,6 @@ WORKERS ?= 2
 PYTEST = pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 # They need JAX, and neither Keras nor TensorFlow.
-BARE_TESTS = tests/unit/inference/device tests/unit/model/test_jax_network.py tests/unit/training/test_jax_learner.py
 
 .PHONY: help setup demo demo-weights pictures test test-all test-bare gpu-pack lint format docs lock clean
 
@@ -49,7 +48,7 @@ test-all: setup  ## run all tests, also those with kills, faults, studies and a 
 
 test-bare:  ## run JAX's tests, and tools/gpu_check.sh in small, with what a bare GPU machine has (needs Python 3.12)
 	PYTHON="$(PYTHON)" envs/bare.sh
-	.venv-bare/bin/python -m pytest -m "not tensorflow" $(BARE_TESTS) $(ARGS)
+	.venv-bare/bin/python -m pytest -m "not tensorflow" @tests/bare.txt $(ARGS)
 	rm -rf build/gpu-check
 	TINY=1 OUT=build/gpu-check PYTHON=.venv-bare/bin/python JAX_PLATFORMS=cpu tools/gpu_check.sh run
 

@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from ffn.machine.jax_device import jax_gpus
+
 from .small_run import SMALL_RUN, Workflow
 
 WHOLE_RUN_SECONDS = 1800  # a hang, however busy the machine is
@@ -99,6 +101,22 @@ def compiled_once(tmp_path_factory):
         jax.config.update("jax_compilation_cache_dir", str(tmp_path_factory.mktemp("jax")))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+@pytest.fixture
+def gpu():
+    """The GPU that JAX takes; skips without one."""
+    if gpus := jax_gpus():
+        return gpus[0]
+    pytest.skip("no GPU")
+
+
+@pytest.fixture(params=["cpu", pytest.param("gpu", marks=pytest.mark.gpu)])
+def jax_device(request):
+    """Device of JAX of each kind; the test chooses it."""
+    if request.param == "gpu":
+        return request.getfixturevalue("gpu")
+    return pytest.importorskip("jax").devices("cpu")[0]
 
 
 @pytest.fixture(scope="session")

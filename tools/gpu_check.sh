@@ -22,7 +22,7 @@ cd "$(dirname "$0")/.."
 PYTHON=${PYTHON:-python3}
 export SCRATCH=${TMPDIR:-/tmp}/gpu-check.$UID
 export PACK=${PACK:-$PWD/.gpu-check} PYTHONPATH=$PWD:$PWD/tools PYTHONUNBUFFERED=1
-ALL="versions:40 correct:80 rates:110 flood1:100 profile:50 torchconv:30 training:70 stepcheck:40 machine:40 flood8:80
+ALL="versions:40 correct:80 rates:110 flood1:100 profile:50 torchconv:30 training:70 tests:60 machine:40 flood8:80
  deterministic:40 ncu:50 train_fib25:250 train_snemi3d:250"
 LARGEST=16000000 # bytes of a file in $OUT
 SHORTEST=15      # seconds; no step begins with less
@@ -92,6 +92,7 @@ run_step() { # the step knows LIMIT and ends before; `timeout` is for what hangs
             command -v ncu || { echo "no ncu here"; return 0; }
             "${program[@]}" ncu --clock-control none --target-processes all --set basic --launch-skip 60 \
                 --launch-count 45 --csv --page raw "$PYTHON" -m gpu_check onestep >"$OUT/ncu.csv" ;;
+        tests) "${program[@]}" "$PYTHON" -m pytest -m gpu -W default -p no:cacheprovider @tests/bare.txt ;;
         *) "${program[@]}" "$PYTHON" -m gpu_check "$1" ;;
     esac
 }

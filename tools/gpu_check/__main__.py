@@ -16,7 +16,6 @@ STEPS = {
     "torchconv": "machine.torchconv",
     "correct": "network.correct",
     "rates": "network.rates",
-    "stepcheck": "network.stepcheck",
     "onestep": "network.onestep",
     "profile": "profiling.profile",
     "flood1": "flooding.one_canvas",

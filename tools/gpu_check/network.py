@@ -148,29 +148,6 @@ def stepping(batch: int, form: Form, side: int) -> Step:
     return Step(jax.jit(stepper.step, donate_argnums=2), jax.device_put(model.weights), seen, state, requests)
 
 
-def stepcheck(report: Report) -> None:
-    """Make two steps of four canvases in float32, on the first device and on the CPU of the same machine."""
-    import jax
-
-    results = []
-    for device in (jax.devices()[0], jax.devices("cpu")[0]):
-        with jax.default_device(device):
-            step = stepping(4, Form("float32", device.platform == "cpu"), 40 if TINY else 80)
-            moved = step.requests.copy()  # a new array: JAX may read the first one after the call has returned
-            moved[:, 1:4] = np.maximum(moved[:, 1:4] - 4, 0)
-            state, _ = step.run(step.state)
-            state, answers = step.run(state, moved)
-            results.append((np.asarray(state.pom_logit), answers))
-    (pom, answers), (cpu_pom, cpu_answers) = results
-    report.add(
-        nan_equal=bool((np.isnan(pom) == np.isnan(cpu_pom)).all()),
-        largest=float(np.nanmax(np.abs(pom - cpu_pom))),
-        maxima_equal=bool((answers[:, 6:12] == cpu_answers[:, 6:12]).all()),
-        counts=answers[:, 12:14].tolist(),
-        cpu_counts=cpu_answers[:, 12:14].tolist(),
-    )
-
-
 def onestep(report: Report) -> None:
     """Make three steps of 8 canvases, for ncu."""
     step = stepping(8, FORMS[0], 40 if TINY else 120)

@@ -1,15 +1,18 @@
-"""The JAX network computes what the Keras network does."""
+"""The JAX network computes what the Keras network does, and NumPy in float64, on a CPU and on a GPU."""
 
 import numpy as np
 import pytest
+from gpu_check.network import LARGEST_ERROR
+from gpu_check.prepare import float64_logits
 
 from ffn.config import ModelConfig
 from ffn.model.jax_network import updated_pom
 from ffn.model.network import build_network, set_weights, weight_shapes
+from ffn.model.store import Model
 
 jax = pytest.importorskip("jax")
 
-CONFIG = ModelConfig(depth=3, features=6, fov_size_zyx=(5, 7, 9), deltas_zyx=(1, 2, 3))
+CONFIG = ModelConfig(depth=3, features=8, fov_size_zyx=(5, 7, 9), deltas_zyx=(1, 2, 3))
 RNG = np.random.default_rng(0)
 WEIGHTS = {
     name: RNG.normal(0, np.prod(shape[:-1]) ** -0.5, shape).astype(np.float32)
@@ -38,8 +41,16 @@ def test_logits_are_those_of_keras(precision, tolerance, planes):
     assert np.abs(found - POM).max() > 1
 
 
-def test_bfloat16_rounds():
-    assert 1e-4 < np.abs(logits("float32") - logits("bfloat16")).max() < 0.05
+@pytest.mark.parametrize("planes", [False, True])
+@pytest.mark.parametrize("precision", LARGEST_ERROR)
+def test_logits_are_those_of_float64(jax_device, precision, planes):
+    with jax.default_device(jax_device):
+        found = logits(precision, planes)
+    assert found.devices() == {jax_device}
+    true = np.stack([float64_logits(Model(CONFIG, WEIGHTS, {}), *fov) for fov in zip(IMAGE, POM, strict=True)])
+    error = np.linalg.norm(found - true) / np.linalg.norm(true - POM)
+    assert error < LARGEST_ERROR[precision]
+    assert precision == "float32" or error > LARGEST_ERROR["float32"]
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])

@@ -128,8 +128,24 @@ def test_the_average_on_the_device_has_the_bits_of_the_exchange_in_tensorflow():
     np.testing.assert_equal(*states)
 
 
-def test_bfloat16_learns():
-    learner = make("jax", precision="bfloat16")
+def on(device, **options):
+    """Return a learner in JAX on this device alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jax_learner, "devices_of", lambda *_: [device])
+        return make("jax", **options)
+
+
+@pytest.mark.gpu
+def test_a_gpu_trains_as_the_cpu_does(gpu):
+    learners = [on(device, optimizer="momentum") for device in (jax.devices("cpu")[0], gpu)]
+    for number in range(5):
+        losses = [learner.step(make_batch(number), 0.1).loss for learner in learners]
+        assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+    assert_close(*learners)
+
+
+def test_bfloat16_learns(jax_device):
+    learner = on(jax_device, precision="bfloat16")
     losses = [learner.step(make_batch(number), 0.01).loss for number in range(40)]
     assert np.mean(losses[-5:]) < 0.8 * losses[0]
     assert all(array.dtype == np.float32 for array in learner.weights().values())

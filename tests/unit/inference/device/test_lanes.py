@@ -12,6 +12,7 @@ from scipy import ndimage
 
 from ffn.config import ModelConfig, SegmentConfig
 from ffn.geometry import Box
+from ffn.inference import engine
 from ffn.inference.canvas import MASKED, Frame, Thresholds
 from ffn.inference.device import lanes as device
 from ffn.inference.device import step
@@ -24,7 +25,7 @@ from ffn.model.normalize import Normalisation
 
 from ...networks import follower
 
-pytest.importorskip("jax")
+jax = pytest.importorskip("jax")
 
 CONFIG = ModelConfig(
     depth=2, features=4, fov_size_zyx=(5, 7, 9), deltas_zyx=(1, 2, 3), image_mean=120.5, image_stddev=31.7
@@ -79,24 +80,28 @@ def device_lanes(network, config, size, dtype=np.uint8):
     return DeviceLanes(network, Thresholds.of(config), size, shape, np.dtype(dtype))
 
 
-def same(one, other):
+def same(one, other, most_off=0):
     assert one.segmentation.tobytes() == other.segmentation.tobytes()
-    assert one.probability.tobytes() == other.probability.tobytes()
+    assert np.abs(one.probability.astype(int) - other.probability).max() <= most_off
     assert (one.origins, one.counters) == (other.origins, other.counters)
 
 
-def test_unequal_subvolumes_together_are_those_of_one_after_another_on_the_host(model):
+def test_unequal_subvolumes_together_are_those_of_one_after_another_on_the_host(model, jax_device, monkeypatch):
+    """On a GPU, float32 takes the same decisions; of the probabilities in 255 steps, some may be rounded otherwise."""
+    monkeypatch.setattr(device, "jax_device", lambda: jax_device)
+    monkeypatch.setattr(engine, "jax_device", lambda: jax.devices("cpu")[0])
     config = SegmentConfig(**OPTIONS)
     subvolumes = [subvolume(shape, number) for number, shape in enumerate(SHAPES)]
     together = floods(device_lanes(network(model), config, 5), config, subvolumes)
     busy = run_together(together[0]._canvas._lanes, together)
+    assert together[0]._canvas._lanes._state.pom_logit.devices() == {jax_device}
     assert max(busy) == 4 and min(busy) == 1  # of five lanes
     totals = Counter()
     for flood, scene in zip(together, subvolumes, strict=True):
         host = HostLanes(network(model), config)
         (alone,) = floods(host, config, [scene])
         run_together(host, [alone])
-        same(flood.filling(), alone.filling())
+        same(flood.filling(), alone.filling(), most_off=int(jax_device.platform == "gpu"))
         assert flood._canvas.num_deleted == alone._canvas.num_deleted
         totals.update(alone.claims.counters)
     assert totals["segments"] > 5 and totals["limited"] > 0
