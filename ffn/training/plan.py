@@ -95,7 +95,7 @@ class TrainingPlan:
         return range(workers.start * self.train.batch_size, workers.stop * self.train.batch_size)
 
     def example_source(self, lanes: range) -> Callable[[int, int], Example]:
-        """Return a function from lane and position to an example. It is not thread-safe."""
+        """Return a function from lane and position to an example, which several threads may call."""
         streams = {lane: LaneStream(self.shards, lane, self.train.num_lanes, self.rng_seed) for lane in lanes}
         return lambda lane, position: self.maker.make(
             streams[lane].record(position), generator(self.rng_seed, "example", lane, position)

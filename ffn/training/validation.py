@@ -22,7 +22,7 @@ from ffn.sampling.config import PartitionConfig
 from ffn.sampling.lom import lom_counts
 from ffn.sampling.partition import classify
 from ffn.training.config import NO_AUGMENTATION, TrainConfig
-from ffn.training.data.examples import Example, ExampleMaker, patch_size
+from ffn.training.data.examples import NOT_COUNTED, Example, ExampleMaker, patch_size
 from ffn.training.data.lanes import Record, generator
 from ffn.training.data.volumes import BLOCK_ZYX, TrainingVolume
 from ffn.training.metrics import F1_OF_SIZES, SIZES, MetricsRow, classification_scores, scores_of
@@ -76,9 +76,9 @@ class Validation:
         example = self.maker.make(record, generator(self.rng_seed, "validation example", number))
         patch = self.maker.patch_box(record)
         inside = patch.intersect(self.boxes[record.volume].box).slices(patch.start)
-        loss_weight = np.zeros_like(example.loss_weight)
-        loss_weight[inside] = example.loss_weight[inside]
-        return replace(example, loss_weight=loss_weight)
+        kinds = example.kinds | np.uint8(NOT_COUNTED)
+        kinds[inside] = example.kinds[inside]
+        return replace(example, kinds=kinds)
 
     def run(self, forward: Forward, step: int) -> MetricsRow:
         """Walk over all examples."""

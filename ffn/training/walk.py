@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -24,6 +25,7 @@ RUNAWAY_LOGIT = 100.0  # our choice; trained networks stay below 15 on FIB-25
 MAX_DISTANCE = 3  # deltas from the centre; moves that lead further count as this one
 NUM_COUNTS = 4 + MAX_DISTANCE * 3
 DEPTH = 2  # examples ready per lane. A walk takes at least one step, so 1 would do if reading times did not vary
+MOST_THREADS = 8  # that make examples; our choice
 
 Slices = tuple[slice, slice, slice]
 
@@ -55,12 +57,12 @@ class Walk:
         self._fov_radius_zyx = model.fov_radius_zyx
         self._deltas_zyx = model.deltas_zyx
         self._policy = train.fov_policy
-        self._patch = Box.from_shape(zyx(example.image.shape))
-        self._center = zyx(n // 2 for n in example.image.shape)
+        self._patch = Box.from_shape(zyx(example.kinds.shape))
+        self._center = zyx(n // 2 for n in example.kinds.shape)
         self._scored = Box.around(
             self._center, add(model.fov_radius_zyx, scale(model.deltas_zyx, train.fov_moves))
         ).slices()
-        self.canvas_logit: np.ndarray = np.full(example.image.shape, PAD_LOGIT, np.float32)
+        self.canvas_logit: np.ndarray = np.full(example.kinds.shape, PAD_LOGIT, np.float32)
         self.canvas_logit[self._center] = INIT_LOGIT
         self.moves = np.zeros((MAX_DISTANCE, 3), np.int64)
         moves = [] if self._policy == "max_pred" else [add(self._center, move) for move in example.moves_zyx]
@@ -109,9 +111,9 @@ class Walk:
 
     def score(self) -> np.ndarray:
         """Compare the patch with its labels at the move threshold."""
-        known = self.example.loss_weight[self._scored] > 0
+        known = self.example.loss_weight(self._scored) > 0
         found = (self.canvas_logit[self._scored] >= MOVE_LOGIT) & known
-        truth = (self.example.labels[self._scored] > 0.5) & known
+        truth = (self.example.labels(self._scored) > 0.5) & known
         num_known, num_found, num_true, both = (np.count_nonzero(mask) for mask in (known, found, truth, found & truth))
         counts = (both, num_found - both, num_known - num_found - num_true + both, num_true - both)
         return np.array(counts, np.int64)
@@ -128,8 +130,8 @@ class Walk:
         if not self._patch.contains(Box.around(position_zyx, self._fov_radius_zyx)):
             return False
         allowed = bool(self.canvas_logit[position_zyx] >= MOVE_LOGIT)
-        wanted = bool(self.example.labels[position_zyx] > 0.5)
-        if (allowed or wanted) and self.example.loss_weight[position_zyx] > 0:
+        wanted = self.example.is_object(position_zyx)
+        if (allowed or wanted) and self.example.loss_weight(position_zyx) > 0:
             self.moves[self._distance(position_zyx) - 1, 2 if not wanted else 0 if allowed else 1] += 1
         return allowed and (wanted or self._policy != "max_pred")
 
@@ -141,11 +143,12 @@ class Walk:
 
 
 class Prefetcher:
-    """Makes the next examples of each lane in one thread; HDF5 serialises reads anyway."""
+    """Makes the next examples of each lane, in threads; each depends on its lane and position alone."""
 
     def __init__(self, make: Callable[[int, int], Example], positions: Mapping[int, int]) -> None:
         self._make = make
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix="examples")
+        threads = min(MOST_THREADS, len(os.sched_getaffinity(0)))
+        self._executor = ThreadPoolExecutor(threads, thread_name_prefix="examples")
         self._next = dict(positions)
         self._ready: dict[int, deque[Future[Example]]] = {lane: deque() for lane in positions}
 
@@ -253,8 +256,8 @@ def stack_fovs(walks: Sequence[Walk]) -> Batch:
     """Return the current FOVs of `walks` as one batch."""
     windows = [(walk, walk.window) for walk in walks]
     return Batch(
-        image=np.stack([walk.example.image[window] for walk, window in windows]),
+        image=np.stack([walk.example.image(window) for walk, window in windows]),
         pom_logit=np.stack([walk.canvas_logit[window] for walk, window in windows]),
-        labels=np.stack([walk.example.labels[window] for walk, window in windows]),
-        loss_weight=np.stack([walk.example.loss_weight[window] for walk, window in windows]),
+        labels=np.stack([walk.example.labels(window) for walk, window in windows]),
+        loss_weight=np.stack([walk.example.loss_weight(window) for walk, window in windows]),
     )

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,8 @@ from ffn.training.data.volumes import TrainingVolume
 
 OBJECT_LABEL = 0.95  # soft labels (Januszewski et al. 2018)
 OTHER_LABEL = 0.05
+IN_OBJECT, UNLABELLED, NOT_COUNTED = 1, 2, 4  # bits of the kind of a voxel
+SOFT_LABELS = np.array([OTHER_LABEL, OBJECT_LABEL] * 4, np.float32)  # of each kind
 BLUR_SIGMA = 2.0  # standard deviation of the blur of a section out of focus, voxels; our choice
 
 _AXES = "zyx"
@@ -27,12 +30,43 @@ _AXES = "zyx"
 
 @dataclass(frozen=True)
 class Example:
-    """One patch, and the order in which the FOV visits the neighbours of its centre; arrays are float32 (Z, Y, X)."""
+    """One patch, in small types, and the order in which the FOV visits the neighbours of its centre.
 
-    image: np.ndarray  # normalised grey levels
-    labels: np.ndarray  # 0.95 in the object of the central voxel, 0.05 elsewhere
-    loss_weight: np.ndarray  # of each voxel; examples may share it, so do not write to it
-    moves_zyx: tuple[ZYX, ...]  # from the centre, in order
+    Attributes
+    ----------
+    grey : uint8 or float32 ndarray of shape (Z, Y, X)
+        Indices of `levels`; without these, normalised grey levels.
+    levels : float32 ndarray of shape (256,), optional
+        Normalised grey levels.
+    kinds : uint8 ndarray of shape (Z, Y, X)
+        Whether a voxel is in the object of the central one (bit `IN_OBJECT`), `UNLABELLED`, or `NOT_COUNTED`.
+    unlabelled_weight : float
+        Loss weight of unlabelled voxels; that of voxels that do not count is 0, of all others 1.
+    moves_zyx : tuple of int triples
+        Moves from the centre, in order.
+    """
+
+    grey: np.ndarray
+    levels: np.ndarray | None
+    kinds: np.ndarray
+    unlabelled_weight: float
+    moves_zyx: tuple[ZYX, ...]
+
+    def image(self, where: Any = ...) -> np.ndarray:
+        """Return the normalised grey levels of a part, float32."""
+        return self.grey[where] if self.levels is None else self.levels[self.grey[where]]
+
+    def labels(self, where: Any = ...) -> np.ndarray:
+        """Return the soft labels of a part, float32: 0.95 in the object of the central voxel, 0.05 elsewhere."""
+        return SOFT_LABELS[self.kinds[where]]
+
+    def loss_weight(self, where: Any = ...) -> np.ndarray:
+        """Return the loss weight of the voxels of a part, float32."""
+        return loss_weights(self.unlabelled_weight)[self.kinds[where]]
+
+    def is_object(self, position_zyx: ZYX) -> bool:
+        """Whether a voxel is in the object of the central one."""
+        return bool(self.kinds[position_zyx] & IN_OBJECT)
 
 
 class ExampleMaker:
@@ -55,9 +89,9 @@ class ExampleMaker:
         self._train = train
         self._patch_size_zyx = patch_size(model, train)
         self._margin_zyx = zyx(n // 2 for n in self._patch_size_zyx)
-        self._unlabelled_weight = np.float32(train.unlabelled_weight)
-        self._equal_weights = np.ones(self._patch_size_zyx, np.float32)
-        self._equal_weights.flags.writeable = False
+        # contrast and brightness change a grey level alike wherever it is
+        keeps_levels = not (train.blur_rate or train.gamma_jitter or train.missing_slice_rate)
+        self._has_levels = keeps_levels and all(volume.image_dtype == np.uint8 for volume in volumes.values())
         self._moves_zyx = moves(model.deltas_zyx, train.fov_policy)
         self._permutable = axis_numbers(train.permutable_axes)
         self._reflects = reflects
@@ -68,18 +102,17 @@ class ExampleMaker:
         volume, box = self._volumes[record.volume], self.patch_box(record)
         shifts = draw_shifts(box.shape[0], self._train, rng)
         normalise = self._normalisations[record.volume].apply
-        image = normalise(read_shifted(volume.read_image, volume.box, box, shifts))
-        distort(image, normalise(np.zeros(1, np.uint8))[0], self._train, rng)
-        labels = read_shifted(volume.read_labels, volume.box, box, shifts)
-        arrays = [image, soft_labels(labels)]
-        ignored = is_ignored(labels)
-        if self._unlabelled_weight != 1 or ignored.any():
-            weight = np.where(labels <= 0, self._unlabelled_weight, np.float32(1))
-            arrays.append(np.where(ignored, np.float32(0), weight))
-        oriented = permute_and_reflect(tuple(arrays), self._permutable, self._reflects, rng)
-        image, soft, *weights = map(np.ascontiguousarray, oriented)
-        moves_zyx = self._order_moves(rng)
-        return Example(image, soft, weights[0] if weights else self._equal_weights, moves_zyx)
+        grey, levels = read_shifted(volume.read_image, volume.box, box, shifts), None
+        if self._has_levels:
+            levels = normalise(np.arange(256, dtype=np.uint8))
+        else:
+            grey = normalise(grey)
+        distorted = grey if levels is None else levels
+        distort(distorted, normalise(np.zeros(1, np.uint8))[0], self._train, rng)
+        kinds = kinds_of(read_shifted(volume.read_labels, volume.box, box, shifts))
+        grey, kinds = permute_and_reflect((grey, kinds), self._permutable, self._reflects, rng)
+        grey, kinds = np.ascontiguousarray(grey), np.ascontiguousarray(kinds)
+        return Example(grey, levels, kinds, self._train.unlabelled_weight, self._order_moves(rng))
 
     def _order_moves(self, rng: np.random.Generator) -> tuple[ZYX, ...]:
         """Return the moves in the order of one example: nearer ones first, except for the policy ``faces``."""
@@ -151,12 +184,19 @@ def patch_size(model: ModelConfig, train: TrainConfig) -> ZYX:
     return add(model.fov_size_zyx, scale(model.deltas_zyx, 2 * train.patch_moves))
 
 
-def soft_labels(labels: np.ndarray) -> np.ndarray:
-    """Return the target output for the object at the central voxel."""
+def kinds_of(labels: np.ndarray) -> np.ndarray:
+    """Return the kinds of voxels, see `Example`, for the object at the central voxel."""
     center_label = labels[tuple(n // 2 for n in labels.shape)]
-    if center_label <= 0:
-        return np.full(labels.shape, OTHER_LABEL, np.float32)
-    return np.where(labels == center_label, np.float32(OBJECT_LABEL), np.float32(OTHER_LABEL))
+    kinds = (labels <= 0).view(np.uint8) * np.uint8(UNLABELLED)
+    if center_label > 0:
+        kinds |= (labels == center_label).view(np.uint8)
+    kinds |= is_ignored(labels).view(np.uint8) * np.uint8(NOT_COUNTED)
+    return kinds
+
+
+def loss_weights(unlabelled_weight: float) -> np.ndarray:
+    """Return the loss weight of each kind of voxel, float32 (8,)."""
+    return np.array([1, 1, unlabelled_weight, unlabelled_weight, 0, 0, 0, 0], np.float32)
 
 
 def moves(deltas_zyx: ZYX, policy: str = "fixed") -> list[ZYX]:

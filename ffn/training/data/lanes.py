@@ -101,9 +101,10 @@ class LaneStream:
     def record(self, position: int) -> Record:
         """Return the record at `position`, which counts over all epochs from the start of training."""
         epoch, index = divmod(position, self.num_records)
-        if self._epoch is None or self._epoch[0] != epoch:
-            self._epoch = (epoch, *self._load_epoch(epoch))
-        _, centers_zyx, names = self._epoch
+        held = self._epoch
+        if held is None or held[0] != epoch:
+            self._epoch = held = (epoch, *self._load_epoch(epoch))
+        _, centers_zyx, names = held  # not the attribute, which another thread may have replaced
         return Record(zyx(centers_zyx[index]), str(names[index]))
 
     def _load_epoch(self, epoch: int) -> ShardRecords:

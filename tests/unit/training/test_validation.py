@@ -107,7 +107,7 @@ def test_voxels_outside_the_box_are_not_scored(validation_boxes):
     boxes = {name: ValidationBox(volume, slab) for name, (volume, _) in validation_boxes.items()}
     examples = make_validation(boxes, MODEL, TRAIN, 1, ProcessGroup())
     for number, record in enumerate(examples.records):
-        weights = examples.example(number).loss_weight
+        weights = examples.example(number).loss_weight()
         z = np.arange(weights.shape[0]) + record.center_zyx[0] - PATCH[0] // 2
         assert np.array_equal(weights.max(axis=(1, 2)), (z >= 14) & (z < 17))
 
@@ -117,8 +117,8 @@ def test_examples_are_not_augmented(validation_boxes):
     record, example = examples.records[0], examples.example(0)
     box = Box.from_shape(PATCH, tuple(c - n // 2 for c, n in zip(record.center_zyx, PATCH, strict=True)))
     raw = validation_boxes[record.volume].volume.read_image(box)
-    np.testing.assert_allclose(example.image, (raw.astype(np.float32) - 100) / 50, rtol=1e-6)
-    np.testing.assert_array_equal(example.image, examples.example(0).image)
+    np.testing.assert_allclose(example.image(), (raw.astype(np.float32) - 100) / 50, rtol=1e-6)
+    np.testing.assert_array_equal(example.image(), examples.example(0).image())
     assert example.moves_zyx == examples.example(0).moves_zyx
 
 

@@ -11,7 +11,16 @@ from ffn.errors import RecordError
 from ffn.inference.canvas import logit
 from ffn.io import hdf5
 from ffn.training.config import TrainConfig
-from ffn.training.data.examples import Example, distance, moves, patch_size
+from ffn.training.data.examples import (
+    IN_OBJECT,
+    NOT_COUNTED,
+    SOFT_LABELS,
+    UNLABELLED,
+    Example,
+    distance,
+    moves,
+    patch_size,
+)
 from ffn.training.step import Outcome
 from ffn.training.walk import DEPTH, LaneWalks, Prefetcher, Walk
 
@@ -30,9 +39,9 @@ REFERENCE = json.loads(Path(__file__).with_name("reference_walks.json").read_tex
 
 def make_example(value: float = 0.0, train: TrainConfig = FIXED) -> Example:
     shape = patch_size(MODEL, train)
-    labels = np.full(shape, 0.05, np.float32)
-    labels[:, :, shape[2] // 2 :] = 0.95
-    return Example(np.full(shape, value, np.float32), labels, np.ones(shape, np.float32), MOVES)
+    kinds = np.zeros(shape, np.uint8)
+    kinds[:, :, shape[2] // 2 :] = IN_OBJECT
+    return Example(np.full(shape, value, np.float32), None, kinds, 0.3, MOVES)
 
 
 def make_walk(train: TrainConfig = FIXED) -> Walk:
@@ -71,8 +80,8 @@ def test_voxels_of_loss_weight_0_are_not_counted():
     walk = make_walk()
     walk.canvas_logit[:] = -1.0
     walk.canvas_logit[0, :, 4:8] = 3.0
-    walk.example.loss_weight[:, :, 5:7] = 0.0  # one column of the object, one outside
-    walk.example.loss_weight[:, :, 8] = 0.3
+    walk.example.kinds[:, :, 5:7] |= NOT_COUNTED  # one column of the object, one outside
+    walk.example.kinds[:, :, 8] |= UNLABELLED
     np.testing.assert_array_equal(walk.score(), [9, 9, 5 * 9 * 5 - 9, 5 * 9 * 6 - 9])
 
 
@@ -83,11 +92,11 @@ def reference_walk(case: dict) -> tuple[Walk, list[list[int]]]:
     fov_moves = case["fov_moves"] if case["policy"] == "max_pred" else 1
     train = TrainConfig(fov_policy=case["policy"], fov_moves=fov_moves)
     shape = patch_size(model, train)
-    labels = np.where(rng.randint(0, 3, shape) > 0, np.float32(0.95), np.float32(0.05))
-    labels[tuple(n // 2 for n in shape)] = 0.95
+    kinds = (rng.randint(0, 3, shape) > 0).astype(np.uint8)
+    kinds[tuple(n // 2 for n in shape)] = IN_OBJECT
     found = moves(model.deltas_zyx)
     order = sorted((found[i] for i in rng.permutation(26)), key=distance)
-    walk = Walk(Example(labels, labels, np.ones(shape, np.float32), tuple(order)), model, train)
+    walk = Walk(Example(kinds, SOFT_LABELS, kinds, 1.0, tuple(order)), model, train)
     center, visited = walk.position_zyx, []
     while True:
         visited.append(list(relative(walk.position_zyx, center)))
@@ -121,7 +130,7 @@ def test_max_pred_refuses_to_leave_the_object_and_scores_without_its_rim():
 
 def test_moves_to_voxels_of_loss_weight_0_are_not_counted():
     walk = make_walk()
-    walk.example.loss_weight[:, :, 7:] = 0.0
+    walk.example.kinds[:, :, 7:] |= NOT_COUNTED
     stops(walk, np.full(FOV, 5, np.float32))
     np.testing.assert_array_equal(walk.moves, [[4, 0, 1], [0, 0, 0], [0, 0, 0]])
 
@@ -143,9 +152,8 @@ POLICIES = (FIXED, FACES, MAX_PRED)
 def make_kind(value, train):
     shape = patch_size(MODEL, train)
     is_object = np.random.default_rng(0).random(shape) < (0.35 if value % 2 else 0.65)  # two kinds
-    labels = np.where(is_object, np.float32(0.95), np.float32(0.05))
-    image, weight = np.full(shape, value, np.float32), np.ones(shape, np.float32)
-    return Example(image, labels, weight, tuple(moves(MODEL.deltas_zyx, train.fov_policy)))
+    order = tuple(moves(MODEL.deltas_zyx, train.fov_policy))
+    return Example(np.full(shape, value, np.float32), None, is_object.astype(np.uint8), 1.0, order)
 
 
 class Source:

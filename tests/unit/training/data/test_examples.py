@@ -36,12 +36,12 @@ def test_an_example_is_the_normalised_patch_with_soft_labels(volume):
         Record(center, "v"), np.random.default_rng(0)
     )
     box = Box((6, 6, 12), (11, 15, 25))  # the centre ± (2, 4, 6)
-    assert example.image.shape == example.labels.shape == patch_size(MODEL, PLAIN) == (5, 9, 13)
-    assert example.image.dtype == example.labels.dtype == np.float32
-    np.testing.assert_allclose(example.image, (volume.read_image(box) - 100.0) / 20.0, rtol=1e-6)
+    assert example.image().shape == example.labels().shape == patch_size(MODEL, PLAIN) == (5, 9, 13)
+    assert example.image().dtype == example.labels().dtype == np.float32
+    np.testing.assert_allclose(example.image(), (volume.read_image(box) - 100.0) / 20.0, rtol=1e-6)
     same_object = volume.read_labels(box) == volume.read_labels(box)[2, 4, 6]
     assert 0 < same_object.mean() < 1
-    np.testing.assert_array_equal(example.labels, np.where(same_object, np.float32(0.95), np.float32(0.05)))
+    np.testing.assert_array_equal(example.labels(), np.where(same_object, np.float32(0.95), np.float32(0.05)))
 
 
 @pytest.mark.parametrize(("policy", "number"), [("fixed", 26), ("faces", 6)])
@@ -79,7 +79,7 @@ def test_every_record_that_passes_the_check_makes_an_example(volume):
         except RecordError:
             continue
         passed += 1
-        assert maker.make(Record(center, "v"), np.random.default_rng(0)).image.shape == (5, 9, 13)
+        assert maker.make(Record(center, "v"), np.random.default_rng(0)).image().shape == (5, 9, 13)
     assert passed > 20
 
 
@@ -93,8 +93,8 @@ def test_without_defects_only_orientation_and_moves_are_drawn(volume):
         example = maker.make(Record((8, 10, 18), "v"), rng)
         order, (z, y, x) = reference.permutation((1, 2)), reference.random(3) < 0.5
         for array, voxels in (
-            (example.image, (volume.read_image(box) - np.float32(100)) / np.float32(20)),
-            (example.labels, np.where(volume.read_labels(box) == 1, np.float32(0.95), np.float32(0.05))),
+            (example.image(), (volume.read_image(box) - np.float32(100)) / np.float32(20)),
+            (example.labels(), np.where(volume.read_labels(box) == 1, np.float32(0.95), np.float32(0.05))),
         ):
             expected = voxels.transpose(0, *order)[:: -1 if z else 1, :: -1 if y else 1, :: -1 if x else 1]
             np.testing.assert_array_equal(array, expected)
@@ -112,10 +112,10 @@ def test_the_weight_of_unlabelled_voxels_is_flipped_with_the_image(volume):
         example = maker.make(center, np.random.default_rng(seed))
         background = np.zeros(13, bool)
         background[:2] = True  # x = 8 and 9
-        turned.add(flipped := bool(example.loss_weight[0, 0, -1] == 0.25))
+        turned.add(flipped := bool(example.loss_weight()[0, 0, -1] == 0.25))
         expected = np.where(background[:: -1 if flipped else 1], np.float32(0.25), np.float32(1))
-        np.testing.assert_array_equal(example.loss_weight, np.broadcast_to(expected, (5, 9, 13)))
-        assert example.labels[0, 0, 1 if flipped else -2] == np.float32(0.95)
+        np.testing.assert_array_equal(example.loss_weight(), np.broadcast_to(expected, (5, 9, 13)))
+        assert example.labels()[0, 0, 1 if flipped else -2] == np.float32(0.95)
     assert turned == {False, True}
 
 
@@ -138,7 +138,17 @@ def test_ignored_voxels_have_no_weight_whatever_that_of_unlabelled_ones(volume, 
         expected = np.ones((5, 9, 13), np.float32)
         expected[:, :, :2] = weight
         expected[0, :, 1] = expected[1, :, 4] = 0
-        np.testing.assert_array_equal(example.loss_weight, expected)
+        np.testing.assert_array_equal(example.loss_weight(), expected)
+
+
+def test_grey_levels_that_are_looked_up_have_the_bits_of_those_that_are_computed(volume):
+    train = PLAIN.model_copy(update={"contrast_jitter": 0.5, "brightness_jitter": 0.5})
+    maker, images = ExampleMaker({"v": volume}, MODEL, train), []
+    for maker._has_levels in (True, False):
+        examples = [maker.make(Record((8, 10, 21), "v"), np.random.default_rng(seed)) for seed in range(3)]
+        assert {example.grey.dtype for example in examples} == {np.dtype(np.uint8 if maker._has_levels else np.float32)}
+        images.append([example.image() for example in examples])
+    np.testing.assert_array_equal(*images)
 
 
 def test_image_and_labels_are_misaligned_together(volume, tmp_path):
@@ -153,9 +163,9 @@ def test_image_and_labels_are_misaligned_together(volume, tmp_path):
         still = ExampleMaker(same, model, PLAIN, reflects=False).make(record, np.random.default_rng(0))
         for seed in range(10):
             example = ExampleMaker(same, model, shifted, reflects=False).make(record, np.random.default_rng(seed))
-            np.testing.assert_array_equal(example.labels > 0.5, example.image == 2)
-            np.testing.assert_array_equal(example.labels[2], still.labels[2])
-            changed += not np.array_equal(example.labels, still.labels)
+            np.testing.assert_array_equal(example.labels() > 0.5, example.image() == 2)
+            np.testing.assert_array_equal(example.labels()[2], still.labels()[2])
+            changed += not np.array_equal(example.labels(), still.labels())
     assert changed > 4
 
 

@@ -119,7 +119,7 @@ def seen(specs, methods, histogram=None):
             Record(center, "a"), np.random.default_rng(0)
         )
         raw = volumes["a"].read_image(ExampleMaker(volumes, CONFIG, PLAIN).patch_box(Record(center, "a")))
-        return model, example.image, raw
+        return model, example.image(), raw
 
 
 def test_training_volumes_are_normalised_as_they_will_be_segmented(make_volume, image):
