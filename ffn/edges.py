@@ -2,32 +2,49 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
+from numba import njit
 from scipy import ndimage
 
 from ffn.geometry import ZYX, VoxelSize
 
 SIGMA = 49 / 6
 TRUNCATE = 4.0
+SLAB_VOXELS = 2**19  # that a thread works on at a time; our choice
+SLAB_PLANES = 8  # at least; for the Sobel operator, a thread reads two more
 
 
-def edge_strength(image: np.ndarray) -> np.ndarray:
+def edge_strength(image: np.ndarray, threads: int = 1) -> np.ndarray:
     """Return the magnitude of the 3D Sobel gradient.
 
     Parameters
     ----------
     image : ndarray of shape (Z, Y, X)
         Grey levels of any real type, mirrored at the borders (``d c b a | a b c d``).
+    threads : int
+        Threads to use; the result does not depend on it, here and in all functions below.
 
     Returns
     -------
     float32 ndarray of shape (Z, Y, X)
     """
     grey = image.astype(np.float32, copy=False)
-    return ndimage.generic_gradient_magnitude(grey, ndimage.sobel, mode="reflect")
+    strength = np.empty_like(grey)
+
+    def work(slab: slice) -> None:
+        first = max(0, slab.start - 1)
+        near = ndimage.generic_gradient_magnitude(grey[first : slab.stop + 1], ndimage.sobel, mode="reflect")
+        strength[slab] = near[slab.start - first :][: slab.stop - slab.start]
+
+    in_slabs(work, grey.shape, threads)
+    return strength
 
 
-def edges(image: np.ndarray, sigma: float = SIGMA, masked: np.ndarray | None = None) -> np.ndarray:
+def edges(image: np.ndarray, sigma: float = SIGMA, masked: np.ndarray | None = None, threads: int = 1) -> np.ndarray:
     """Mark the voxels whose gradient exceeds its Gaussian blur.
 
     Parameters
@@ -38,6 +55,8 @@ def edges(image: np.ndarray, sigma: float = SIGMA, masked: np.ndarray | None = N
         Standard deviation of the blur, voxels.
     masked : bool ndarray of shape (Z, Y, X), optional
         Voxels that do not count. They, and gradients across their border, would raise the threshold around them.
+    threads : int
+        Threads to use.
 
     Returns
     -------
@@ -49,17 +68,27 @@ def edges(image: np.ndarray, sigma: float = SIGMA, masked: np.ndarray | None = N
     Source: Januszewski et al. 2018, Methods: Sobel edges, adaptive threshold with σ = 49/6 voxels.
     A voxel depends only on the voxels within `reach` of it.
     """
-    strength = edge_strength(image)
+    strength = edge_strength(image, threads)
     if masked is None:
-        return strength > _blurred(strength, sigma)
+        return strength > _blurred(strength, sigma, threads)
     known = ~ndimage.binary_dilation(masked, np.ones((3,) * masked.ndim))
     strength[~known] = 0
-    weight = _blurred(known.astype(np.float32), sigma)
-    return strength > _blurred(strength, sigma) / np.maximum(weight, np.finfo(np.float32).tiny)
+    weight = _blurred(known.astype(np.float32), sigma, threads)
+    return strength > _blurred(strength, sigma, threads) / np.maximum(weight, np.finfo(np.float32).tiny)
 
 
-def _blurred(values: np.ndarray, sigma: float) -> np.ndarray:
-    return ndimage.gaussian_filter(values, sigma, mode="reflect", truncate=TRUNCATE)
+def _blurred(values: np.ndarray, sigma: float, threads: int) -> np.ndarray:
+    """Blur along the first axis in slabs of the second, which hold whole lines, and then along all others."""
+    result = np.empty_like(values)
+    first, others = (sigma, *[0.0] * (values.ndim - 1)), (0.0, *[sigma] * (values.ndim - 1))
+
+    def blur(source: np.ndarray, out: np.ndarray, sigmas: tuple[float, ...]) -> None:
+        ndimage.gaussian_filter(source, sigmas, output=out, mode="reflect", truncate=TRUNCATE)
+
+    swapped = (values.shape[1], values.shape[0], *values.shape[2:])
+    in_slabs(lambda slab: blur(values[:, slab], result[:, slab], first), swapped, threads)
+    in_slabs(lambda slab: blur(result[slab], result[slab], others), values.shape, threads)
+    return result
 
 
 def reach(sigma: float = SIGMA) -> int:
@@ -73,7 +102,7 @@ def reach(sigma: float = SIGMA) -> int:
     return int(TRUNCATE * sigma + 0.5) + 1
 
 
-def distance(edges: np.ndarray, voxel_size_zyx: tuple[float, ...]) -> np.ndarray:
+def distance(edges: np.ndarray, voxel_size_zyx: tuple[float, ...], threads: int = 1) -> np.ndarray:
     """Return the Euclidean distance of every voxel to the nearest edge voxel.
 
     Parameters
@@ -82,26 +111,77 @@ def distance(edges: np.ndarray, voxel_size_zyx: tuple[float, ...]) -> np.ndarray
         True on edges.
     voxel_size_zyx : tuple of float
         Voxel size, in any unit.
+    threads : int
+        Threads to use.
 
     Returns
     -------
-    float32 ndarray of shape (Z, Y, X)
+    float32 ndarray of shape (Z, Y, X) or (Y, X)
         In units of the smallest side; infinite if there is no edge at all.
+
+    Notes
+    -----
+    Source: Felzenszwalb and Huttenlocher 2012, one axis after the other. In float64, so squares of whole nanometres add
+    up without rounding. 250³ voxels take a quarter of the time of `scipy.ndimage.distance_transform_edt`.
     """
-    if not edges.any():
-        return np.full(edges.shape, np.inf, dtype=np.float32)
-    # scipy only finds the nearest edge voxels: to measure the distance, it would take 48 bytes per voxel instead of 12.
-    nearest = ndimage.distance_transform_edt(
-        ~edges.astype(bool, copy=False), sampling=voxel_size_zyx, return_distances=False, return_indices=True
-    )
-    for axis, size in enumerate(edges.shape):
-        np.moveaxis(nearest[axis], axis, -1)[...] -= np.arange(size, dtype=np.int32)
+    squares = np.where(edges, 0.0, np.inf)
+    for axis, side in enumerate(voxel_size_zyx):
+        _add_axis(np.moveaxis(squares, axis, -1), float(side), threads)
     result = np.empty(edges.shape, np.float32)
-    for i, plane in enumerate(result):
-        squares = sum((steps[i] * side) ** 2 for steps, side in zip(nearest, voxel_size_zyx, strict=True))
-        # Dividing last keeps equal distances equal: squares of whole nanometres add up without rounding.
-        plane[...] = np.sqrt(squares) / min(voxel_size_zyx)
+
+    def work(slab: slice) -> None:
+        result[slab] = np.sqrt(squares[slab]) / min(voxel_size_zyx)  # dividing last keeps equal distances equal
+
+    in_slabs(work, edges.shape, threads)
     return result
+
+
+def _add_axis(squares: np.ndarray, side: float, threads: int) -> None:
+    """Add the last axis to the squared distances along the others."""
+
+    def work(slab: slice) -> None:
+        lines = np.ascontiguousarray(squares[slab])
+        _lower_envelopes(lines.reshape(-1, lines.shape[-1]), side)
+        squares[slab] = lines
+
+    in_slabs(work, squares.shape, threads)
+
+
+@njit(nogil=True, cache=True)
+def _lower_envelopes(lines: np.ndarray, side: float) -> None:
+    """Replace each line by the lower envelope of the parabolas that stand on its values."""
+    size = lines.shape[1]
+    feet, heights, starts = np.empty(size, np.int64), np.empty(size), np.empty(size)  # start: where it is lowest
+    for line in lines:
+        number = 0
+        for x in range(size):
+            if line[x] == np.inf:
+                continue
+            start = -np.inf
+            while number > 0:
+                foot = feet[number - 1]
+                rise = (line[x] - heights[number - 1]) / (side * side)
+                start = (rise + (x * x - foot * foot)) / (2 * (x - foot))
+                if start > starts[number - 1]:
+                    break
+                number -= 1
+                start = -np.inf
+            feet[number], heights[number], starts[number] = x, line[x], start
+            number += 1
+        lowest = 0
+        for x in range(size if number else 0):
+            while lowest + 1 < number and starts[lowest + 1] < x:
+                lowest += 1
+            line[x] = heights[lowest] + ((x - feet[lowest]) * side) ** 2
+
+
+def in_slabs(work: Callable[[slice], None], shape: tuple[int, ...], threads: int) -> None:
+    """Call `work` with ranges that cover the first axis of an array, in several threads at the same time."""
+    length = shape[0]
+    planes = max(SLAB_PLANES, SLAB_VOXELS * length // max(1, math.prod(shape)))
+    slabs = [slice(start, min(start + planes, length)) for start in range(0, length, planes)]
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(work, slabs))
 
 
 def steps_within(length: float, voxel_size_zyx: VoxelSize) -> ZYX:

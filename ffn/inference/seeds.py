@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+from numba import njit
 
 from ffn import edges
 from ffn.config import SegmentConfig
 from ffn.errors import ConfigError
 from ffn.geometry import ZYX, Box, VoxelSize
 from ffn.inference.canvas import MASKED
+from ffn.machine.limits import threads_here
 
 log = logging.getLogger(__name__)
 
@@ -21,6 +25,7 @@ NOISE = 1e-4
 NOISE_SEED = 42
 HEADER = "z,y,x"
 EXPECTED = "three whole numbers z,y,x of at most 18 digits in full-volume voxels"  # int64 holds any 18 digits
+_SEARCH = threading.Lock()
 _POINT = re.compile(r"\s*(-?\d{1,18})\s*,\s*(-?\d{1,18})\s*,\s*(-?\d{1,18})\s*")
 
 
@@ -42,7 +47,7 @@ def find_seeds(
     elif config.seed_policy == "grid":
         seeds = grid_seeds(box, GRID_STEP_ZYX)
     else:
-        seeds = peak_seeds(image, config, voxel_size_zyx_nm, masked)
+        seeds = _searched(image, config, voxel_size_zyx_nm, masked)
     return _in_order(seeds, config)
 
 
@@ -51,7 +56,19 @@ def empty_space_seeds(
 ) -> np.ndarray:
     """Find the seeds of a second pass in the voxels that the first left empty; see `peak_seeds`."""
     masked, taken = segmentation == MASKED, segmentation > 0
-    return _in_order(peak_seeds(image, config, voxel_size_zyx_nm, masked, taken), config)
+    return _in_order(_searched(image, config, voxel_size_zyx_nm, masked, taken), config)
+
+
+def _searched(
+    image: np.ndarray,
+    config: SegmentConfig,
+    size: VoxelSize,
+    masked: np.ndarray | None,
+    taken: np.ndarray | None = None,
+) -> np.ndarray:
+    """Search one subvolume after the other, each on all threads, so that the first is done as soon as possible."""
+    with _SEARCH:
+        return peak_seeds(image, config, size, masked, taken, threads_here())
 
 
 def peak_seeds(
@@ -60,6 +77,7 @@ def peak_seeds(
     voxel_size_zyx_nm: tuple[float, ...],
     masked: np.ndarray | None = None,
     taken: np.ndarray | None = None,
+    threads: int = 1,
 ) -> np.ndarray:
     """Find seeds far from membranes, masks and segments; with the policy `peaks_2d`, in each section for itself.
 
@@ -73,6 +91,8 @@ def peak_seeds(
         One number per axis; distances are in units of the smallest side.
     masked, taken : bool ndarrays of the shape of `image`, optional
         Voxels that nothing may enter, and voxels of segments.
+    threads : int
+        Threads to use; the result does not depend on it.
 
     Returns
     -------
@@ -86,16 +106,19 @@ def peak_seeds(
     if config.seed_policy == "peaks_2d" and image.ndim == 3:
         nothing = [None] * len(image)
         planes = zip(image, nothing if masked is None else masked, nothing if taken is None else taken, strict=True)
-        found = [peak_seeds(plane, config, voxel_size_zyx_nm[1:], *where) for plane, *where in planes]
+        with ThreadPoolExecutor(threads) as pool:
+            found = list(
+                pool.map(lambda plane: peak_seeds(plane[0], config, voxel_size_zyx_nm[1:], *plane[1:]), planes)
+            )
         heights = np.repeat(np.arange(len(found)), [len(peaks) for peaks in found])
         return np.column_stack([heights, np.concatenate(found)])
     blocked = masked
     if taken is not None and masked is not None:
         blocked, masked = masked | taken, masked if masked.any() else None
-    walls = edges.edges(image, masked=masked)
+    walls = edges.edges(image, masked=masked, threads=threads)
     if blocked is not None:
         walls |= blocked
-    peaks = _peaks(walls, voxel_size_zyx_nm, config.seed_min_distance, config.mirror)
+    peaks = _peaks(walls, voxel_size_zyx_nm, config.seed_min_distance, config.mirror, threads)
     return peaks if blocked is None else peaks[~blocked[tuple(peaks.T)]]
 
 
@@ -129,17 +152,45 @@ def _in_order(seeds: np.ndarray, config: SegmentConfig) -> np.ndarray:
     return seeds[::-1] if config.seed_order == "reversed" else seeds
 
 
-def _peaks(walls: np.ndarray, voxel_size: tuple[float, ...], min_distance: int, at_faces: bool) -> np.ndarray:
+def _peaks(
+    walls: np.ndarray, voxel_size: tuple[float, ...], min_distance: int, at_faces: bool, threads: int
+) -> np.ndarray:
     """Return the local maxima of the distance to `walls`, in ascending order; none if there are no walls."""
-    from skimage.feature import peak_local_max
-
     if not walls.any():  # a blank image has no distance
         return np.empty((0, walls.ndim), np.int64)
+    distance = edges.distance(walls, voxel_size, threads)
     noisy = np.random.RandomState(NOISE_SEED).rand(*walls.shape)
     noisy *= NOISE
-    noisy += edges.distance(walls, voxel_size)
-    peaks = peak_local_max(noisy, min_distance, threshold_abs=0, threshold_rel=0, exclude_border=not at_faces)
-    return np.array(sorted(map(tuple, peaks.tolist())), dtype=np.int64).reshape(-1, walls.ndim)
+    noisy += distance
+    flat = 3 - walls.ndim  # axes of a section that are missing
+    reach = np.array([0] * flat + [min_distance] * walls.ndim)
+    steps = np.argwhere(np.ones(2 * reach + 1)) - reach
+    steps = steps[np.argsort((steps**2).sum(axis=1))]  # nearly all voxels are lower than one next to them
+    values = noisy.reshape((1,) * flat + walls.shape)
+    marks = np.empty(values.shape, bool)
+    edges.in_slabs(lambda slab: _mark_peaks(values, steps, marks, slab.start, slab.stop), values.shape, threads)
+    peaks = np.argwhere(marks)[:, flat:]
+    margin = 0 if at_faces else min_distance
+    return peaks[((peaks >= margin) & (peaks < np.array(walls.shape) - margin)).all(axis=1)]
+
+
+@njit(nogil=True, cache=True)
+def _mark_peaks(values: np.ndarray, steps: np.ndarray, marks: np.ndarray, start: int, stop: int) -> None:
+    """Mark, in some planes, the voxels above 0 from which no step leads to a higher one."""
+    shape = values.shape
+    for z in range(start, stop):
+        for y in range(shape[1]):
+            for x in range(shape[2]):
+                value = values[z, y, x]
+                is_peak = value > 0
+                for number in range(len(steps) if is_peak else 0):
+                    dz, dy, dx = steps[number]
+                    a, b, c = z + dz, y + dy, x + dx
+                    inside = 0 <= a < shape[0] and 0 <= b < shape[1] and 0 <= c < shape[2]
+                    if inside and values[a, b, c] > value:
+                        is_peak = False
+                        break
+                marks[z, y, x] = is_peak
 
 
 def read_points(text: str) -> np.ndarray:

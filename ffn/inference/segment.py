@@ -81,7 +81,7 @@ def segment(inputs: SegmentInputs, out: str, config: SegmentConfig, box: Box | N
     config : SegmentConfig
         Thresholds, limits and engine.
     box : Box, optional
-        Subvolume; default: the whole image. It takes about 25 bytes of memory per voxel while seeds are found, then 15
+        Subvolume; default: the whole image. It takes about 17 bytes of memory per voxel while seeds are found, then 15
         while it is on a canvas, including the mirrored rim.
     """
     require_replaceable(out, NAMES)  # not after the flood: its checkpoint is of this output

@@ -60,6 +60,30 @@ def test_seeds_keep_away_from_masks_as_from_membranes():
     assert (seeds[:, 2] >= 23).all() and len(seeds) > 5
 
 
+@pytest.mark.parametrize("size", [(40.0, 8.0, 8.0), (5.1, 4.3, 7.7)])
+@pytest.mark.parametrize("policy", ["peaks", "peaks_2d"])
+def test_seeds_are_the_peaks_of_the_whole_however_many_threads_search_parts(policy, size):
+    from scipy import ndimage
+    from skimage.feature import peak_local_max
+
+    image = ndimage.gaussian_filter(np.random.default_rng(1).random((21, 50, 30), np.float32), 1.5)
+    config = SegmentConfig(seed_policy=policy, mirror=False, seed_min_distance=2)
+    seeds = peak_seeds(image, config, size, threads=3)
+    places = [(slice(None),)] if policy == "peaks" else [(z,) for z in range(len(image))]
+    expected = []
+    for place in places:
+        part = image[place]
+        sobel = ndimage.generic_gradient_magnitude(part, ndimage.sobel)
+        walls = sobel > ndimage.gaussian_filter(sobel, 49 / 6)
+        sides = size[3 - part.ndim :]
+        distance = ndimage.distance_transform_edt(~walls, sampling=sides) / min(sides)
+        noisy = np.random.RandomState(42).rand(*part.shape) * 1e-4 + distance.astype(np.float32)
+        expected += [
+            [*(place if part.ndim == 2 else ()), *peak] for peak in peak_local_max(noisy, 2, threshold_abs=0).tolist()
+        ]
+    assert seeds.tolist() == sorted(expected) and len(seeds) > 20
+
+
 def test_a_blank_image_has_no_seeds():
     assert peak_seeds(np.zeros((12, 13, 14), np.float32), PUBLISHED, CUBES).shape == (0, 3)
 
