@@ -12,6 +12,7 @@ from ffn.inference.fastest import chosen
 from ffn.io.masks import mask_inputs
 from ffn.io.open import identity
 from ffn.io.staging import stage_specs, staged_masks, staged_spec
+from ffn.machine.jax_device import keep_programs
 from ffn.model.choice import Choice
 from ffn.model.normalize import Normalisation, read_normalisation
 from ffn.model.store import Model, load_model, weights_checksum
@@ -43,7 +44,8 @@ class FloodInputs:
     masks : tuple of Mask
         Voxels that are never seeded, entered or segmented.
     machine : str, optional
-        Folder with what ``auto`` takes in all jobs of the run; see `ffn.inference.fastest.chosen`.
+        Folder with what ``auto`` takes in all jobs of the run, see `ffn.inference.fastest.chosen`, and what JAX
+        compiled for GPUs.
     """
 
     image: str
@@ -57,7 +59,10 @@ class FloodInputs:
         model = load_model(self.model)
         flooding = replace(model, config=flooding_model(model.config, config))
         normalisation = read_normalisation(self.normalization, model.config)
-        return Network(flooding, normalisation, chosen(flooding, config, self.machine), model.config.deltas_zyx)
+        choice = chosen(flooding, config, self.machine)
+        if choice.engine == "jax" and self.machine:
+            keep_programs(f"{self.machine}/programs")
+        return Network(flooding, normalisation, choice, model.config.deltas_zyx)
 
     @property
     def known(self) -> dict[str, str]:

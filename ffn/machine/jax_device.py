@@ -81,3 +81,16 @@ def jax_device() -> jax.Device:
     import jax
 
     return jax.devices("cpu")[0]
+
+
+def keep_programs(folder: str) -> None:
+    """Keep what JAX compiles for a GPU in a folder, unless the user gave it one: jobs on GPUs of a kind compute alike.
+
+    XLA times algorithms as it compiles, so each process would take its own, and round otherwise.
+    """
+    if jax_gpus() and "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        import jax
+
+        jax.config.update("jax_compilation_cache_dir", folder)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

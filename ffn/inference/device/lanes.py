@@ -98,7 +98,8 @@ class DeviceLanes:
         import jax
 
         model, precision = network.model, network.choice.precision
-        self.name = f"jax {precision}"
+        on = f" on {device.device_kind} by JAX {jax.__version__}" if device.platform == "gpu" else ""
+        self.name = f"jax {precision}{on}"  # others may round otherwise
         self.size = size
         self._model = model.config
         self._thresholds = thresholds

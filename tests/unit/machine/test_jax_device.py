@@ -8,7 +8,7 @@ import pytest
 
 from ffn.errors import ConfigError
 from ffn.machine import jax_device as module
-from ffn.machine.jax_device import jax_device, jax_gpus
+from ffn.machine.jax_device import jax_device, jax_gpus, keep_programs
 
 
 def device(platform, number=0):
@@ -35,6 +35,20 @@ def test_a_process_takes_one_of_the_gpus_and_only_the_memory_it_needs(sees):
     sees(device("gpu", 0), device("gpu", 1))
     assert len(jax_gpus()) == 2 and jax_device().id == 1
     assert os.environ[module.PREALLOCATE] == "false"
+
+
+@pytest.mark.parametrize(
+    ("platform", "given", "kept"), [("gpu", None, "run/programs"), ("gpu", "/mine", None), ("cpu", None, None)]
+)
+def test_what_is_compiled_for_a_gpu_is_kept_in_one_folder(sees, monkeypatch, platform, given, kept):
+    sees(device(platform))
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+    if given:
+        monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", given)
+    options = {}
+    sys.modules["jax"].config = SimpleNamespace(update=options.__setitem__)
+    keep_programs("run/programs")
+    assert options.get("jax_compilation_cache_dir") == kept
 
 
 def test_without_a_gpu_it_computes_on_the_cpu(sees):
