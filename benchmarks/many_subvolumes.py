@@ -40,7 +40,7 @@ from ffn.assembly.reconcile import MATCH, global_ids
 from ffn.assembly.subvolumes import SubvolumeTables
 from ffn.assembly.tables import OverlapIndex, read_overlaps
 from ffn.assembly.tiling import Tiling
-from ffn.geometry import CELL, Box, tile
+from ffn.geometry import Box, cell_shape, tile
 from ffn.io.block_log import Result
 from ffn.io.blocks import reduce_step
 from ffn.io.open import open_volume
@@ -223,7 +223,8 @@ def time_overlaps(per_axis: int, num_rows: int, path: str) -> None:
     rng, side, size = np.random.default_rng(0), 224 * per_axis + 32, (8.0, 8.0, 8.0)
     box, job = Box.from_shape((side,) * 3), Box((side // 2,) * 3, (side // 2 + 512,) * 3)
     if not os.fork():  # what writing takes is not counted
-        cells = rng.integers(0, side // CELL, (per_axis**3 * num_rows, 3)) * CELL
+        cell = cell_shape(size)
+        cells = rng.integers(0, side // np.array(cell), (per_axis**3 * num_rows, 3)) * cell
         rows = np.column_stack([rng.integers(1, 9, (len(cells), 2)) + (0, 9), cells, rng.integers(1, 500, len(cells))])
         store = Store(StoreFolder(path), path, {MAIN: np.uint64}, Placement(box, size))
         store.make_arrays()

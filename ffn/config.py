@@ -32,6 +32,16 @@ MAX_VOXEL_SIZE_RATIO = 1.25  # our choice: beyond it, exchanging axes in trainin
 PART_ZYX = (128, 128, 128)  # voxels that stages read and compare at a time; our choice, which bounds memory
 
 LOOKS_LIKE_OPTION = re.compile(r"@|-(?!\.?\d)")  # negative numbers are values
+# Options that are lengths in nm or sizes in µm³ and were voxels, and their names of then.
+RENAMED = {
+    "sigma": "blur_nm",
+    "min_size": "min_label_um3",
+    "min_membrane_distance": "membrane_distance_nm",
+    "min_segment_size": "min_segment_um3",
+    "seed_min_distance": "seed_distance_nm",
+    "min_component_size": "min_component_um3",
+    "min_fragment_size": "min_fragment_um3",
+}
 # The type of an option that does not change a stage's result: `threads: SameResult[int] = Field(…)`.
 T = TypeVar("T")
 S = TypeVar("S", bound="Section")
@@ -327,12 +337,12 @@ class SegmentConfig(FloodConfig):
     min_boundary_dist_zyx: NonNegativeZYX = Field(
         (1, 1, 1), description="distance of a seed from existing segments, voxels"
     )
-    min_segment_size: PositiveInt = Field(1000, description="smaller objects are dropped, voxels")
+    min_segment_um3: PositiveFloat = Field(0.001, description="smaller objects are dropped, µm³")
     second_pass: bool = Field(False, description="whether to seed again where the first pass left voxels empty")
     max_fovs: PositiveInt | None = Field(
         None, description="an object stops growing after this many FOVs; null: no limit"
     )
-    seed_min_distance: PositiveInt = Field(3, description="least distance between two peak seeds, voxels")
+    seed_distance_nm: PositiveFloat = Field(30.0, description="least distance between two peak seeds, nm")
     seed_points: PathText | None = Field(
         None,
         description="where objects start instead, full-volume voxels: a CSV file with the header z,y,x and one seed "
@@ -376,6 +386,8 @@ def explain(error: ValidationError, where: Callable[[tuple], str]) -> str:
         others = [other for other in others if other["loc"][:-1] == first["loc"][:-1]]
         message = " or ".join([message, *(other["msg"].removeprefix("Input should ") for other in others)])
     if first["type"] == "extra_forbidden":
+        if new := RENAMED.get(path[-1]):
+            return f"{where(path)}: was in voxels, expected {new} instead, in {'nm' if new.endswith('nm') else 'µm³'}"
         return f"{where(path)}: unknown key, expected a documented option. Check its spelling and place"
     if first["type"] == "missing":
         return f"{where(path)}: is missing, it is required"

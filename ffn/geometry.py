@@ -16,7 +16,8 @@ from ffn.errors import ConfigError
 ZYX = tuple[int, int, int]
 VoxelSize = tuple[float, float, float]  # sides of a voxel, zyx, nm
 
-CELL = 24  # voxels of the smallest side; our choice: a neurite's width on FIB-25, below the radius of a FOV
+BLUR_NM = 49 / 6 * 10  # of membranes' gradient; the 49/6 voxels of Januszewski et al. 2018, on voxels of 10 nm
+CELL_NM = 240.0  # side of a cell; our choice: a neurite's width on FIB-25, below the radius of a FOV
 
 _BOX_PATTERN = re.compile(r"\s*(-?\d+):(-?\d+)\s*,\s*(-?\d+):(-?\d+)\s*,\s*(-?\d+):(-?\d+)\s*")
 
@@ -278,17 +279,44 @@ def relative_sides(voxel_size_zyx: VoxelSize) -> VoxelSize:
     return z, y, x
 
 
-def cell_shape(voxel_size_zyx: VoxelSize) -> ZYX:
-    """Return the shape of a cell: a cube of `CELL` voxels of the smallest side, as nearly as whole voxels allow.
+def has_thick_sections(voxel_size_zyx: Sequence[float]) -> bool:
+    """Whether sections are more than twice as thick as their pixels, so that neighbours show different outlines."""
+    return len(voxel_size_zyx) == 3 and voxel_size_zyx[0] > 2 * max(voxel_size_zyx[1:])
+
+
+def voxels_in(volume_um3: float, voxel_size_zyx_nm: VoxelSize) -> int:
+    """Return the number of voxels, at least one, that fill `volume_um3`.
+
+    Examples
+    --------
+    >>> voxels_in(0.001, (10.0, 10.0, 10.0)), voxels_in(0.001, (30.0, 12.0, 12.0))
+    (1000, 231)
+    """
+    return max(1, round(volume_um3 * 1e9 / math.prod(voxel_size_zyx_nm)))
+
+
+def steps_within(length_nm: float, voxel_size_zyx_nm: VoxelSize) -> ZYX:
+    """Return how many voxels fit into a length along each axis.
+
+    Examples
+    --------
+    >>> steps_within(80.0, (40.0, 10.0, 10.0))
+    (2, 8, 8)
+    """
+    return zyx(int(length_nm / side) for side in voxel_size_zyx_nm)
+
+
+def cell_shape(voxel_size_zyx_nm: VoxelSize) -> ZYX:
+    """Return the shape of a cell: a cube of `CELL_NM`, as nearly as whole voxels allow.
 
     Cells tile the full volume from voxel 0 on. So counts by cells do not depend on how the volume was cut.
 
     Examples
     --------
-    >>> cell_shape((20.0, 10.0, 10.0))
-    (12, 24, 24)
+    >>> cell_shape((40.0, 10.0, 10.0))
+    (6, 24, 24)
     """
-    return zyx(max(1, round(CELL / side)) for side in relative_sides(voxel_size_zyx))
+    return zyx(max(1, round(CELL_NM / side)) for side in voxel_size_zyx_nm)
 
 
 def cut(box: Box, size_zyx: ZYX) -> Grid:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, NoReturn, TypeVar, Union, get_args, 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from ffn.config import ImageConfig, Mask, Section, explain
+from ffn.config import RENAMED, ImageConfig, Mask, Section, explain
 from ffn.errors import ConfigError
 from ffn.geometry import Box
 
@@ -37,6 +37,9 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the error and how to get help; exit with 2."""
+        for word in message.split() if message.startswith("unrecognized") else ():
+            if new := RENAMED.get(word.removeprefix("--").replace("-", "_")):
+                message = f"{word}: was in voxels, expected {option_name(new)} instead, in {new.rpartition('_')[2]}"
         print(f"{self.prog}: error: {message}. See '{self.prog} --help'", file=sys.stderr)
         raise SystemExit(2)
 
@@ -53,8 +56,8 @@ def option_name(field: str) -> str:
 
     Examples
     --------
-    >>> option_name("lom_radius_zyx"), option_name("voxel_size_zyx_nm"), option_name("min_size")
-    ('--lom-radius', '--voxel-size', '--min-size')
+    >>> option_name("lom_radius_zyx"), option_name("voxel_size_zyx_nm"), option_name("min_label_um3")
+    ('--lom-radius', '--voxel-size', '--min-label-um3')
     """
     return "--" + field.removesuffix("_nm").removesuffix("_zyx").replace("_", "-")
 
@@ -180,9 +183,9 @@ def flags(
     Examples
     --------
     >>> from ffn.config import SegmentConfig
-    >>> section = SegmentConfig(min_segment_size=50, checkpoint_seconds=9)
+    >>> section = SegmentConfig(max_fovs=50, checkpoint_seconds=9)
     >>> flags(section), flags(section, result=False)
-    ('--min-segment-size 50', '--checkpoint-seconds 9.0')
+    ('--max-fovs 50', '--checkpoint-seconds 9.0')
     """
     names = [name for name in type(section).model_fields if (name in section.same_result()) != result]
     names = [name for name in names if name not in {*skip, *section.for_workflow}]

@@ -31,7 +31,7 @@ SMALL_RUN = {
         }
     },
     "model": {"depth": 2, "features": 8, "fov_size_zyx": [9, 11, 13], "deltas_zyx": [2, 3, 3]},
-    "partition": {"min_size": 100},
+    "partition": {"min_label_um3": 0.0001},
     "records": {"num_shards": 3, "max_records": 2000},
     "train": {
         "num_workers": 2,
@@ -47,10 +47,10 @@ SMALL_RUN = {
     "subvolumes": {"size_zyx": [64, 35, 48], "overlap_zyx": [14, 14, 14]},
     "segment": {
         "precision": "float32",  # auto measures, so two runs on one machine may choose differently
-        "min_segment_size": 50,
+        "min_segment_um3": 5e-05,
         "checkpoint_seconds": 0.2,  # soon enough for tests that kill it
     },
-    "reconcile": {"min_component_size": 50},
+    "reconcile": {"min_component_um3": 5e-05},
     "agglomerate": {"enabled": True, "min_overlap_voxels": 20},
     "fill": {"max_distance_nm": 30},
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt
 
 from ffn.config import FloodConfig, Fraction, ModelConfig, PathText, PositiveZYX, Probability, Section
 from ffn.errors import ConfigError
@@ -21,8 +21,8 @@ class ReconcileConfig(Section):
     min_overlap_voxels: PositiveInt = Field(
         1000, description="voxels in common that join two ids; for thin segments half of their voxels in the overlap"
     )
-    min_component_size: PositiveInt = Field(
-        1000, description="an object's connected components become segments; smaller ones become background, voxels"
+    min_component_um3: PositiveFloat = Field(
+        0.001, description="an object's connected components become segments; smaller ones become background, µm³"
     )
 
 
@@ -34,7 +34,7 @@ class ConsensusConfig(Section):
     enabled: bool = Field(
         False, description="segment everything twice, with seeds forward and reversed, and continue with the consensus"
     )
-    min_fragment_size: PositiveInt = Field(1000, description="smaller fragments become background, voxels")
+    min_fragment_um3: PositiveFloat = Field(0.001, description="smaller fragments become background, µm³")
 
 
 JOB_SIZE = Field((512, 512, 512), description="size of one job's box, voxels")

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ffn.assembly.config import ConsensusConfig
-from ffn.assembly.contacts import MAX_GAP, faces_in, halo_of, spread
+from ffn.assembly.contacts import MAX_GAP_NM, faces_in, halo_of, spread
 from ffn.assembly.tables import (
     ALONE,
     FIRST_OVERLAP,
@@ -35,7 +35,7 @@ from ffn.contingency import (
     merge_tables,
 )
 from ffn.errors import VolumeError
-from ffn.geometry import Box, VoxelSize, cell_shape
+from ffn.geometry import Box, VoxelSize, cell_shape, voxels_in
 from ffn.io.block_log import Result
 from ffn.io.blocks import WHOLE, Job, Writers, add_job_options, blocks_of, job_of, map_blocks, reduce_step
 from ffn.io.scratch import ScratchRows, Table, folder_beside, parts_of
@@ -112,7 +112,8 @@ def consensus(a_spec: str, b_spec: str, out: str, config: ConsensusConfig, job: 
             return vars(merge_tables(count_pairs(a.read(p), b.read(p)) for p in block.blocks(PART_ZYX)))
 
         def combine(results: Iterable[Result]) -> dict[str, Table]:
-            return _tables(results, (a.name, b.name), config.min_fragment_size, folder_beside(out))
+            least = voxels_in(config.min_fragment_um3, placement.voxel_size_zyx_nm)
+            return _tables(results, (a.name, b.name), least, folder_beside(out))
 
         counted = reduce_step(out, COUNT, blocks, count, combine, key, job)
         if counted is None:
@@ -254,7 +255,7 @@ def touching(fragments: np.ndarray, block: Box, outer: Box, voxel_size_zyx_nm: V
     label, larger label, first voxel of a cell, faces there.
     """
     cell, rows = np.array(cell_shape(voxel_size_zyx_nm)), [np.empty((0, 6), np.int64)]
-    for ids, places, _ in faces_in(spread(fragments, voxel_size_zyx_nm, MAX_GAP), block, outer):
+    for ids, places, _ in faces_in(spread(fragments, voxel_size_zyx_nm, MAX_GAP_NM), block, outer):
         rows.append(np.column_stack([ids.astype(np.int64), places // cell * cell, np.ones(len(ids), np.int64)]))
     return add_up(np.concatenate(rows))
 

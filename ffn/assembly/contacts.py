@@ -14,7 +14,7 @@ from ffn.assembly.config import AgglomerateConfig
 from ffn.assembly.tables import ALONE, Objects, read_overlaps
 from ffn.config import PART_ZYX, Mask
 from ffn.contingency import RowLookup
-from ffn.geometry import ZYX, Box, VoxelSize, cell_shape, relative_sides, scale, subtract, zyx
+from ffn.geometry import ZYX, Box, VoxelSize, cell_shape, scale, subtract, zyx
 from ffn.io.masks import NO_MASKS, Masks, open_masks
 from ffn.io.open import open_segmentation, open_volume
 from ffn.io.volume import Volume, require_image_of, voxel_size_of
@@ -22,9 +22,9 @@ from ffn.progress import track
 
 log = logging.getLogger(__name__)
 
-SIGMA = 2.0  # smoothing of the image, in units of the smallest voxel side; a real opening is wider than noise
+SIGMA_NM = 20.0  # smoothing of the image; a real opening is wider than noise
 TRUNCATE = 4.0
-MAX_GAP = 8.0  # from a segment to the middle of a contact, in units of the smallest voxel side; our choice
+MAX_GAP_NM = 80.0  # from a segment to the middle of a contact; our choice
 POINT_CELLS = 2  # around a decision point, in which it is the brightest of its pair; our choice
 
 
@@ -119,13 +119,13 @@ def find_contacts(scene: Scene, block: Box, pairs: np.ndarray) -> list[Contact]:
     needs. A face counts if its lower voxel lies in the block, so disjoint blocks share no face.
     """
     size = voxel_size_of(scene.segmentation)
-    outer = block.grow(halo_of(size, max(MAX_GAP, TRUNCATE * SIGMA))).intersect(scene.segmentation.box)
+    outer = block.grow(halo_of(size, max(MAX_GAP_NM, TRUNCATE * SIGMA_NM))).intersect(scene.segmentation.box)
     labels = scene.segmentation.read(outer)
     pairs = scene.objects.segments(pairs, np.unique(labels))
     if not len(pairs):
         return []
     smooth = _smooth(scene.image.read(outer), size)
-    near = spread(labels, size, MAX_GAP)
+    near = spread(labels, size, MAX_GAP_NM)
     if scene.masks:
         near[scene.masks.read(outer)] = 0
     return _brightest(near, smooth, block, outer, pairs, cell_shape(size))
@@ -200,31 +200,26 @@ def _rank(contact: Contact) -> tuple[float, ZYX]:
     return -contact.brightness, contact.position_zyx
 
 
-def halo_of(voxel_size_zyx_nm: VoxelSize, reach: float = MAX_GAP) -> ZYX:
+def halo_of(voxel_size_zyx_nm: VoxelSize, reach_nm: float = MAX_GAP_NM) -> ZYX:
     """Return the voxels around a block that decide which segments touch in it."""
-    return zyx(np.ceil([reach * steps + 1 for steps in _steps(voxel_size_zyx_nm)]))
+    return zyx(np.ceil([reach_nm / side + 1 for side in voxel_size_zyx_nm]))
 
 
-def _steps(voxel_size_zyx_nm: VoxelSize) -> list[float]:
-    """Voxels along each axis that span one smallest side."""
-    return [min(voxel_size_zyx_nm) / side for side in voxel_size_zyx_nm]
-
-
-def spread(labels: np.ndarray, voxel_size_zyx_nm: VoxelSize, max_distance: float) -> np.ndarray:
-    """Assign every background voxel within `max_distance` of a segment to the nearest segment."""
+def spread(labels: np.ndarray, voxel_size_zyx_nm: VoxelSize, max_nm: float) -> np.ndarray:
+    """Assign every background voxel within `max_nm` of a segment to the nearest segment."""
     from scipy import ndimage
 
     if not labels.any():
         return labels
-    sides = relative_sides(voxel_size_zyx_nm)
-    distance, (z, y, x) = ndimage.distance_transform_edt(labels == 0, sampling=sides, return_indices=True)
-    return np.where(distance <= max_distance, labels[z, y, x], 0)
+    size = voxel_size_zyx_nm
+    distance, (z, y, x) = ndimage.distance_transform_edt(labels == 0, sampling=size, return_indices=True)
+    return np.where(distance <= max_nm, labels[z, y, x], 0)
 
 
 def _smooth(image: np.ndarray, voxel_size_zyx_nm: VoxelSize) -> np.ndarray:
     from scipy import ndimage
 
-    sigma = [SIGMA * steps for steps in _steps(voxel_size_zyx_nm)]
+    sigma = [SIGMA_NM / side for side in voxel_size_zyx_nm]
     return ndimage.gaussian_filter(image.astype(np.float32), sigma, truncate=TRUNCATE)
 
 

@@ -20,7 +20,7 @@ from ffn.assembly.connected import connected_roots
 from ffn.config import PART_ZYX
 from ffn.contingency import ContingencyTable, count_pairs, largest_parts, merge_tables
 from ffn.errors import ConfigError, FfnError, VolumeError, under
-from ffn.geometry import ZYX, Box, VoxelSize, relative_sides, zyx
+from ffn.geometry import ZYX, Box, VoxelSize, steps_within, zyx
 from ffn.io.block_log import Result
 from ffn.io.blocks import Job, blocks_of, reduce_step
 from ffn.io.masks import require_labels_in
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 JOIN = "join"
 SEPARATE = "separate"
 COLUMNS = ("action", "z_a", "y_a", "x_a", "z_b", "y_b", "x_b")
-REACH = 10  # smallest voxel sides from a place to its supervoxel: fill grows segments, and people draw what they see
+REACH_NM = 100.0  # from a place to its supervoxel: fill grows segments, and people draw what they see
 NUCLEI = "nuclei"  # step before the mapping
 SEGMENTS = "segments"  # its table
 MIN_SHARE = 0.25  # our choice: pieces of a nucleus that was cut count, a neighbour that touches its rim does not
@@ -246,18 +246,18 @@ def constraints_of(corrections: Sequence[Correction], path: str | Path, base: Vo
 
 
 def nearest_voxel(volume: Volume, place_zyx: ZYX, wanted: Callable[[Box], np.ndarray]) -> ZYX | None:
-    """Return the wanted voxel of a volume that is nearest to a place; None if there is none within `REACH`."""
-    sides = np.array(relative_sides(voxel_size_of(volume)))
-    box = Box.around(place_zyx, zyx((REACH // sides).astype(int))).intersect(volume.box)
+    """Return the wanted voxel of a volume that is nearest to a place; None if there is none within `REACH_NM`."""
+    size = voxel_size_of(volume)
+    box = Box.around(place_zyx, steps_within(REACH_NM, size)).intersect(volume.box)
     if box.is_empty:
         return None
     voxels = np.argwhere(wanted(box)) + box.start
-    distances = np.linalg.norm((voxels - place_zyx) * sides, axis=1)
-    return zyx(voxels[distances.argmin()]) if (distances <= REACH).any() else None
+    distances = np.linalg.norm((voxels - place_zyx) * size, axis=1)
+    return zyx(voxels[distances.argmin()]) if (distances <= REACH_NM).any() else None
 
 
 def _segment_at(base: Volume, place_zyx: ZYX, where: str) -> int:
-    """Return the nearest supervoxel, at most `REACH` away."""
+    """Return the nearest supervoxel, at most `REACH_NM` away."""
     voxel = nearest_voxel(base, place_zyx, lambda box: base.read(box) > 0)
     if voxel is None:
         raise CorrectionError(f"{where}: there is no segment near {','.join(map(str, place_zyx))}, expected one")

@@ -17,6 +17,7 @@ from ffn.assembly.subvolumes import GlobalIds, LocalIds, Subvolumes, SubvolumeTa
 from ffn.assembly.tables import FIRST_OVERLAP, ORIGINS, OVERLAPS, OverlapIndex, overlap_rows
 from ffn.assembly.tiling import Tiling
 from ffn.contingency import ContingencyTable, add_up
+from ffn.geometry import voxels_in
 from ffn.io.block_log import Result
 from ffn.io.blocks import WHOLE, Job, add_job_options, job_of, no_result, reduce_step
 from ffn.io.scratch import ScratchRows, Table, folder_beside, sort_rows
@@ -94,7 +95,7 @@ def reconcile(specs: Sequence[str], out: str, config: ReconcileConfig, job: Job 
         out,
         Placement(tiling.hull, subvolumes.voxel_size_zyx_nm, record),
         Labels(GlobalIds(subvolumes, matched).read, matched),
-        config.min_component_size,
+        voxels_in(config.min_component_um3, subvolumes.voxel_size_zyx_nm),
         {**key, "match": matched.digest},
         job,
     )

@@ -18,7 +18,7 @@ from ffn.evaluation.scores import score
 from ffn.evaluation.scoring import Scorer
 from ffn.geometry import Box, VoxelSize, zyx
 from ffn.io.store import create_volume
-from ffn.io.volume import NO_SIZE, Placement, Volume, require_inside
+from ffn.io.volume import Placement, Volume, require_inside
 from ffn.progress import track
 from ffn.provenance import provenance
 
@@ -27,7 +27,6 @@ SIGMAS_NM = (6.0, 10.0, 15.0)
 LEVELS = (0.0, 0.3)
 DISTANCES_NM = (6.0, 10.0, 20.0, 30.0, 45.0, 60.0)
 MIN_MARKER_NM3 = 50_000.0  # smaller markers are noise; without this limit every score is worse
-USUAL_SIZE = (10.0, 10.0, 10.0)  # nm, for volumes that do not declare one
 BYTES_PER_VOXEL = 90  # measured: image, truth, distance, markers and scikit-image's queue
 
 log = logging.getLogger(__name__)
@@ -106,8 +105,7 @@ def score_watershed(
             "needed to choose a watershed. Raise evaluate.watershed_max_voxels, choose another box, or set "
             "evaluate.watershed: false"
         )
-    size = scorer.voxel_size_zyx_nm if scorer.voxel_size_zyx_nm != NO_SIZE else USUAL_SIZE
-    labels, sweep = best_watershed(image.read(middle), label_pieces(truth), size)
+    labels, sweep = best_watershed(image.read(middle), label_pieces(truth), scorer.voxel_size_zyx_nm)
     if out:
         made_by = provenance("evaluate", None, image=image.name)
         with create_volume(out, np.uint64, Placement(middle, scorer.voxel_size_zyx_nm, made_by)) as writer:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ffn.config import SegmentConfig
 from ffn.contingency import add_up
-from ffn.geometry import CELL, ZYX, Box, zyx
+from ffn.geometry import ZYX, Box, VoxelSize, cell_shape, zyx
 from ffn.inference.canvas import MASKED, REJECTED, is_free
 from ffn.inference.grower import Arrays, ObjectGrower
 
@@ -77,12 +77,13 @@ def quantise(pom_logit: np.ndarray) -> np.ndarray:
 class Cells:
     """Cells of the full volume, as seen from a subvolume."""
 
-    shape_zyx: ZYX = (CELL, CELL, CELL)  # see `ffn.geometry.cell_shape`
+    voxel_size_zyx_nm: VoxelSize = (10.0, 10.0, 10.0)
     offset_zyx: ZYX = (0, 0, 0)  # first voxel of the subvolume
 
     def first_voxels(self, points: np.ndarray) -> np.ndarray:
         """Return the first voxels of the cells of `points`, int64 (N, 3), full-volume voxels."""
-        return (points + self.offset_zyx) // self.shape_zyx * self.shape_zyx
+        shape_zyx = cell_shape(self.voxel_size_zyx_nm)
+        return (points + self.offset_zyx) // shape_zyx * shape_zyx
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from ffn.config import SegmentConfig
-from ffn.geometry import ZYX, zyx
+from ffn.geometry import ZYX, voxels_in, zyx
 from ffn.inference.canvas import Canvas
 from ffn.inference.claims import Cells, Claims, Filling, GrownObject
 from ffn.inference.grower import Arrays, ObjectGrower
 
-SECOND_MIN_SEGMENT_SIZE = 200  # voxels, in the second pass; our choice: objects in the gaps of the first are smaller
+SECOND_MIN_SEGMENT_UM3 = 0.0002  # in the second pass; our choice: objects in the gaps of the first are smaller
 
 
 class FloodFill:
@@ -21,7 +21,9 @@ class FloodFill:
 
     def __init__(self, canvas: Canvas, config: SegmentConfig, cells: Cells | None = None) -> None:
         self._canvas = canvas
-        self._sizes = (config.min_segment_size, SECOND_MIN_SEGMENT_SIZE)
+        cells = cells or Cells()
+        sizes = config.min_segment_um3, SECOND_MIN_SEGMENT_UM3
+        self._sizes = [voxels_in(size, cells.voxel_size_zyx_nm) for size in sizes]
         self._max_fovs = config.max_fovs
         self.claims = Claims(config, canvas.reach, canvas.segmentation, cells)
         self.pass_number = 0  # before the first `begin`

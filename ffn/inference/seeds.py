@@ -88,7 +88,7 @@ def peak_seeds(
     config : SegmentConfig
         Policy and least distance of two seeds. With ``mirror``, voxels near a face can be seeds, as FOVs reach them.
     voxel_size_zyx_nm : tuple of float
-        One number per axis; distances are in units of the smallest side.
+        One number per axis.
     masked, taken : bool ndarrays of the shape of `image`, optional
         Voxels that nothing may enter, and voxels of segments.
     threads : int
@@ -115,10 +115,10 @@ def peak_seeds(
     blocked = masked
     if taken is not None and masked is not None:
         blocked, masked = masked | taken, masked if masked.any() else None
-    walls = edges.edges(image, masked=masked, threads=threads)
+    walls = edges.edges(image, voxel_size_zyx_nm, masked=masked, threads=threads)
     if blocked is not None:
         walls |= blocked
-    peaks = _peaks(walls, voxel_size_zyx_nm, config.seed_min_distance, config.mirror, threads)
+    peaks = _peaks(walls, voxel_size_zyx_nm, config.seed_distance_nm, config.mirror, threads)
     return peaks if blocked is None else peaks[~blocked[tuple(peaks.T)]]
 
 
@@ -153,7 +153,7 @@ def _in_order(seeds: np.ndarray, config: SegmentConfig) -> np.ndarray:
 
 
 def _peaks(
-    walls: np.ndarray, voxel_size: tuple[float, ...], min_distance: int, at_faces: bool, threads: int
+    walls: np.ndarray, voxel_size: tuple[float, ...], distance_nm: float, at_faces: bool, threads: int
 ) -> np.ndarray:
     """Return the local maxima of the distance to `walls`, in ascending order; none if there are no walls."""
     if not walls.any():  # a blank image has no distance
@@ -163,14 +163,15 @@ def _peaks(
     noisy *= NOISE
     noisy += distance
     flat = 3 - walls.ndim  # axes of a section that are missing
-    reach = np.array([0] * flat + [min_distance] * walls.ndim)
+    radius = np.array([max(1, round(distance_nm / side)) for side in voxel_size])
+    reach = np.array([0] * flat + radius.tolist())
     steps = np.argwhere(np.ones(2 * reach + 1)) - reach
     steps = steps[np.argsort((steps**2).sum(axis=1))]  # nearly all voxels are lower than one next to them
     values = noisy.reshape((1,) * flat + walls.shape)
     marks = np.empty(values.shape, bool)
     edges.in_slabs(lambda slab: _mark_peaks(values, steps, marks, slab.start, slab.stop), values.shape, threads)
     peaks = np.argwhere(marks)[:, flat:]
-    margin = 0 if at_faces else min_distance
+    margin = 0 * radius if at_faces else radius
     return peaks[((peaks >= margin) & (peaks < np.array(walls.shape) - margin)).all(axis=1)]
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ffn.config import SegmentConfig
-from ffn.geometry import Box, VoxelSize, cell_shape
+from ffn.geometry import Box, VoxelSize
 from ffn.inference.canvas import MASKED, Frame, mirrored_radius
 from ffn.inference.checkpoint import CheckpointFile, path_for
 from ffn.inference.claims import Cells, Filling, origins_table, overlaps_table
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 class ImagePart(NamedTuple):
-    """Grey levels of a box, its frame, and the voxel size, 1 nm where the image declares none."""
+    """Grey levels of a box, its frame, and the voxel size, 10 nm where the image declares none."""
 
     raw: np.ndarray
     frame: Frame
@@ -89,7 +89,7 @@ class SubvolumeFlood:
         if self._masked is not None:
             segmentation[self._masked] = MASKED
         canvas = lanes.canvas(lane, frame.mirrored(raw), frame.masked(segmentation), frame.inside)
-        self.flood = FloodFill(canvas, self._common.config, Cells(cell_shape(voxel_size), frame.canvas.start))
+        self.flood = FloodFill(canvas, self._common.config, Cells(voxel_size, frame.canvas.start))
         if self._given is not None:  # a checkpoint replaces this with the same and more
             self._ids = self.flood.claims.adopt(frame.padded(self._given))
         self._masked = self._given = None  # both are in the segmentation now

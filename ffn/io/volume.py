@@ -26,7 +26,9 @@ Tables = Mapping[str, np.ndarray | Callable[[], np.ndarray]]
 HDF5_SUFFIXES = (".h5", ".hdf5", ".hdf")
 
 IGNORED = np.uint64(2**64 - 1)  # label of voxels that are neither trained on nor scored, as in CREMI
-NO_SIZE = (1.0, 1.0, 1.0)  # nm, what stages take and write where the image declares no voxel size
+# Sides in nm that stages take and write where the image declares none: those of FIB-25, for which lengths were chosen,
+# and no source declares just this.
+NO_SIZE = (9.999999, 9.999999, 9.999999)
 OUTSIDE = -3  # CREMI's and Paintera's lowest label, counted down from 2^64, of what is not an object
 
 
@@ -169,7 +171,7 @@ def require_inside(volume: Volume, box: Box) -> None:
 
 
 def voxel_size_of(volume: Volume) -> VoxelSize:
-    """Return the voxel size in nm, 1 x 1 x 1 where the source declares none, which a warning says."""
+    """Return the voxel size in nm, `NO_SIZE` where the source declares none, which a warning says."""
     if volume.voxel_size_zyx_nm is None:
         _warn_of_no_size(volume.name)
     return volume.voxel_size_zyx_nm or NO_SIZE
@@ -177,7 +179,7 @@ def voxel_size_of(volume: Volume) -> VoxelSize:
 
 @cache
 def _warn_of_no_size(name: str) -> None:
-    log.warning("%s: has no voxel size, so it is taken for 1 nm. Give it one: ffn ingest --voxel-size Z Y X", name)
+    log.warning("%s: has no voxel size, so it is taken for 10 nm. Give it one: ffn ingest --voxel-size Z Y X", name)
 
 
 def have_same_voxel_size(volume: Volume, other: Volume) -> bool:

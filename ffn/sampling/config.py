@@ -6,7 +6,8 @@ from typing import Annotated
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from ffn.config import Fraction, NonNegativeInt, NonNegativeZYX, Section
+from ffn.config import Fraction, NonNegativeZYX, Section
+from ffn.geometry import BLUR_NM
 
 MEMBRANE_BLOCK_ZYX = (256, 256, 256)  # of membranes, which need a margin on all sides; our choice
 
@@ -14,7 +15,7 @@ MEMBRANE_BLOCK_ZYX = (256, 256, 256)  # of membranes, which need a margin on all
 class MembraneConfig(Section):
     """Detection of membranes: voxels whose Sobel gradient exceeds its own Gaussian blur."""
 
-    sigma: PositiveFloat = Field(49 / 6, description="standard deviation of the adaptive threshold's blur, voxels")
+    blur_nm: PositiveFloat = Field(BLUR_NM, description="standard deviation of the adaptive threshold's blur, nm")
 
 
 class PartitionConfig(Section):
@@ -27,7 +28,7 @@ class PartitionConfig(Section):
         (0.025, 0.05, 0.075, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
         description="active fractions that separate partitions 1, 2, …; a fraction equal to one is above it",
     )
-    min_size: NonNegativeInt = Field(10_000, description="labels with fewer voxels are background")
+    min_label_um3: Annotated[float, Field(ge=0)] = Field(0.01, description="smaller labels are background, µm³")
 
     @model_validator(mode="after")
     def _ascending(self) -> PartitionConfig:
@@ -40,9 +41,7 @@ class CoordinatesConfig(Section):
     """Which voxels may be the centre of a training example."""
 
     margin_zyx: NonNegativeZYX = Field((24, 24, 24), description="distance from the border of the box, voxels")
-    min_membrane_distance: Annotated[float, Field(ge=0)] = Field(
-        1.0, description="distance from the nearest edge, in units of the smallest voxel side"
-    )
+    membrane_distance_nm: Annotated[float, Field(ge=0)] = Field(10.0, description="distance from the nearest edge, nm")
     include_background: bool = Field(
         False,
         description="whether partition 0 counts: its examples have no object, or one below the minimal size; "

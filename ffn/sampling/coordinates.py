@@ -37,7 +37,7 @@ REASONS = {
     "margin": "in the margin (--margin)",
     "outside": "without a whole LOM (partition 255)",
     "background": "background or in small labels (partition 0, --include-background)",
-    "membrane": "near a membrane (--min-membrane-distance)",
+    "membrane": "near a membrane (--membrane-distance)",
     "masked": "masked (--masks)",
 }
 
@@ -151,7 +151,7 @@ def _classes(partitions: Volume, distance: Volume | None, masks: Masks, config: 
         if not config.include_background:
             conditions["background"] = classes == 0
         if distance is not None:
-            conditions["membrane"] = distance.read(block) < config.min_membrane_distance
+            conditions["membrane"] = distance.read(block) < config.membrane_distance_nm
         if masks:
             conditions["masked"] = masks.read(block)
         eligible = np.ones(block.shape, bool)

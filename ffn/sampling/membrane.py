@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from ffn import edges
-from ffn.geometry import Box, VoxelSize
+from ffn.geometry import Box, VoxelSize, steps_within
 from ffn.io.blocks import WHOLE, Job, Writers, add_job_options, job_of, map_blocks
 from ffn.io.open import identity, open_volume
 from ffn.io.volume import Placement, Volume, require_image, require_inside, voxel_size_of
@@ -16,7 +16,7 @@ from ffn.options import add_box_option, add_options, add_volume_option, from_arg
 from ffn.provenance import fingerprint, provenance
 from ffn.sampling.config import MEMBRANE_BLOCK_ZYX, MembraneConfig
 
-MAX_DISTANCE = 16.0  # in units of the smallest voxel side; distances are clipped here, our choice
+MAX_DISTANCE_NM = 160.0  # distances are clipped here, our choice
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,8 +47,8 @@ def membrane(
     image_spec : str
         uint8, uint16 or floating-point image.
     out_path : path
-        ``NAME.zarr`` to write, with `edges` (uint8, 1 on an edge) and `distance` (float32, in
-        units of the smallest voxel side, at most `MAX_DISTANCE`).
+        ``NAME.zarr`` to write, with `edges` (uint8, 1 on an edge) and `distance` (float32, nm, at most
+        `MAX_DISTANCE_NM`).
     config : MembraneConfig
         Blur.
     box : Box, optional
@@ -80,14 +80,13 @@ def membrane(
 
 
 def membrane_block(
-    image: Volume, block: Box, voxel_size_zyx: VoxelSize, config: MembraneConfig
+    image: Volume, block: Box, voxel_size_zyx_nm: VoxelSize, config: MembraneConfig
 ) -> tuple[np.ndarray, np.ndarray]:
     """Compute one block of the result for the whole image."""
     # Filters mirror the image at the border of what is read. Inside the volume, the margin that this spoils is cut off.
-    near = block.grow(edges.steps_within(MAX_DISTANCE, voxel_size_zyx)).intersect(image.box)
-    margin = edges.reach(config.sigma)
-    seen = near.grow((margin, margin, margin)).intersect(image.box)
-    near_edges = edges.edges(image.read(seen), config.sigma)[near.slices(seen.start)]
+    near = block.grow(steps_within(MAX_DISTANCE_NM, voxel_size_zyx_nm)).intersect(image.box)
+    seen = near.grow(edges.reach(voxel_size_zyx_nm, config.blur_nm)).intersect(image.box)
+    near_edges = edges.edges(image.read(seen), voxel_size_zyx_nm, config.blur_nm)[near.slices(seen.start)]
     inside = block.slices(near.start)
-    distance = edges.distance(near_edges, voxel_size_zyx)[inside]
-    return near_edges[inside], np.minimum(distance, np.float32(MAX_DISTANCE))
+    distance = edges.distance(near_edges, voxel_size_zyx_nm)[inside]
+    return near_edges[inside], np.minimum(distance, np.float32(MAX_DISTANCE_NM))

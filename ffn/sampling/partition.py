@@ -10,7 +10,7 @@ import numpy as np
 
 from ffn.config import PART_ZYX
 from ffn.contingency import RowSum, count_ids
-from ffn.geometry import ZYX, Box, zyx
+from ffn.geometry import ZYX, Box, voxels_in, zyx
 from ffn.io.block_log import Result
 from ffn.io.blocks import WHOLE, Job, Writers, add_job_options, blocks_of, job_of, map_blocks, reduce_step
 from ffn.io.open import identity, open_labels
@@ -72,8 +72,8 @@ def partition(
     labels_spec : str
         Integer labels, 0 is background.
     out : str
-        ``NAME.zarr`` of uint8: 1, 2, … for rising active fractions, 0 for background and
-        labels smaller than ``config.min_size``, 255 for ignored voxels and those without a whole LOM inside the box.
+        ``NAME.zarr`` of uint8: 1, 2, … for rising active fractions, 0 for background and labels smaller than
+        ``config.min_label_um3``, 255 for ignored voxels and those without a whole LOM inside the box.
     config : PartitionConfig
         LOM, thresholds, smallest object.
     box : Box, optional
@@ -108,7 +108,7 @@ def partition(
             SIZES,
             blocks_of(placement, dtypes),
             lambda shard: label_sizes(labels, shard.blocks(PART_ZYX)),
-            lambda results: {"large": large_labels(results, config.min_size)},
+            lambda results: {"large": large_labels(results, voxels_in(config.min_label_um3, voxel_size))},
             key,
             job,
         )
@@ -158,7 +158,7 @@ def large_labels(results: Iterable[Result], min_size: int) -> np.ndarray:
     log.info("%d of %d labels have at least %d voxels", len(large), np.count_nonzero(counts), min_size)
     if counts.any() and not len(large):
         most = voxels[counts].max()
-        log.warning("all labels are smaller, so all voxels are background. Lower --min-size to %d or less", most)
+        log.warning("the largest has %d, so all voxels are background. Lower --min-label-um3", most)
     return large
 
 

@@ -52,7 +52,7 @@ def material(tmp_path_factory):
     (folder / "short_weights/weights.h5").write_bytes(whole[: len(whole) // 2])
 
     for command in (
-        "partition --labels {m}/labels.h5:labels --lom-radius 2 3 3 --min-size 1 --out {m}/partitions.zarr",
+        "partition --labels {m}/labels.h5:labels --lom-radius 2 3 3 --min-label-um3 1e-06 --out {m}/partitions.zarr",
         "coordinates --partitions {m}/partitions.zarr --margin 2 3 3 --out {m}/coordinates.h5",
         "records --coordinates cube={m}/coordinates.h5 --num-shards 2 --max-records 50 --out {m}/records",
     ):

@@ -49,8 +49,8 @@ GRAPH = [(2, 3, 0.9), (4, 5, 0.3), (6, 7, 0.7), (3, 7, 0.6)]
 COMMANDS = {
     "synth": "synth --shape 24 32 40 --rng-seed 3 --out-image {out}.zarr --out-labels {out}-labels.zarr",
     "ingest": "ingest {in}/slices.npy --voxel-size 30 10 10 --out {out}.zarr",
-    "membrane": "membrane --image {in}/raw.h5:raw --sigma 2 --out {out}.zarr",
-    "partition": "partition --labels {in}/labels.h5:labels --lom-radius 3 5 6 --min-size 50 --out {out}.zarr",
+    "membrane": "membrane --image {in}/raw.h5:raw --blur 20 --out {out}.zarr",
+    "partition": "partition --labels {in}/labels.h5:labels --lom-radius 3 5 6 --min-label-um3 5e-05 --out {out}.zarr",
     "coordinates": "coordinates --partitions {made}/partition.zarr --membrane {made}/membrane.zarr "
     "--margin 3 5 6 --out {out}.h5",
     "records": "records --coordinates cube={made}/coordinates.h5 --num-shards 2 --max-records 500 --rng-seed 3 "
@@ -60,11 +60,11 @@ COMMANDS = {
     "import-checkpoint": "import-checkpoint {made}/train/checkpoints/step-00000003 --out {out}",
     "select": "select --candidate 1={model},{in}/halves.json --candidate 2={model},{in}/bodies.json --out {out}",
     "normalize": "normalize --image {in}/raw.h5:raw --model {model} --normalize volume --out {out}.json",
-    "segment": "segment --image {in}/raw.h5:raw --model {model} --precision float32 --min-segment-size 50 "
+    "segment": "segment --image {in}/raw.h5:raw --model {model} --precision float32 --min-segment-um3 5e-05 "
     "--out {out}.zarr",
-    "reconcile": "reconcile {in}/left.zarr {in}/right.zarr --min-overlap-voxels 20 --min-component-size 20 "
+    "reconcile": "reconcile {in}/left.zarr {in}/right.zarr --min-overlap-voxels 20 --min-component-um3 2e-05 "
     "--out {out}.zarr",
-    "consensus": "consensus {in}/base.zarr {in}/labels.h5:labels --min-fragment-size 50 --out {out}.zarr",
+    "consensus": "consensus {in}/base.zarr {in}/labels.h5:labels --min-fragment-um3 5e-05 --out {out}.zarr",
     "agglomerate": "agglomerate --segmentation {in}/base.zarr --image {in}/raw.h5:raw --model {model} "
     "--precision float32 --window-radius 9 9 14 --min-overlap-depth 0 --out {out}.csv",
     "merge": "merge {in}/graph.csv --segmentation {in}/base.zarr --mapping {out}.csv --out {out}.zarr",
@@ -80,19 +80,19 @@ ROUNDED = {("synth", "uint8"), ("segment", "uint8"), ("evaluate", "uint8")}  # w
 MADE = {
     "synth": (1, "001139cd7c8f", 135.3589937),
     "ingest": (3, "7825dea2f3d3", 0.0),
-    "membrane": (1, "b981a087dfc7", 1.1124078),
-    "partition": (1, "75c9f0b7001b", 0.0),
-    "coordinates": (1, "0080f86000c5", 0.0),
+    "membrane": (2, "b981a087dfc7", 11.1240786),
+    "partition": (2, "75c9f0b7001b", 0.0),
+    "coordinates": (2, "0080f86000c5", 0.0),
     "records": (1, "074868d139dd", 0.0),
     "train": (4, "d6e1298c3099", 0.3529452),
     "import-checkpoint": (1, "44136fa355b3", 0.3529452),
     "select": (1, "710b4e75b897", -1.9014086),
     "normalize": (1, "5c9f791775b9", 0.0),
-    "segment": (4, "b3b93f10b759", 106.3707633),
-    "reconcile": (5, "de56c5094856", 0.0),
-    "consensus": (3, "1314b645680a", 0.0),
-    "agglomerate": (5, "e0d0e748651d", 0.0),
-    "merge": (3, "4c2962cbc2cf", 0.0),
+    "segment": (5, "b3b93f10b759", 106.3707633),
+    "reconcile": (6, "de56c5094856", 0.0),
+    "consensus": (4, "1314b645680a", 0.0),
+    "agglomerate": (6, "e0d0e748651d", 0.0),
+    "merge": (4, "4c2962cbc2cf", 0.0),
     "sweep": (6, "2033b47a6cdf", 0.0),
     "fill": (3, "075099d06089", 0.0),
     "skeletonize": (1, "84444ea14768", 203.9671361),

@@ -45,7 +45,7 @@ def write(folder, name, box, image):
 def segment(folder, *options, name="seg"):
     arguments = ["--image", f"{folder}/raw.h5:raw", "--model", f"{folder}/model", "--box", str(BOX)]
     out = f"{folder}/{name}.zarr"
-    assert main(["segment", *arguments, "--min-segment-size", "50", *options, "--out", out]) == 0
+    assert main(["segment", *arguments, "--min-segment-um3", "5e-05", *options, "--out", out]) == 0
     return folder / f"{name}.zarr"
 
 
@@ -76,7 +76,7 @@ def test_objects_at_the_faces_of_the_image_are_segmented_as_well(scene):
     write(scene, "raw", IMAGE, image)
     (scene / "seeds.csv").write_text("z,y,x\n100,39,4\n138,58,35\n")
     places = ("--box", str(IMAGE), "--seed-points", f"{scene}/seeds.csv")
-    paths = [segment(scene, *places, "--min-segment-size", "9", *more, name=f"seg{len(more)}") for more in ((), CUT)]
+    paths = [segment(scene, *places, "--min-segment-um3", "9e-06", *more, name=f"seg{len(more)}") for more in ((), CUT)]
     file, cut = read(paths[0]), read(paths[1])
     labels = file["segmentation"]
     assert (labels == np.select([image == 210, image == 220], [1, 2])).all()
@@ -100,7 +100,7 @@ def test_a_stack_thinner_than_the_fov_is_segmented(scene, num_sections, tubes, c
 
 
 def test_a_second_pass_finds_what_is_left_of_a_single_section(scene, tubes, monkeypatch):
-    monkeypatch.setattr("ffn.inference.flood.SECOND_MIN_SEGMENT_SIZE", 50)
+    monkeypatch.setattr("ffn.inference.flood.SECOND_MIN_SEGMENT_UM3", 50e-6)
     thin = Box(IMAGE.start, (IMAGE.start[0] + 1, *IMAGE.stop[1:]))
     image = tubes(IMAGE.shape, (8, 22))[12:13]
     image[0, 28:36] = image[0, 8:16]  # the second of two objects, the only one with a seed in the first pass
@@ -125,7 +125,7 @@ CUT_IN_THREE = ("--size", "32", "34", "23", "--overlap", "4", "4", "7")
 
 def segment_parts(folder, *options, name="parts", cut=CUT_IN_THREE):
     """Segment subvolumes in one process; return the exit code and their stores."""
-    sources = ["--image", f"{folder}/raw.h5:raw", "--model", f"{folder}/model", "--min-segment-size", "50"]
+    sources = ["--image", f"{folder}/raw.h5:raw", "--model", f"{folder}/model", "--min-segment-um3", "5e-05"]
     code = main(["segment", *sources, "--box", str(BOX), *cut, *options, "--out", f"{folder}/{name}/"])
     return code, sorted((folder / name).glob("*.zarr"))
 
@@ -154,7 +154,7 @@ def test_a_folder_gets_the_subvolumes_of_a_box(scene):
     assert segment_parts(scene, *job, cut=cut)[0] == 0
     assert data(stores[0]) == states[0][0] and (stores[1] / "zarr.json").stat().st_mtime_ns == states[1][1]
     assert not list(scene.rglob("*.checkpoint"))
-    assert segment_parts(scene, *job, "--min-segment-size", "60", cut=cut)[0] == 0
+    assert segment_parts(scene, *job, "--min-segment-um3", "6e-05", cut=cut)[0] == 0
     assert data(stores[1]) != states[1][0], "other options"
 
 
@@ -258,7 +258,7 @@ def test_sigterm_saves_the_state_and_the_same_command_resumes(scene, caplog):
     options = ("--checkpoint-seconds", "0.02", "--precision", "float32")  # auto may differ each time
     whole = data(segment(scene, *options, name="whole"))
     arguments = ["--image", f"{scene}/raw.h5:raw", "--model", f"{scene}/model", "--box", str(BOX)]
-    command = ["segment", *arguments, "--min-segment-size", "50", *options, "--out", f"{scene}/again.zarr"]
+    command = ["segment", *arguments, "--min-segment-um3", "5e-05", *options, "--out", f"{scene}/again.zarr"]
     pause = Pause("segment", "ffn.inference.checkpoint:CheckpointFile.save")
     environment = {**os.environ, **pause.variables()}
     process = subprocess.Popen(

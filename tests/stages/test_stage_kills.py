@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ffn.cli import main
-from ffn.geometry import CELL, Box
+from ffn.geometry import Box
 from ffn.io.store_names import MAIN, tracked_file
 from ffn.io.volume import Placement
 
@@ -62,7 +62,7 @@ def write_pieces(path):
         for number, x in enumerate(range(0, BOX.shape[2], PIECE)):
             segment_id = 100 * tube + number + 1
             labels[start : start + 10, start : start + 10, x : x + PIECE] = segment_id
-            cell = np.add(BOX.start, (start, start, x + PIECE)) // CELL * CELL
+            cell = np.add(BOX.start, (start, start, x + PIECE)) // 24 * 24
             pairs.append((segment_id, segment_id + 1, *cell.tolist(), 500))
     with create_volumes(path, {MAIN: np.uint64}, Placement(BOX), {"overlaps": np.array(pairs)}) as writers:
         writers[MAIN].write(BOX, labels)
@@ -70,13 +70,13 @@ def write_pieces(path):
 
 def commands(folder):
     sources = f"--image {folder}/raw.h5:raw --model {folder}/model --precision float32"  # auto may differ each time
-    segment = f"segment {sources} --min-segment-size 50 --checkpoint-seconds 0.02"
+    segment = f"segment {sources} --min-segment-um3 5e-05 --checkpoint-seconds 0.02"
     window = "--window-radius 12 12 20 --max-fovs none"
     return {
         "right": f"{segment} --box {RIGHT} --out {folder}/right.zarr",
         "segment": f"{segment} --box {LEFT} --out {folder}/left.zarr",
         "reconcile": f"reconcile {folder}/left.zarr {folder}/right.zarr --min-overlap-voxels 50 "
-        f"--min-component-size 50 --out {folder}/base.zarr",
+        f"--min-component-um3 5e-05 --out {folder}/base.zarr",
         "agglomerate": f"agglomerate --segmentation {folder}/pieces.zarr {sources} {window} --out {folder}/graph.csv",
     }
 

@@ -22,7 +22,7 @@ def partition_words(tmp_path):
     placement = Placement(Box((-7, -2, 0), (23, 2, 6)), (40, 10, 20))
     labels = write_volume(f"{tmp_path}/labels.h5:labels", np.ones(placement.box.shape, np.uint64), placement)
     words = ["--labels", labels, "--out", f"{tmp_path}/out put.zarr", "--lom-radius", "1", "1", "1"]
-    return [*words, "--min-size", "0"]
+    return [*words, "--min-label-um3", "0.0"]
 
 
 def test_a_box_may_begin_below_zero(partition_words):

@@ -61,7 +61,7 @@ def test_no_option_means_the_default(model):
         CHANGED,
         Example(axes=("x", "y z")),
         IngestConfig(kind="labels", voxel_size_zyx_nm=(40, 4.5, 4), offset_zyx=(-5, 0, 12)),
-        PartitionConfig(lom_radius_zyx=(3, 4, 5), thresholds=(0.1,), min_size=0),
+        PartitionConfig(lom_radius_zyx=(3, 4, 5), thresholds=(0.1,), min_label_um3=0.0),
         RecordsConfig(max_records=None),
         ModelConfig(fov_size_zyx=(9, 17, 33), deltas_zyx=(1, 2, 8), image_mean=-128.5),
         SegmentConfig(disco_seed_threshold=-1.0),
@@ -137,6 +137,12 @@ def test_a_bad_value_names_option_and_value(model, words, named):
     with pytest.raises(ConfigError, match=named) as caught:
         parse(model, words.split())
     assert "\n" not in str(caught.value)
+
+
+def test_an_option_that_was_in_voxels_names_the_new_one(capsys):
+    with pytest.raises(SystemExit):
+        parse(PartitionConfig, ["--min-size", "50"])
+    assert "--min-label-um3" in capsys.readouterr().err
 
 
 def test_extra_values_win_over_options():

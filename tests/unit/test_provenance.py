@@ -9,11 +9,11 @@ from ffn.workflow.stages import STAGES
 
 
 def test_the_record_is_json_with_the_whole_section_and_all_inputs():
-    config = PartitionConfig(min_size=7)
+    config = PartitionConfig(min_label_um3=7e-06)
     record = provenance("partition", config, labels="l.h5:labels", box=Box((0, 0, 0), (1, 2, 3)))
     assert json.loads(json.dumps(record)) == record
     assert (record["stage"], record["version"]) == ("partition", __version__)
-    assert record["config"].keys() == PartitionConfig.model_fields.keys() and record["config"]["min_size"] == 7
+    assert record["config"].keys() == PartitionConfig.model_fields.keys() and record["config"]["min_label_um3"] == 7e-6
     assert record["inputs"] == {"labels": "l.h5:labels", "box": "0:1,0:2,0:3"}
 
 
@@ -26,7 +26,7 @@ def test_a_fingerprint_knows_the_revision_and_what_decides_the_result_but_not_th
     one = fingerprint("segment", SegmentConfig(checkpoint_seconds=9), labels="l.h5")
     monkeypatch.setattr("ffn.provenance.__version__", "9.9.9")
     assert fingerprint("segment", SegmentConfig(), labels="l.h5") == one == json.loads(json.dumps(one))
-    assert fingerprint("segment", SegmentConfig(min_segment_size=7), labels="l.h5") != one
+    assert fingerprint("segment", SegmentConfig(min_segment_um3=7e-06), labels="l.h5") != one
     monkeypatch.setitem(REVISIONS, "segment", revision("segment") + 1)
     assert fingerprint("segment", SegmentConfig(), labels="l.h5") != one
 

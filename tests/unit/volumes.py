@@ -10,7 +10,7 @@ from ffn.viewing.precomputed import open_scale
 from ..volumes import write_volume
 
 
-def write(path, voxels, start=(0, 0, 0), size=(1.0, 1.0, 1.0), tables=None, record=None):
+def write(path, voxels, start=(0, 0, 0), size=(10.0, 10.0, 10.0), tables=None, record=None):
     """Write a store, or an HDF5 file whose dataset has the name of the file; return the volume's specification."""
     spec = f"{path}:{path.stem}" if path.suffix == ".h5" else path
     return write_volume(spec, voxels, Placement(Box.from_shape(voxels.shape, start), size, record or {}), tables)

@@ -34,5 +34,5 @@ def test_a_coarse_run_guides_a_fine_one(tmp_path):
         voxels = found[given == segment]
         assert len(np.unique(voxels[voxels > 0])) == 1
         # what a border of subvolumes cuts off is dropped if it is small
-        assert np.count_nonzero(voxels == 0) < SMALL_RUN["reconcile"]["min_component_size"]
+        assert np.count_nonzero(voxels == 0) < 1e6 * SMALL_RUN["reconcile"]["min_component_um3"]
     assert found[given == 0].any()

@@ -179,7 +179,7 @@ def test_a_run_that_begins_where_there_is_a_gpu_floods_in_lists_and_goes_on_anyw
 @pytest.mark.slow
 def test_consensus_is_agglomerated(finished, tmp_path):
     shutil.copytree(finished.folder, tmp_path / "both")
-    config = {**SMALL_RUN, "consensus": {"enabled": True, "min_fragment_size": 20}}
+    config = {**SMALL_RUN, "consensus": {"enabled": True, "min_fragment_um3": 2e-05}}
     workflow = Workflow(tmp_path / "both", config)
     shown(workflow.fork("fill_all", "sweep_all", "evaluate_all"))
     folder = workflow.results / "segmentation/phantom"

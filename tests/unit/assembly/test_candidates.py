@@ -8,7 +8,6 @@ import pytest
 from ffn.assembly.config import ConsensusConfig
 from ffn.assembly.consensus import candidates, consensus, fragment_ids
 from ffn.contingency import ContingencyTable
-from ffn.geometry import CELL
 from ffn.io.open import read_table
 
 from ..volumes import read, write
@@ -19,7 +18,7 @@ def row(*ids) -> np.ndarray:
     return np.array(ids, np.uint64).repeat(4).reshape(1, 1, -1).repeat(4, 0).repeat(4, 1)
 
 
-def judged(folder, a, b, tables=(None, None), block=(3, 4, 7), max_gap=2.0):
+def judged(folder, a, b, tables=(None, None), block=(3, 4, 7), max_gap=20.0):
     """Return the overlaps of a consensus, keyed by positions of fragments in the row, and the consensus."""
     specs = [
         write(folder / f"{name}.zarr", part, (2, 0, 5), tables=extra)
@@ -28,11 +27,11 @@ def judged(folder, a, b, tables=(None, None), block=(3, 4, 7), max_gap=2.0):
     out = str(folder / "all.zarr")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ffn.assembly.consensus.PART_ZYX", block)
-        patch.setattr("ffn.assembly.consensus.MAX_GAP", max_gap)
-        consensus(*specs, out, ConsensusConfig(min_fragment_size=20))
+        patch.setattr("ffn.assembly.consensus.MAX_GAP_NM", max_gap)
+        consensus(*specs, out, ConsensusConfig(min_fragment_um3=2e-05))
     ids = read(out)[0, 0, ::4].tolist()
     table = read_table(out, "overlaps")
-    assert (table[:, 2:5] % CELL == 0).all()
+    assert (table[:, 2:5] % 24 == 0).all()
     rows = Counter()
     for one, other, *_, n in table.tolist():
         rows[ids.index(one), ids.index(other)] += n
@@ -46,7 +45,7 @@ def test_touching_fragments_of_one_object_in_either_segmentation_are_candidates(
     assert overlaps == {(0, 1): 64, (1, 2): 64, (2, 3): 64, (3, 4): 64}  # 0 and 2 do not touch, 0 of b joins nothing
 
 
-@pytest.mark.parametrize(("max_gap", "expected"), [(2.0, {(0, 2): 64}), (1.0, {})])
+@pytest.mark.parametrize(("max_gap", "expected"), [(20.0, {(0, 2): 64}), (10.0, {})])
 def test_fragments_touch_across_a_gap(max_gap, expected, tmp_path):
     a, b = row(1, 0, 1), row(7, 8, 9)  # four voxels of background
     assert judged(tmp_path, a, b, max_gap=max_gap)[0] == expected

@@ -44,7 +44,7 @@ def test_the_result_equals_the_definition_for_any_blocks(seed, tmp_path, monkeyp
     rng = np.random.default_rng(seed)
     a = random_labels(rng, rng.choice(2**62, 5).astype(np.uint64))
     b = random_labels(rng, np.arange(1, 4)).astype(np.int32)
-    config = ConsensusConfig(min_fragment_size=200)
+    config = ConsensusConfig(min_fragment_um3=0.0004)
     monkeypatch.setattr("ffn.assembly.consensus.PART_ZYX", tuple(rng.integers(3, 40, 3).tolist()))
     out = f"{tmp_path}/out.zarr"
     consensus(
@@ -64,7 +64,7 @@ def test_jobs_and_kills_do_not_show(tmp_path, monkeypatch):
     origins = np.array([[int(i), *BOX.start, 40, 1] for i in np.unique(a[a > 0])])
     tables = {"origins": origins, "overlaps": np.array([[*np.unique(a[a > 0])[:2].astype(int), *BOX.start, 70]])}
     specs = [write(tmp_path / "a.zarr", a, BOX.start, SIZE, tables), write(tmp_path / "b.zarr", b, BOX.start, SIZE)]
-    command = ["consensus", *specs, "--min-fragment-size", "200"]
+    command = ["consensus", *specs, "--min-fragment-um3", "0.0004"]
     whole, one = f"{tmp_path}/whole.zarr", f"{tmp_path}/one/c.zarr"
     assert main([*command, "--out", whole]) == 0
     monkeypatch.setattr("ffn.assembly.consensus.PART_ZYX", (7, 9, 11))

@@ -24,7 +24,7 @@ def volumes(tmp_path, monkeypatch):
     image[:, :, 13:19] = image[:, :, 25:31] = 50
     image[4:9, 14:19, 13:19] = 150
     specs = (write(tmp_path / f"{n}.zarr", v, BOX.start, SIZE) for n, v in (("labels", labels), ("image", image)))
-    monkeypatch.setattr("ffn.assembly.contacts.MAX_GAP", 3.0)
+    monkeypatch.setattr("ffn.assembly.contacts.MAX_GAP_NM", 30.0)
     with open_volume(next(specs)) as one, open_volume(next(specs)) as other:
         yield one, other
 
@@ -53,7 +53,7 @@ def test_the_decision_point_is_the_brightest_place_between_two_segments(volumes)
 def test_only_given_pairs_that_are_near_enough_are_found(volumes, monkeypatch):
     assert [c.pair for c in points(volumes, [(3, 7), (3, 9), (7, 9)])] == [(3, 7), (7, 9)]
     assert points(volumes, [(3, 9)]) == []
-    monkeypatch.setattr("ffn.assembly.contacts.MAX_GAP", 1.0)
+    monkeypatch.setattr("ffn.assembly.contacts.MAX_GAP_NM", 10.0)
     assert points(volumes, [(3, 7)]) == []
 
 
@@ -97,13 +97,13 @@ def test_points_are_brighter_than_all_others_around():
     assert sorted(sum(cut, [])) == sorted(found(2))
 
 
-def test_spread_measures_distance_in_the_smallest_side():
+def test_spread_measures_distance_in_nm():
     labels = np.zeros((7, 1, 7), np.uint64)
     labels[3, 0, 3] = 5
-    near = spread(labels, (20.0, 10.0, 10.0), 2.0)
+    near = spread(labels, (20.0, 10.0, 10.0), 20.0)
     assert near[:, 0, 3].tolist() == [0, 0, 5, 5, 5, 0, 0]
     assert near[3, 0].tolist() == [0, 5, 5, 5, 5, 5, 0]
-    assert not spread(np.zeros_like(labels), SIZE, 2.0).any()
+    assert not spread(np.zeros_like(labels), SIZE, 20.0).any()
 
 
 def test_components_are_looked_at_where_they_are(volumes):

@@ -11,8 +11,8 @@ from ffn.io.open import read_table
 from ..volumes import read, write
 
 LEFT, RIGHT = Box((0, 0, 0), (4, 6, 10)), Box((0, 0, 6), (4, 6, 16))
-SIZE = (1.0, 1.0, 4.0)  # cells are 24 × 24 × 6 voxels
-CONFIG = ReconcileConfig(min_overlap_voxels=5, min_component_size=1)
+SIZE = (10.0, 10.0, 40.0)  # cells are 24 × 24 × 6 voxels
+CONFIG = ReconcileConfig(min_overlap_voxels=5, min_component_um3=1e-06)
 
 
 def origin(*row):

@@ -15,7 +15,7 @@ from ...jobs import require_same_files
 from ..volumes import read, write
 from .conftest import TILED, write_tiles
 
-CONFIG = ReconcileConfig(min_overlap_voxels=5, min_component_size=1)
+CONFIG = ReconcileConfig(min_overlap_voxels=5, min_component_um3=1e-06)
 
 
 def tubes(box: Box) -> np.ndarray:
@@ -58,7 +58,7 @@ def test_jobs_and_kills_do_not_show(tmp_path, monkeypatch):
         box, voxels = volume.box, volume.read()
     seed[0, 0] = voxels[tuple(np.subtract(seed[0, 1:4], box.start))]
     specs[0] = write(tmp_path / "parts/first.zarr", voxels, box.start, (10, 10, 20), {"origins": seed})
-    command = ["reconcile", *specs, "--min-overlap-voxels", "5", "--min-component-size", "1"]
+    command = ["reconcile", *specs, "--min-overlap-voxels", "5", "--min-component-um3", "1e-06"]
     one, whole = f"{tmp_path}/one/r.zarr", f"{tmp_path}/whole.zarr"
     assert main([*command, "--out", whole]) == 0
     set_parts(monkeypatch, (9, 20, 11))

@@ -13,7 +13,7 @@ from ffn.evaluation.config import EvaluateConfig
 from ffn.evaluation.evaluate import Inputs, evaluate
 from ffn.geometry import Box
 from ffn.io import hdf5
-from ffn.io.volume import IGNORED
+from ffn.io.volume import IGNORED, NO_SIZE
 
 from ...jobs import require_same_files
 from ..volumes import write
@@ -87,8 +87,8 @@ def test_another_mip_is_not_scored(tmp_path, specs, segmentation):
 
 
 def test_a_segmentation_of_an_image_without_a_voxel_size_is_scored(tmp_path, specs, segmentation):
-    """`segment` took it for 1 nm, with a warning, and wrote that; the flood would have to be made again."""
-    bare = write(tmp_path / "bare.h5", segmentation, size=(1.0, 1.0, 1.0))
+    """`segment` took it for 10 nm, with a warning, and wrote that; the flood would have to be made again."""
+    bare = write(tmp_path / "bare.h5", segmentation, size=NO_SIZE)
     scores = [scored(tmp_path, spec, specs[1])["scores"] for spec in (bare, specs[0])]
     assert scores[0] == scores[1]
 

@@ -48,7 +48,7 @@ def test_earlier_objects_keep_their_voxels_and_overlaps_are_counted():
 
 
 def test_shared_voxels_are_counted_where_they_are_in_the_full_volume():
-    table = overlaps_table(settle_both(Cells((2, 4, 4), (101, 20, 30))).filling().origins)
+    table = overlaps_table(settle_both(Cells((120.0, 60.0, 60.0), (101, 20, 30))).filling().origins)
     shared = np.argwhere(np.ones(SHARED.shape)) + SHARED.start + (101, 20, 30)
     expected = Counter(map(tuple, (shared // (2, 4, 4) * (2, 4, 4)).tolist()))
     assert {tuple(place): n for _, _, *place, n in table.tolist()} == expected and len(expected) > 1

@@ -11,7 +11,7 @@ from ffn.inference.flood import FloodFill
 from ffn.inference.grower import FovBatch
 
 MODEL = ModelConfig(fov_size_zyx=(5, 7, 9), deltas_zyx=(1, 2, 3))
-CONFIG = SegmentConfig(min_segment_size=20)
+CONFIG = SegmentConfig(min_segment_um3=2e-05)
 
 
 class Connected:
@@ -49,7 +49,7 @@ def flood_of(image, config, masked=None, network=MODEL):
 
 
 def started(image, seeds, masked=None, **options):
-    flood = flood_of(image, SegmentConfig(**{"min_segment_size": 30, **options}), masked)
+    flood = flood_of(image, SegmentConfig(**{"min_segment_um3": 3e-05, **options}), masked)
     flood.begin(seeds)
     return flood
 
@@ -109,7 +109,7 @@ def test_earlier_segments_are_not_overwritten_and_overlaps_are_recorded():
     image = two_tubes()
     image[4:10, 9, 18:22] = 1  # a bridge, over which the first object takes both tubes
     alone = fill(image, [(6, 6, 5)])
-    low = SegmentConfig(min_segment_size=20, segment_threshold=0.015)  # claims even the background that it visited
+    low = SegmentConfig(min_segment_um3=2e-05, segment_threshold=0.015)  # claims even the background that it visited
     both = fill(two_tubes(), [(6, 6, 5), (6, 12, 20)], low)
     first = fill(two_tubes(), [(6, 6, 5)], low).segmentation == 1
     assert alone.segmentation[6, 12, 20] == 1
@@ -120,7 +120,7 @@ def test_earlier_segments_are_not_overwritten_and_overlaps_are_recorded():
 OPTIONS = [
     {},
     {"disco_seed_threshold": 0.2, "segment_threshold": 0.1},
-    {"disco_seed_threshold": -1, "min_segment_size": 400, "max_fovs": 200},
+    {"disco_seed_threshold": -1, "min_segment_um3": 0.0004, "max_fovs": 200},
     {"max_fovs": 9, "min_boundary_dist_zyx": (2, 1, 0)},
 ]
 
@@ -147,7 +147,7 @@ def test_a_saved_state_resumes_to_the_same_end():
     states.append(whole.state())
     assert any("growing/queue" in state for state in states) and "growing/queue" not in states[-1]
     for state in [*states[3::13], states[-1]]:
-        resumed = flood_of(image, SegmentConfig(min_segment_size=30, **options))
+        resumed = flood_of(image, SegmentConfig(min_segment_um3=3e-05, **options))
         resumed.resume(state)
         run(resumed, Blurred())
         same(resumed.filling(), whole.filling())
@@ -169,18 +169,18 @@ def test_masked_voxels_are_neither_seeded_nor_entered_nor_claimed():
 
 def test_an_object_at_a_limit_keeps_what_has_grown():
     whole = fill(two_tubes(), [(6, 6, 5)])
-    few = fill(two_tubes(), [(6, 6, 5)], SegmentConfig(min_segment_size=20, max_fovs=4))
-    exact = SegmentConfig(min_segment_size=20, max_fovs=whole.counters["fovs"])
+    few = fill(two_tubes(), [(6, 6, 5)], SegmentConfig(min_segment_um3=2e-05, max_fovs=4))
+    exact = SegmentConfig(min_segment_um3=2e-05, max_fovs=whole.counters["fovs"])
     assert few.counters["limited"] == 1 and few.counters["fovs"] == 4
     assert 20 <= np.count_nonzero(few.segmentation) < np.count_nonzero(whole.segmentation)
     assert fill(two_tubes(), [(6, 6, 5)], exact).counters["limited"] == whole.counters["limited"] == 0
 
 
 def test_a_second_pass_has_its_own_size_limit_and_retries_rejected_seeds(monkeypatch):
-    monkeypatch.setattr("ffn.inference.flood.SECOND_MIN_SEGMENT_SIZE", 10)
+    monkeypatch.setattr("ffn.inference.flood.SECOND_MIN_SEGMENT_UM3", 10e-6)
     image = two_tubes()
     image[11:13, 16:19, 18:23] = 1
-    flood = flood_of(image, SegmentConfig(min_segment_size=200))
+    flood = flood_of(image, SegmentConfig(min_segment_um3=0.0002))
     for seeds in ([(11, 16, 20), (6, 6, 5)], [(11, 16, 20)]):
         flood.begin(seeds)
         run(flood, Connected())

@@ -29,7 +29,7 @@ class Same:
 
 
 def facts(engine, name="z0-y0-x0", seeds=SEEDS, size=(100.0, 120.0, 110.0), **options):
-    config = SegmentConfig(min_segment_size=5, disco_seed_threshold=-1, **options)
+    config = SegmentConfig(min_segment_um3=5e-06, disco_seed_threshold=-1, **options)
     flood = flood_of(two_tubes(), config)
     flood.begin(seeds)
     run(flood, engine)

@@ -34,7 +34,7 @@ def in_bucket(owner, store):
 
 
 def test_membrane_writes_to_s3_and_a_killed_job_goes_on_there(tissue, image, tmp_path, monkeypatch):
-    command = ["membrane", "--image", image, "--sigma", "2"]
+    command = ["membrane", "--image", image, "--blur", "20"]
     assert main([*command, "--out", f"{tmp_path}/m.zarr"]) == 0
     here = {str(path.relative_to(tmp_path / "m.zarr")): path for path in (tmp_path / "m.zarr").rglob("*")}
     block, calls = membrane.membrane_block, []
@@ -65,6 +65,6 @@ def deny(owner, action, keys):
 
 def test_who_may_not_write_learns_the_bucket_the_rights_and_what_to_set(tissue, image, capsys):
     deny(tissue, "s3:PutObject", "*")
-    assert main(["membrane", "--image", image, "--sigma", "2", "--out", "s3://tissue/m.zarr"]) == 2
+    assert main(["membrane", "--image", image, "--blur", "20", "--out", "s3://tissue/m.zarr"]) == 2
     said = capsys.readouterr().err.splitlines()[-1]
     assert "s3://tissue/m.zarr/edges/0/zarr.json: " in said and "AWS_PROFILE" in said

@@ -4,6 +4,7 @@ import pytest
 from ffn.errors import VolumeError
 from ffn.io.open import open_volume
 from ffn.io.volume import (
+    NO_SIZE,
     require_image,
     require_labels,
     require_other_file,
@@ -70,7 +71,7 @@ def test_a_voxel_without_declared_size_is_a_cube(tmp_path, spec, caplog):
         assert voxel_size_of(volume) == (40.0, 4.0, 4.5)
         assert caplog.text == ""
         for _ in range(2):
-            assert voxel_size_of(foreign) == (1.0, 1.0, 1.0)
+            assert voxel_size_of(foreign) == NO_SIZE
     assert caplog.text.count("a.h5:raw: has no") == 1
 
 

@@ -20,7 +20,7 @@ from ...jobs import require_same_files
 from ...volumes import create_volumes
 
 BOX = Box((4, 30, 100), (24, 57, 133))
-CONFIG = CoordinatesConfig(margin_zyx=(2, 3, 5), min_membrane_distance=1.5)
+CONFIG = CoordinatesConfig(margin_zyx=(2, 3, 5), membrane_distance_nm=1.5)
 RNG = np.random.default_rng(0)
 PARTITIONS = RNG.choice(np.array([0, 1, 2, 13, 255], np.uint8), BOX.shape, p=[0.2, 0.1, 0.3, 0.3, 0.1])
 DISTANCE = RNG.choice(np.array([0, 1, 1.5, 2, 3], np.float32), BOX.shape)
@@ -47,7 +47,7 @@ def read(path) -> tuple[dict[int, np.ndarray], dict[str, int]]:
 
 def expected(partition, config=CONFIG, box=BOX, distance=DISTANCE) -> set[tuple]:
     inner = box.grow(tuple(-m for m in config.margin_zyx))
-    good = (PARTITIONS == partition) & (distance >= config.min_membrane_distance)
+    good = (PARTITIONS == partition) & (distance >= config.membrane_distance_nm)
     voxels = np.argwhere(good) + BOX.start
     return {tuple(v) for v in voxels.tolist() if inner.contains(Box.from_shape((1, 1, 1), tuple(v)))}
 
@@ -105,7 +105,7 @@ def test_jobs_that_share_the_rows_and_killed_ones_make_what_one_job_makes(tmp_pa
     monkeypatch.setattr(stage, "ROW_BLOCKS", 2)
 
     def job(folder, *options):
-        config = ["--margin", "2", "3", "5", "--min-membrane-distance", "1.5"]
+        config = ["--margin", "2", "3", "5", "--membrane-distance", "1.5"]
         words = ["coordinates", "--partitions", inputs[0], "--membrane", inputs[1], *config]
         folder.mkdir(exist_ok=True)
         assert main([*words, "--out", f"{folder}/c.h5", *options]) == 0
@@ -125,8 +125,8 @@ def test_the_order_of_the_coordinates_is_that_of_the_blocks(tmp_path, inputs):
 
 
 def test_the_error_for_no_eligible_voxel_counts_what_removed_them(tmp_path, inputs):
-    config = CONFIG.model_copy(update={"min_membrane_distance": 4.0})
-    with pytest.raises(RecordError, match="--margin.*--min-membrane-distance"):
+    config = CONFIG.model_copy(update={"membrane_distance_nm": 4.0})
+    with pytest.raises(RecordError, match="--margin.*--membrane-distance"):
         coordinates(*inputs, tmp_path / "c.h5", config)
     assert not (tmp_path / "c.h5").exists()
 

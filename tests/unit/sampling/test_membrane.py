@@ -18,13 +18,14 @@ from ...jobs import require_same_files
 from ...volumes import write_volume
 
 BOX = Box((5, 0, 20), (47, 60, 97))
-VOXEL_SIZE = (30.0, 8.0, 10.0)
-CONFIG = MembraneConfig(sigma=2.0)
+VOXEL_SIZE = (15.0, 8.0, 10.0)
+CUBE = (9.999999,) * 3  # what a voxel without a size is taken for
+CONFIG = MembraneConfig(blur_nm=20.0)
 
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch):
-    monkeypatch.setattr(stage, "MAX_DISTANCE", 9.0)
+    monkeypatch.setattr(stage, "MAX_DISTANCE_NM", 80.0)
     monkeypatch.setattr(stage, "MEMBRANE_BLOCK_ZYX", (13, 32, 17))
 
 
@@ -48,17 +49,17 @@ def read(path, box=None) -> tuple[np.ndarray, np.ndarray]:
 def test_blocks_equal_the_whole_volume(tmp_path, dtype):
     image = texture(dtype)
     membrane(write_image(tmp_path / "raw.h5", image), tmp_path / "m.zarr", CONFIG)
-    whole = edges.edges(image, 2.0)
+    whole = edges.edges(image, VOXEL_SIZE, 20.0)
     marks, distance = read(tmp_path / "m.zarr")
     assert marks.dtype == np.uint8 and distance.dtype == np.float32
     np.testing.assert_array_equal(marks, whole)
-    np.testing.assert_array_equal(distance, np.minimum(edges.distance(whole, VOXEL_SIZE), np.float32(9)))
-    assert 0.1 < whole.mean() < 0.6 and (distance > 3).any()
+    np.testing.assert_array_equal(distance, np.minimum(edges.distance(whole, VOXEL_SIZE), np.float32(80)))
+    assert 0.1 < whole.mean() < 0.6 and (distance > 24).any()
 
 
 def test_jobs_that_share_the_blocks_and_killed_ones_give_the_bytes_of_one(tmp_path, monkeypatch):
     monkeypatch.setattr("ffn.io.shards.MAX_SHARD", 64)
-    command = ["membrane", "--image", write_image(tmp_path / "raw.h5", texture(np.uint8)), "--sigma", "2"]
+    command = ["membrane", "--image", write_image(tmp_path / "raw.h5", texture(np.uint8)), "--blur", "20"]
 
     def run(folder, *job):
         assert main([*command, *job, "--out", f"{folder}/m.zarr"]) == 0
@@ -77,10 +78,10 @@ def test_a_box_gives_its_part_of_the_result(tmp_path):
 
 def test_an_image_without_edges_has_the_largest_distance_everywhere(tmp_path):
     flat = np.full(BOX.shape, 100, np.uint8)
-    assert np.isinf(edges.distance(edges.edges(flat), VOXEL_SIZE)).all()
+    assert np.isinf(edges.distance(edges.edges(flat, VOXEL_SIZE), VOXEL_SIZE)).all()
     membrane(write_image(tmp_path / "raw.h5", flat), tmp_path / "m.zarr", CONFIG)
     marks, distance = read(tmp_path / "m.zarr")
-    assert not marks.any() and (distance == 9).all()
+    assert not marks.any() and (distance == 80).all()
 
 
 def test_voxels_without_a_size_are_taken_for_cubes(tmp_path, caplog):
@@ -90,8 +91,8 @@ def test_voxels_without_a_size_are_taken_for_cubes(tmp_path, caplog):
     hdf5.write_arrays(tmp_path / "foreign.h5", {"raw": image}, {})
     membrane(f"{tmp_path / 'foreign.h5'}:raw", tmp_path / "m.zarr", CONFIG)
     _, distance = read(tmp_path / "m.zarr")
-    expected = edges.distance(edges.edges(image, 2.0), (1.0, 1.0, 1.0))
-    np.testing.assert_array_equal(distance, np.minimum(expected, np.float32(9)))
+    expected = edges.distance(edges.edges(image, CUBE, 20.0), CUBE)
+    np.testing.assert_array_equal(distance, np.minimum(expected, np.float32(80)))
     assert "no voxel size" in caplog.text
 
 

@@ -15,7 +15,7 @@ from ...jobs import require_same_files
 from ...volumes import write_volume
 from .tissue import BOX, RADIUS, count_by_definition, tissue
 
-CONFIG = PartitionConfig(lom_radius_zyx=RADIUS, min_size=200)
+CONFIG = PartitionConfig(lom_radius_zyx=RADIUS, min_label_um3=0.0001)  # 200 voxels
 
 
 def write_labels(path, labels, box=BOX) -> str:
@@ -76,14 +76,14 @@ def test_a_label_of_exactly_the_minimum_size_is_kept(tmp_path):
     labels[8:12, 10:20, 10:20] = 5
     labels[8:12, 22:32, 30:40] = 6
     labels[8, 22, 30] = 0  # 399 voxels
-    partitions = run(tmp_path, labels, PartitionConfig(lom_radius_zyx=RADIUS, min_size=400))
+    partitions = run(tmp_path, labels, PartitionConfig(lom_radius_zyx=RADIUS, min_label_um3=0.0002))
     assert (partitions[labels == 5] > 0).all()
     assert set(np.unique(partitions[labels == 6])) <= {0, 255}
 
 
 def test_voxels_outside_the_box_have_no_influence(tmp_path):
     labels, box = tissue(), Box((5, 12, 7), (26, 40, 41))
-    config = PartitionConfig(lom_radius_zyx=RADIUS, min_size=100)
+    config = PartitionConfig(lom_radius_zyx=RADIUS, min_label_um3=0.00005)
     spec = write_labels(tmp_path / "l.h5", labels)
     partition(spec, f"{tmp_path / 'a.zarr'}", config, box)
     masked = np.zeros_like(labels)
@@ -100,7 +100,7 @@ def test_labels_that_are_all_too_small_are_warned_of(caplog):
     found = {"sizes": np.array([[0, 9000], [3, 40], [5, 812], [IGNORED, 7000]], np.uint64)}
     assert large_labels([found], 812).tolist() == [5] and "background" not in caplog.text
     assert not len(large_labels([found], 1000))
-    assert "--min-size to 812" in caplog.text
+    assert "has 812" in caplog.text
 
 
 @pytest.fixture
@@ -110,7 +110,17 @@ def job(tmp_path, monkeypatch):
     monkeypatch.setattr("ffn.io.shards.CHUNK", 16)
     monkeypatch.setattr("ffn.io.shards.MAX_SHARD_BYTES", 2**14)
     spec = write_labels(tmp_path / "l.h5", tissue())
-    words = ["partition", "--labels", spec, "--lom-radius", *map(str, RADIUS), "--min-size", "200", "--threads", "1"]
+    words = [
+        "partition",
+        "--labels",
+        spec,
+        "--lom-radius",
+        *map(str, RADIUS),
+        "--min-label-um3",
+        "1e-4",
+        "--threads",
+        "1",
+    ]
     return lambda folder, *options: main([*words, "--out", f"{folder}/p.zarr", *options])
 
 

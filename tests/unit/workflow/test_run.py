@@ -20,6 +20,8 @@ REFUSED = [
     ({"volumes": {}}, "volumes"),
     ({"run": "a/b"}, "run: .*'a/b'"),
     ({"init": "a\nb"}, r"init: .*a\\nb"),
+    ({"membrane": {"sigma": 8.2}}, "membrane.sigma: .*blur_nm"),
+    ({"segment": {"min_segment_size": 300}}, "segment.min_segment_size: .*min_segment_um3"),
     # relations between options
     ({"model": {"fov_size_zyx": [9, 10, 13]}}, "model: fov_size_zyx: 10"),
     ({"model": {"deltas_zyx": [5, 3, 3]}}, "model: deltas_zyx: 5"),

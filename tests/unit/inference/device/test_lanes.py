@@ -31,7 +31,7 @@ CONFIG = ModelConfig(
     depth=2, features=4, fov_size_zyx=(5, 7, 9), deltas_zyx=(1, 2, 3), image_mean=120.5, image_stddev=31.7
 )
 SHAPES = [(20, 26, 33), (16, 30, 24), (22, 18, 40), (18, 22, 26)]
-OPTIONS = {"min_segment_size": 30, "disco_seed_threshold": 0.3, "max_fovs": 30}
+OPTIONS = {"min_segment_um3": 3e-05, "disco_seed_threshold": 0.3, "max_fovs": 30}
 
 
 @pytest.fixture(scope="module")
