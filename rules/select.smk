@@ -46,7 +46,9 @@ rule checkpoint_segment:
     resources:
         mem_mb=by_attempt(flooding_mb(PIPELINE.selection_voxels, COSTED.model)),
         runtime=by_attempt(
-            lambda wildcards, threads: flooding_minutes(PIPELINE.selection_voxels, COSTED.flooding_model, threads)
+            lambda wildcards, threads: flooding_minutes(
+                PIPELINE.selection_voxels, COSTED.flooding_model, threads, FLOOD_GPU > 0
+            )
         ),
         gpu=FLOOD_GPU,
     params:

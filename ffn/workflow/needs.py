@@ -31,6 +31,9 @@ BACKWARD = 3  # operations of a training step for one of a prediction: forward, 
 TRAINING_FLOPS_PER_CORE = 1.5e10  # of TensorFlow's training in float32 with AVX2, whose weight gradients are slow there
 TRAINING_FOV_SECONDS = 0.02  # outside the network, on a slow core; 2 ms on a Xeon
 FLOPS_PER_CORE = 5e10  # of a convolution in float32 on an old core; ours do 1.7e11, in bfloat16 with AMX 1e12
+# 395 FOVs/s of 46 GFLOP. An H100 did 447 on a single canvas, at 67e71c4; several canvases are faster.
+GPU_FLOPS = 3e13
+GPU_FOV_SECONDS = 0.001  # outside the network, also of a small one
 
 
 def memory_mb(stage: str, num_voxels: int = 0, threads: int = 1) -> int:
@@ -105,10 +108,20 @@ def minutes(stage: str, num_voxels: int, threads: int = 1) -> int:
     return BASE_MINUTES + math.ceil(SAFETY * seconds / 60)
 
 
-def flooding_minutes(num_voxels: int, model: ModelConfig, threads: int = 1) -> int:
-    """Time of flood filling a box, minutes. Agglomeration takes less."""
+def flooding_minutes(num_voxels: int, model: ModelConfig, threads: int = 1, on_gpu: bool = False) -> int:
+    """Time of flood filling a box, minutes. Agglomeration takes less.
+
+    Examples
+    --------
+    >>> network = ModelConfig(depth=12, features=32, fov_size_zyx=(33, 33, 33), deltas_zyx=(8, 8, 8))
+    >>> [flooding_minutes(512**3, network, 16, on_gpu) for on_gpu in (False, True)]
+    [271, 22]
+    """
     fovs = FOVS_PER_DELTAS * num_voxels / math.prod(model.deltas_zyx)
-    return BASE_MINUTES + math.ceil(fovs * fov_flops(model) / (FLOPS_PER_CORE * threads) / 60)
+    seconds = fov_flops(model) / (FLOPS_PER_CORE * threads)
+    if on_gpu:
+        seconds = GPU_FOV_SECONDS + fov_flops(model) / GPU_FLOPS
+    return BASE_MINUTES + math.ceil(fovs * seconds / 60)
 
 
 def training_minutes(model: ModelConfig, train: TrainConfig, threads: int = 1) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ffn.workflow.needs import agglomerating_mb, flooding_mb, flooding_minutes, memory_mb, minutes
+from ffn.workflow.needs import agglomerating_mb, flooding_mb, flooding_minutes, memory_mb, minutes, takes_gpu
 from ffn.workflow.pipeline import Pipeline
 
 Resource = Callable[..., int]
@@ -47,7 +47,8 @@ def resources_of(pipeline: Pipeline, rule: str) -> dict[str, Resource]:
     def duration(wildcards: Any, threads: int) -> int:
         voxels = pipeline.jobs.spec(rule, wildcards).voxels
         if stage in ("segment", "agglomerate"):
-            return flooding_minutes(voxels, pipeline.models.costed.flooding_model, threads)
+            on_gpu = pipeline.gpus > 0 and takes_gpu(pipeline.run.segment)
+            return flooding_minutes(voxels, pipeline.models.costed.flooding_model, threads, on_gpu)
         return minutes(stage, voxels, threads)
 
     return {"mem_mb": by_attempt(megabytes), "runtime": by_attempt(duration)}

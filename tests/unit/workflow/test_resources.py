@@ -1,5 +1,7 @@
 """Memory and time of jobs, as Snakemake asks for them."""
 
+import pytest
+
 from ffn.assembly.config import Agglomeration
 from ffn.config import ModelConfig
 from ffn.workflow.needs import agglomerating_mb, flooding_mb, flooding_minutes, minutes
@@ -27,6 +29,14 @@ def test_jobs_ask_for_what_follows_from_their_box():
         2 * flooding_mb(spec.at_once, model, 2),
         2 * flooding_minutes(spec.voxels, model, 2),
     ]
+
+
+@pytest.mark.parametrize(("engine", "gpus", "on_gpu"), [("auto", 2, True), ("openvino", 2, False), ("jax", 0, False)])
+def test_floods_ask_for_the_time_of_a_gpu_where_they_take_one(engine, gpus, on_gpu):
+    made = pipeline(gpus=gpus, segment={"engine": engine}, volumes={"second": {"synthetic": {"shape_zyx": [512] * 3}}})
+    job = {"volume": "second", "order": "", "job": "1-of-1"}
+    voxels, model = made.jobs.spec("segment_list", Wildcards(job)).voxels, made.models.costed.flooding_model
+    assert asked(made, "segment_list", **job)[1] == flooding_minutes(voxels, model, 2, on_gpu)
 
 
 def test_agglomeration_depends_on_the_windows_at_once():
