@@ -27,25 +27,25 @@ def keras_logits(precision):
     return network([IMAGE[..., None], POM[..., None]], training=False).numpy()[..., 0]
 
 
-def logits(precision, planes=None):
-    return jax.jit(lambda *fovs: updated_pom(*fovs, CONFIG, precision, planes))(WEIGHTS, IMAGE, POM)
+def logits(precision, form=None):
+    return jax.jit(lambda *fovs: updated_pom(*fovs, CONFIG, precision, form))(WEIGHTS, IMAGE, POM)
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("planes", [False, True])
+@pytest.mark.parametrize("form", ["volumes", "planes"])
 @pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-5), ("bfloat16", 0.2)])
-def test_logits_are_those_of_keras(precision, tolerance, planes):
-    found = logits(precision, planes)
+def test_logits_are_those_of_keras(precision, tolerance, form):
+    found = logits(precision, form)
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, keras_logits(precision), atol=tolerance, rtol=0)
     assert np.abs(found - POM).max() > 1
 
 
-@pytest.mark.parametrize("planes", [False, True])
+@pytest.mark.parametrize("form", ["volumes", "planes"])
 @pytest.mark.parametrize("precision", LARGEST_ERROR)
-def test_logits_are_those_of_float64(jax_device, precision, planes):
+def test_logits_are_those_of_float64(jax_device, precision, form):
     with jax.default_device(jax_device):
-        found = logits(precision, planes)
+        found = logits(precision, form)
     assert found.devices() == {jax_device}
     true = np.stack([float64_logits(Model(CONFIG, WEIGHTS, {}), *fov) for fov in zip(IMAGE, POM, strict=True)])
     error = np.linalg.norm(found - true) / np.linalg.norm(true - POM)
