@@ -17,7 +17,7 @@ from ffn.model.network import num_weights
 from ffn.progress import track
 from ffn.studies.config import WARM_UP_STEPS
 from ffn.studies.runs import PROCESSES, best_rates
-from ffn.training.choice import make_learner
+from ffn.training.choice import make_learner, make_patches
 from ffn.training.config import TrainConfig
 from ffn.training.optimizers import learning_rate
 from ffn.training.parallel.process_group import ProcessGroup
@@ -109,7 +109,7 @@ def _step_seconds(plan: TrainingPlan, group: ProcessGroup, num_steps: int) -> tu
     times = []
     with Prefetcher(plan.example_source(plan.lanes(group.rank)), at) as prefetcher:
         learner = make_learner(plan.initial.config, plan.train, plan.initial.weights, group, plan.rng_seed)
-        walks = LaneWalks(prefetcher, at, plan.initial.config, plan.train)
+        walks = LaneWalks(prefetcher, at, make_patches(learner, plan.initial.config, plan.train))
         steps = range(WARM_UP_STEPS + num_steps)
         for step in track(steps, len(steps), "measure", unit="step") if group.rank == 0 else steps:
             started = time.perf_counter()

@@ -24,6 +24,7 @@ from ffn.training.config import TrainConfig
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.plan import initial_weights
 from ffn.training.step import Batch, Learner
+from ffn.training.walk import HostPatches, Patches
 
 
 def make_learner(
@@ -38,6 +39,11 @@ def make_learner(
     from ffn.training.tensorflow_learner import TensorFlowLearner
 
     return TensorFlowLearner(model, train, weights, group, rng_seed)
+
+
+def make_patches(learner: Learner, model: ModelConfig, train: TrainConfig) -> Patches:
+    """Return where the examples of a training are: on the devices of a learner in JAX, else in memory."""
+    return learner.patches() if train.engine == "jax" else HostPatches(model, train)  # type: ignore[attr-defined]
 
 
 def chosen_engine(config: TrainConfig, model: ModelConfig, machine: Path) -> Choice:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -16,6 +16,8 @@ from ffn.errors import ConfigError
 from ffn.model.jax_network import Params, updated_pom
 from ffn.model.network import Weights
 from ffn.training.config import TrainConfig
+from ffn.training.jax_patches import JaxPatches, PatchBatch
+from ffn.training.jax_patches import State as PatchState
 from ffn.training.optimizers import State
 from ffn.training.parallel.exchange import TAIL
 from ffn.training.parallel.process_group import ProcessGroup, pairwise_sum
@@ -44,18 +46,45 @@ class JaxLearner(Learner):
         self._held: State
         self._load(self._optimizer.initial(self._flat(weights)))
 
-        def shared(function: Callable[..., Any], in_specs: Any, out_specs: Any) -> Any:
-            return jax.jit(jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False))
+        def shared(function: Callable[..., Any], in_specs: Any, out_specs: Any, **options: Any) -> Any:
+            on_mesh = jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
+            return jax.jit(on_mesh, **options)
 
-        gradient = shared(self._gradient, (whole, split, whole), (split, whole))
-        self._compiled_gradient = gradient.lower(self._held.weights, *self._example()).compile()
-        require_memory(self._compiled_gradient, devices, train.batch_size)
+        self._devices, self._shared = devices, shared
+        self._compiled_gradient = shared(self._gradient, (whole, split, whole), (split, whole))
         self._compiled_forward = shared(self._forward, (whole, split), (split, split))
         is_alone = group.size == 1 and train.compression == "none"
         self._compiled_mean = jax.jit(_mean) if is_alone else self._mean_by_tensorflow()
         self._compiled_update = jax.jit(self._updated, donate_argnums=0)
 
-    def _differentiate(self, batch: Batch, flags: np.ndarray) -> tuple[jax.Array, jax.Array]:
+    def patches(self) -> JaxPatches:
+        """Return the patches of this process, and compile the step on them."""
+        patches = JaxPatches(self._config, self._train, self._split)
+
+        def step(weights: jax.Array, state: PatchState, requests: jax.Array, flags: jax.Array) -> tuple[Any, ...]:
+            updated, vector = self._gradient(weights, patches.cut(state, requests), flags)
+            return *patches.written(state, requests, updated), vector
+
+        whole, split = PartitionSpec(), PartitionSpec(AXIS)
+        compiled = self._shared(step, (whole, split, split, whole), (split, split, whole), donate_argnums=1)
+        request = jax.ShapeDtypeStruct((patches.size, patches.columns), np.int32, sharding=self._split)
+        flags = jax.ShapeDtypeStruct((TAIL - 1,), np.float32, sharding=self._whole)
+        self._compiled_step = compiled.lower(self._held.weights, patches.states[0], request, flags).compile()
+        require_memory(self._compiled_step, self._devices, patches.size)
+        return patches
+
+    def _microbatches(self, batch: Batch | PatchBatch) -> Iterator[Any]:
+        if isinstance(batch, Batch):
+            return super()._microbatches(batch)
+        return ((batch.patches, worker, requests) for worker, requests in enumerate(batch.requests))
+
+    def _differentiate(self, batch: Any, flags: np.ndarray) -> tuple[jax.Array, jax.Array]:
+        if not isinstance(batch, Batch):
+            patches, worker, requests = batch
+            placed = jax.device_put(requests, self._split), jax.device_put(flags, self._whole)
+            state, answers, vector = self._compiled_step(self._held.weights, patches.states[worker], *placed)
+            patches.states[worker] = state
+            return answers, vector
         on_devices = jax.device_put(batch, self._split), jax.device_put(flags, self._whole)
         return self._compiled_gradient(self._held.weights, *on_devices)
 
@@ -76,12 +105,6 @@ class JaxLearner(Learner):
 
     def _load(self, state: State) -> None:
         self._held = jax.device_put(state, self._whole)
-
-    def _example(self) -> tuple[Batch, Any]:
-        """Return the shapes of a batch and of the flags."""
-        fovs = (self._train.batch_size, *self._config.fov_size_zyx)
-        field: Any = jax.ShapeDtypeStruct(fovs, np.float32, sharding=self._split)
-        return Batch(field, field, field, field), jax.ShapeDtypeStruct((2,), np.float32, sharding=self._whole)
 
     def _mean_by_tensorflow(self) -> Callable[[Sequence[jax.Array]], tuple[jax.Array, np.ndarray]]:
         """Return a function that averages the vectors of all workers of all processes."""

@@ -15,7 +15,7 @@ from ffn.config import ModelConfig
 from ffn.errors import DivergenceError, TrainError
 from ffn.model.network import Weights, num_weights
 from ffn.training.checkpoint import Checkpoint, CheckpointFolder, Kept
-from ffn.training.choice import make_learner
+from ffn.training.choice import make_learner, make_patches
 from ffn.training.config import TrainConfig
 from ffn.training.data.examples import patch_size
 from ffn.training.interruption import Interruption
@@ -63,7 +63,7 @@ def run(
     at = {lane: position_of(checkpoint.parts[_lane_part(lane)]) if checkpoint else 0 for lane in lanes}
     with Prefetcher(plan.example_source(lanes), at) as prefetcher:
         learner = group.together(lambda: make_learner(config, train, plan.initial.weights, group, plan.rng_seed))
-        walks = LaneWalks(prefetcher, at, config, train)
+        walks = LaneWalks(prefetcher, at, group.together(lambda: make_patches(learner, config, train)))
         trainer = Trainer(plan, group, learner, walks, interruption, validation)
         if checkpoint is not None:
             trainer.restore(checkpoint)

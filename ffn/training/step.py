@@ -34,7 +34,7 @@ class Batch(NamedTuple):
 class Outcome(NamedTuple):
     """The results of a step."""
 
-    pom_logit: np.ndarray  # updated POM, float32 (B, Z, Y, X)
+    answers: np.ndarray  # one for each FOV: its updated POM, float32 (Z, Y, X), or what patches on a device answer
     loss: float  # mean over voxels, batch and processes
     finite: bool  # whether the averaged gradient was finite; if not, no process changed its weights
     stop: bool = False  # whether any process asked to stop
@@ -63,19 +63,19 @@ class Learner(ABC):
         self._optimizer = Optimizer(train, list(self._shapes.values()), library)
         self._num_steps = 0
 
-    def step(self, batch: Batch, learning_rate: float, stop: bool = False, save: bool = False) -> Outcome:
-        """Train on one batch. All processes call this together."""
+    def step(self, batch: Any, learning_rate: float, stop: bool = False, save: bool = False) -> Outcome:
+        """Train on one batch, which patches made (`make_patches`). All processes call this together."""
         started = time.perf_counter()
         flags = np.array([stop, save], np.float32)
-        poms, vectors = zip(*(self._differentiate(part, flags) for part in self._microbatches(batch)), strict=True)
-        pom_logit = np.concatenate([np.asarray(pom) for pom in poms])
+        parts, vectors = zip(*(self._differentiate(part, flags) for part in self._microbatches(batch)), strict=True)
+        answers = np.concatenate([np.asarray(part) for part in parts])
         differentiated = time.perf_counter()
         mean, (loss, num_stops, num_saves) = self._mean(vectors)
         averaged = time.perf_counter()
         norm, finite = self._update(mean, learning_rate)
         self._num_steps += 1
         return Outcome(
-            pom_logit=pom_logit,
+            answers=answers,
             loss=float(loss),
             finite=finite,
             stop=bool(num_stops > 0),
@@ -146,8 +146,8 @@ class Learner(ABC):
         self._exchange.restore(worker_states)
 
     @abstractmethod
-    def _differentiate(self, batch: Batch, flags: np.ndarray) -> tuple[Any, Any]:
-        """Return the updated POM of a microbatch, and its worker's vector for the average: gradient, loss, flags."""
+    def _differentiate(self, batch: Any, flags: np.ndarray) -> tuple[Any, Any]:
+        """Return the answers to a microbatch, and its worker's vector for the average: gradient, loss, flags."""
 
     @abstractmethod
     def _mean(self, vectors: Sequence[Any]) -> tuple[Any, np.ndarray]:
@@ -169,7 +169,7 @@ class Learner(ABC):
     def _load(self, state: State) -> None:
         """Replace the state of training."""
 
-    def _microbatches(self, batch: Batch) -> Iterator[Batch]:
+    def _microbatches(self, batch: Any) -> Iterator[Any]:
         size = self._train.batch_size
         for start in range(0, len(batch.image), size):
             yield Batch(*(field[start : start + size] for field in batch))

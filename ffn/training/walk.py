@@ -6,13 +6,14 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Protocol
 
 import numpy as np
 
 from ffn.config import ModelConfig
 from ffn.geometry import ZYX, Box, add, scale, subtract, zyx
 from ffn.inference.canvas import logit
-from ffn.inference.movement import FaceMaxMovement
+from ffn.inference.movement import FaceMaxMovement, ScoredOffset, face_max_offsets
 from ffn.training.config import TrainConfig
 from ffn.training.data.examples import Example
 from ffn.training.step import Batch, Outcome
@@ -35,8 +36,6 @@ class Walk:
 
     Attributes
     ----------
-    canvas_logit : float32 ndarray of shape (Z, Y, X)
-        Predicted object map (POM) of the patch.
     moves : int64 ndarray of shape (3, 3)
         Moves tried so far. Rows: to positions 1, 2, and 3 or more deltas from the centre, counted along the axes.
         Columns: to the object and allowed by the POM, to the object but not allowed, allowed but not to the object.
@@ -62,8 +61,7 @@ class Walk:
         self._scored = Box.around(
             self._center, add(model.fov_radius_zyx, scale(model.deltas_zyx, train.fov_moves))
         ).slices()
-        self.canvas_logit: np.ndarray = np.full(example.kinds.shape, PAD_LOGIT, np.float32)
-        self.canvas_logit[self._center] = INIT_LOGIT
+        self._put()
         self.moves = np.zeros((MAX_DISTANCE, 3), np.int64)
         moves = [] if self._policy == "max_pred" else [add(self._center, move) for move in example.moves_zyx]
         self.position_zyx: ZYX = self._center  # of the FOV
@@ -74,17 +72,23 @@ class Walk:
         """Where the FOV lies in the patch."""
         return Box.around(self.position_zyx, self._fov_radius_zyx).slices()
 
-    def write(self, pom_logit: np.ndarray) -> None:
-        """Write the network's output, which has the shape of the FOV, to the canvas."""
-        self.canvas_logit[self.window] = pom_logit
+    @property
+    def canvas_logit(self) -> np.ndarray:
+        """Predicted object map (POM) of the patch, float32 (Z, Y, X)."""
+        return self._canvas_logit
+
+    def write(self, answer: np.ndarray) -> bool:
+        """Write the network's output, which has the shape of the FOV, to the canvas; return whether it is finite."""
+        self._canvas_logit[self.window] = answer
+        self._peak = float(np.abs(answer).max())
+        return bool(np.isfinite(self._peak))
 
     def advance(self) -> bool:
         """Move to the next position that the POM has reached; return False if none is left."""
         if self._policy == "max_pred":
-            pom_logit = self.canvas_logit[self.window]
-            if not np.abs(pom_logit).max() <= RUNAWAY_LOGIT:  # or NaN
+            if not self._peak <= RUNAWAY_LOGIT:  # or NaN
                 return False
-            self._movement.update(self.position_zyx, pom_logit)
+            self._movement.follow(self.position_zyx, self._face_moves())
         while (position := self._movement.pop()) is not None:
             if self._may_visit(position):
                 self.position_zyx = position
@@ -104,7 +108,7 @@ class Walk:
         evaluated: Iterable[ZYX],
     ) -> None:
         """Restore canvas, moves, and the result of `state`."""
-        self.canvas_logit[:] = canvas_logit
+        self._put(canvas_logit)
         self.moves[:] = moves
         self.position_zyx = position_zyx
         self._movement = self._resume(queue, evaluated)
@@ -129,11 +133,24 @@ class Walk:
         """Whether the FOV fits at `position_zyx` and the POM there is high enough by now; count the move."""
         if not self._patch.contains(Box.around(position_zyx, self._fov_radius_zyx)):
             return False
-        allowed = bool(self.canvas_logit[position_zyx] >= MOVE_LOGIT)
+        allowed = self._logit(position_zyx) >= MOVE_LOGIT
         wanted = self.example.is_object(position_zyx)
         if (allowed or wanted) and self.example.loss_weight(position_zyx) > 0:
             self.moves[self._distance(position_zyx) - 1, 2 if not wanted else 0 if allowed else 1] += 1
         return allowed and (wanted or self._policy != "max_pred")
+
+    def _put(self, canvas_logit: np.ndarray | None = None) -> None:
+        """Begin with a POM; by default, one whose centre alone is object."""
+        self._canvas_logit = np.full(self.example.kinds.shape, PAD_LOGIT, np.float32)
+        self._canvas_logit[self._center] = INIT_LOGIT
+        if canvas_logit is not None:
+            self._canvas_logit[:] = canvas_logit
+
+    def _face_moves(self) -> list[ScoredOffset]:
+        return face_max_offsets(self._canvas_logit[self.window], self._deltas_zyx, MOVE_LOGIT)
+
+    def _logit(self, position_zyx: ZYX) -> float:
+        return float(self._canvas_logit[position_zyx])
 
     def _distance(self, position_zyx: ZYX) -> int:
         """Deltas from the centre, counted along the axes."""
@@ -174,37 +191,58 @@ class Prefetcher:
         self._next[lane] += 1
 
 
+class Patches(Protocol):
+    """Where the examples and POMs of walks are."""
+
+    def walk(self, lane: int, example: Example) -> Walk:
+        """Begin the walk of the lane of this number among those of the process."""
+
+    def batch(self, walks: Sequence[Walk]) -> Any:
+        """Return the current FOVs of all walks for `Learner.step`."""
+
+
+class HostPatches:
+    """Examples and POMs in memory."""
+
+    def __init__(self, model: ModelConfig, train: TrainConfig) -> None:
+        self._model, self._train = model, train
+
+    def walk(self, lane: int, example: Example) -> Walk:
+        """Begin a walk."""
+        return Walk(example, self._model, self._train)
+
+    def batch(self, walks: Sequence[Walk]) -> Batch:
+        """Stack the FOVs."""
+        return stack_fovs(walks)
+
+
 class LaneWalks:
     """One walk for each lane. When a walk ends, its lane takes the next example."""
 
-    def __init__(
-        self, prefetcher: Prefetcher, positions: Mapping[int, int], model: ModelConfig, train: TrainConfig
-    ) -> None:
+    def __init__(self, prefetcher: Prefetcher, positions: Mapping[int, int], patches: Patches) -> None:
         self._prefetcher = prefetcher
-        self._model = model
-        self._train = train
+        self._patches = patches
+        self._numbers = {lane: number for number, lane in enumerate(positions)}
         self.positions = dict(positions)
         self._counts = {lane: np.zeros(NUM_COUNTS, np.int64) for lane in self.positions}
-        self._walks = {lane: self._walk_over(self._prefetcher.take(lane)) for lane in self.positions}
+        self._walks = {lane: self._next_walk(lane) for lane in self.positions}
 
-    def batch(self) -> Batch:
+    def batch(self) -> Any:
         """Return the current FOVs of all walks."""
-        return stack_fovs(list(self._walks.values()))
+        return self._patches.batch(list(self._walks.values()))
 
     def proceed(self, outcome: Outcome) -> None:
         """Write the outcome of a step to the canvases and advance all walks.
 
         A walk that ends is counted, but not if its output is not finite.
         """
-        for (lane, walk), pom_logit in zip(list(self._walks.items()), outcome.pom_logit, strict=True):
-            broken = not np.isfinite(pom_logit).all()
-            walk.write(pom_logit)
-            if not broken and walk.advance():
-                continue
-            if not broken:
+        for (lane, walk), answer in zip(list(self._walks.items()), outcome.answers, strict=True):
+            if walk.write(answer):
+                if walk.advance():
+                    continue
                 self._counts[lane] += walk.counts()
             self.positions[lane] += 1
-            self._walks[lane] = self._walk_over(self._prefetcher.take(lane))
+            self._walks[lane] = self._next_walk(lane)
 
     def take_counts(self) -> np.ndarray:
         """Return the counts of all walks that ended since the last call, see `Walk.counts`."""
@@ -243,8 +281,8 @@ class LaneWalks:
             "evaluated_zyx": np.array(evaluated, np.int64).reshape(-1, 3),
         }
 
-    def _walk_over(self, example: Example) -> Walk:
-        return Walk(example, self._model, self._train)
+    def _next_walk(self, lane: int) -> Walk:
+        return self._patches.walk(self._numbers[lane], self._prefetcher.take(lane))
 
 
 def position_of(state: Mapping[str, np.ndarray]) -> int:

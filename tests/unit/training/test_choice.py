@@ -68,7 +68,7 @@ def test_a_precision_that_was_chosen_for_jax_on_a_gpu_needs_one(on, tmp_path):
 def test_measuring_trains_in_both_precisions(monkeypatch):
     """Also with options that need other processes."""
     monkeypatch.setattr(
-        choice, "calls_per_second", lambda steps: {name: step().pom_logit.shape[0] for name, step in steps.items()}
+        choice, "calls_per_second", lambda steps: {name: step().answers.shape[0] for name, step in steps.items()}
     )
     train = TrainConfig(num_workers=4, virtual_workers=3, batch_size=2, compression="1-bit")
     assert choice.fovs_per_second(train, MODEL, "tensorflow") == {"float32": 4, "bfloat16": 4}

@@ -18,6 +18,9 @@ from ffn.training.jax_learner import devices_of
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.plan import initial_weights
 from ffn.training.step import Batch
+from ffn.training.walk import LaneWalks
+
+from .test_jax_patches import Source
 
 jax = pytest.importorskip("jax")
 
@@ -71,7 +74,7 @@ def test_each_optimizer_trains_as_in_tensorflow_and_either_goes_on_for_the_other
     start = weights_of(learners[0])
     for number in range(20):
         outcomes = [learner.step(make_batch(number, size), rate, stop=number == 2) for learner in learners]
-        np.testing.assert_allclose(outcomes[1].pom_logit, outcomes[0].pom_logit, atol=1e-3)
+        np.testing.assert_allclose(outcomes[1].answers, outcomes[0].answers, atol=1e-3)
         for field in ("loss", "gradient_norm", "finite", "stop", "save", "bytes_sent"):
             assert getattr(outcomes[1], field) == pytest.approx(getattr(outcomes[0], field), rel=1e-3), field
     assert_close(*learners)
@@ -182,7 +185,18 @@ def test_a_batch_that_is_too_large_for_the_device_is_refused_before_training(mon
     real = jax_learner.require_memory
     monkeypatch.setattr(jax_learner, "require_memory", lambda step, devices, size: real(step, [Small()], size))
     with pytest.raises(ConfigError, match=r"train\.batch_size: 2"):
-        make("jax")
+        make("jax").patches()
+
+
+def losses_of_walks(learner):
+    """Train on patches that stay on the devices."""
+    positions, train = dict.fromkeys(range(2), 0), TrainConfig(fov_policy="fixed")
+    walks, losses = LaneWalks(Source(positions, train), positions, learner.patches()), []
+    for _ in range(9):
+        outcome = learner.step(walks.batch(), 0.1)
+        walks.proceed(outcome)
+        losses.append(outcome.loss)
+    return losses
 
 
 TWO_DEVICES = textwrap.dedent(
@@ -190,12 +204,13 @@ TWO_DEVICES = textwrap.dedent(
     import sys
     sys.modules["tensorflow"] = sys.modules["keras"] = None  # as where they are not installed
     import jax, numpy as np
-    from tests.unit.training.test_jax_learner import make, make_batch
+    from tests.unit.training.test_jax_learner import losses_of_walks, make, make_batch
 
     assert len(jax.devices()) == 2
     learner = make("jax", optimizer="momentum")
     losses = [learner.step(make_batch(number), 0.1).loss for number in range(5)]
     assert len(learner._held.weights.sharding.device_set) == 2
+    losses += losses_of_walks(learner)
     np.savez(sys.argv[1], losses=losses, pom=learner.forward(make_batch(7, 3))[0], **learner.state())
     """
 )
@@ -203,7 +218,7 @@ TWO_DEVICES = textwrap.dedent(
 
 def test_two_devices_share_a_batch_and_train_as_one_does_without_tensorflow(tmp_path):
     one, path = make("jax", optimizer="momentum"), tmp_path / "two.npz"
-    losses = [one.step(make_batch(number), 0.1).loss for number in range(5)]
+    losses = [one.step(make_batch(number), 0.1).loss for number in range(5)] + losses_of_walks(one)
     variables = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
     subprocess.run([sys.executable, "-c", TWO_DEVICES, str(path)], check=True, env=variables)
     two = np.load(path)

@@ -42,7 +42,7 @@ def test_a_step_changes_all_weights_and_returns_the_updated_pom(learner):
     before, batch = learner.weights(), make_batch()
     outcome = learner.step(batch, 0.01)
     assert outcome.finite and 0 < outcome.loss < 2 and outcome.gradient_norm > 0 and outcome.bytes_sent == 0
-    assert outcome.pom_logit.shape == (2, *FOV) and not np.array_equal(outcome.pom_logit, batch.pom_logit)
+    assert outcome.answers.shape == (2, *FOV) and not np.array_equal(outcome.answers, batch.pom_logit)
     assert all((learner.weights()[name] != before[name]).any() for name in before)
 
 
@@ -109,7 +109,7 @@ def test_a_restored_learner_continues_bit_identically(options):
     state, own = learner.state(), learner.worker_states()
     other = make_learner(seed=2, **options)
     other.restore(state, own)
-    outcomes = [[each.step(make_batch(number), 0.02).pom_logit for number in range(3, 6)] for each in (learner, other)]
+    outcomes = [[each.step(make_batch(number), 0.02).answers for number in range(3, 6)] for each in (learner, other)]
     np.testing.assert_array_equal(*outcomes)
     np.testing.assert_equal((other.state(), other.worker_states()), (learner.state(), learner.worker_states()))
 

@@ -22,7 +22,7 @@ from ffn.training.data.examples import (
     patch_size,
 )
 from ffn.training.step import Outcome
-from ffn.training.walk import DEPTH, LaneWalks, Prefetcher, Walk
+from ffn.training.walk import DEPTH, HostPatches, LaneWalks, Prefetcher, Walk
 
 FOV = (3, 5, 7)
 PATCH = (5, 9, 13)
@@ -169,7 +169,7 @@ class Source:
 
 
 def lane_walks(positions, train=FIXED):
-    return LaneWalks(Source(positions, train), positions, MODEL, train)
+    return LaneWalks(Source(positions, train), positions, HostPatches(MODEL, train))
 
 
 def network(batch) -> np.ndarray:
