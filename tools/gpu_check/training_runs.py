@@ -34,6 +34,7 @@ KILLED_AFTER = 12.0  # seconds after the SIGTERM; the newest checkpoint counts t
 SHARE_AT_FULL_RATE = 0.5  # of the time; then the rate falls, over as many steps as the measured speed allows
 SAFETY = 0.95  # of those steps, so that the fall ends in time
 STARTING = 2.0 if TINY else 12.0  # seconds until a training that finds its step compiled makes the first one
+SMALLEST = "1e-6"  # 1,000 voxels of volumes without a voxel size
 SECTIONS, MIP1 = 64, (448, 400)  # of SNEMI3D: z that may be trained on; y and x at 12 nm, as much as 12 MB hold
 
 
@@ -92,8 +93,8 @@ def prepare(report: Report) -> None:
         shutil.rmtree(run.records, ignore_errors=True)
         scratch = PACK / f"{run.name}-scratch"
         partitions, coordinates = f"{scratch}/partitions.zarr", f"{scratch}/coordinates.h5"
-        ffn("partition", "--labels", run.labels, "--box", run.train_box, "--out", partitions, "--min-size", "1000",
-            "--lom-radius", *run.reach(1))  # fmt: skip
+        ffn("partition", "--labels", run.labels, "--box", run.train_box, "--out", partitions,
+            "--min-label-um3", SMALLEST, "--lom-radius", *run.reach(1))  # fmt: skip
         ffn("coordinates", "--partitions", partitions, "--out", coordinates, "--margin", *run.reach(2))
         ffn("records", "--coordinates", f"{run.name}={coordinates}", "--out", str(run.records), "--num-shards", "4",
             "--max-records", "60000")  # fmt: skip
