@@ -60,8 +60,8 @@ class FloodInputs:
         flooding = replace(model, config=flooding_model(model.config, config))
         normalisation = read_normalisation(self.normalization, model.config)
         choice = chosen(flooding, config, self.machine)
-        if choice.engine == "jax" and self.machine:
-            keep_programs(f"{self.machine}/programs")
+        if choice.engine == "jax":
+            keep_programs(self.machine)
         return Network(flooding, normalisation, choice, model.config.deltas_zyx)
 
     @property

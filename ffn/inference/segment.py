@@ -24,6 +24,7 @@ from ffn.io.open import identity, open_volume
 from ffn.io.store import require_replaceable
 from ffn.io.store_names import MAIN
 from ffn.io.volume import Volume, require_image, require_inside, require_other_file
+from ffn.machine.jax_device import jax_device, results_depend_on
 from ffn.machine.limits import threads_here
 from ffn.model.choice import FOLDER
 from ffn.model.store import load_model
@@ -221,6 +222,8 @@ def _prepared(
     lanes = open_lanes(network, config, num_boxes, zyx(map(max, zip(*shapes, strict=True))), dtype)
     points = None if config.seed_points is None else read_points(config.seed_points)
     key = {**key, "engine": lanes.name, "canvases": lanes.size}  # with others, results may be rounded otherwise
+    if network.choice.engine == "jax":
+        key["device"] = results_depend_on(jax_device())
     return Common(inputs, near, network, config, points, lanes.name, key), lanes
 
 

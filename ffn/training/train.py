@@ -14,6 +14,7 @@ from typing import Any
 from ffn.config import ModelConfig
 from ffn.errors import ConfigError
 from ffn.io.staging import stage_specs, staged_masks, staged_spec
+from ffn.machine.jax_device import keep_programs
 from ffn.machine.runlock import take_lock
 from ffn.model.choice import FOLDER
 from ffn.model.store import Model, save_model
@@ -163,6 +164,8 @@ def with_engine(plan: TrainingPlan, machine: Path, group: ProcessGroup) -> Train
     wanted, model = plan.train, plan.initial.config
     choice = group.together(lambda: chosen_engine(wanted, model, machine) if group.rank == 0 else None)
     engine, precision = group.broadcast((choice.engine, choice.precision) if choice else ("", ""))
+    if engine == "jax":
+        keep_programs(machine)
     train = wanted.model_copy(update={"engine": engine, "precision": precision})
     return dataclasses.replace(plan, train=train)
 

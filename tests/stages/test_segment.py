@@ -158,9 +158,12 @@ def test_a_folder_gets_the_subvolumes_of_a_box(scene):
     assert data(stores[1]) != states[1][0], "other options"
 
 
-def test_in_a_folder_the_others_resume_after_one_is_finished(scene, monkeypatch, caplog):
-    """There are as many canvases as before, or their checkpoints would be those of another job."""
-    _, whole = segment_parts(scene, "--canvases", "3", name="whole")
+@pytest.mark.parametrize("card", ["same", "other"])
+def test_in_a_folder_the_others_resume_after_one_is_finished(scene, monkeypatch, caplog, card):
+    """There are as many canvases as before and the card is the same, or their checkpoints would be of another job."""
+    pytest.importorskip("jax")
+    options = ("--engine", "jax", "--canvases", "3")
+    _, whole = segment_parts(scene, *options, name="whole")
     leave = SubvolumeFlood.leave
 
     def terminated(job):
@@ -169,12 +172,14 @@ def test_in_a_folder_the_others_resume_after_one_is_finished(scene, monkeypatch,
 
     with monkeypatch.context() as patch:
         patch.setattr(SubvolumeFlood, "leave", terminated)
-        code, finished = segment_parts(scene, "--canvases", "3")
+        patch.setattr("ffn.inference.segment.results_depend_on", lambda device: "same")
+        code, finished = segment_parts(scene, *options)
     num_saved = len(list(scene.rglob("*.checkpoint")))
     assert code == 2 and num_saved and len(finished) == 3 - num_saved
+    monkeypatch.setattr("ffn.inference.segment.results_depend_on", lambda device: card)
     with caplog.at_level("INFO"):
-        code, resumed = segment_parts(scene, "--canvases", "3")
-    assert code == 0 and caplog.text.count("resuming from") == num_saved
+        code, resumed = segment_parts(scene, *options)
+    assert code == 0 and caplog.text.count("resuming from") == (num_saved if card == "same" else 0)
     assert [data(path) for path in resumed] == [data(path) for path in whole]
 
 
