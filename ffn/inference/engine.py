@@ -15,7 +15,7 @@ from ffn.machine.cpu import cpu_flags
 from ffn.machine.gpu import take_gpu
 from ffn.machine.jax_device import jax_device
 from ffn.machine.limits import threads_here
-from ffn.model.jax_network import updated_pom
+from ffn.model.jax_network import engine_name, prepared, updated_pom
 from ffn.model.network import build_network, conv_names, openvino_network, set_weights
 from ffn.model.store import Model
 
@@ -72,9 +72,11 @@ class JaxEngine:
         device = jax_device()
         import jax
 
-        self.name = f"jax {precision}"
         self._batch_size = batch_size
-        self._weights = jax.device_put(model.weights, device)
+        with jax.default_device(device):
+            self.name = engine_name(model.config, precision)
+            weights = prepared(model.weights, model.config, precision)
+        self._weights = jax.device_put(weights, device)
         self._call = jax.jit(lambda weights, image, pom: updated_pom(weights, image, pom, model.config, precision))
 
     def predict(self, image: np.ndarray, pom_logit: np.ndarray) -> np.ndarray:

@@ -37,6 +37,12 @@ def fastest_form(config: ModelConfig, precision: str) -> Form:
     return "planes" if gpu.obstacle(config.fov_size_zyx, config.features) else "kernels"
 
 
+def engine_name(config: ModelConfig, precision: str) -> str:
+    """Return what results depend on: another form rounds otherwise."""
+    form = fastest_form(config, precision)
+    return f"jax {precision}" if form == "planes" else f"jax {precision} {form}"
+
+
 def prepared(
     params: Mapping[str, Any], config: ModelConfig, precision: str, form: Form | None = None
 ) -> Params | Packed:
