@@ -148,8 +148,12 @@ class ModelConfig(Section):
 
     depth: Annotated[int, Field(ge=1, le=64)] = Field(9, description="input module + residual modules")
     features: PositiveInt = Field(32, description="feature maps of every convolution")
-    fov_size_zyx: PositiveZYX = Field((33, 33, 33), description="field of view, odd, voxels")
-    deltas_zyx: NonNegativeZYX = Field((8, 8, 8), description="FOV step, less than half the FOV, voxels")
+    fov_size_zyx: PositiveZYX = Field(
+        (33, 33, 33), description="field of view, odd, voxels; a run's follows from the voxel size, or init brings it"
+    )
+    deltas_zyx: NonNegativeZYX = Field(
+        (8, 8, 8), description="FOV step, less than half the FOV, voxels; a run's is a quarter of it"
+    )
     image_mean: float | None = Field(
         None, description="subtracted from the image; null measures it on the labelled part of the training volumes"
     )

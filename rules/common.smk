@@ -26,10 +26,9 @@ from ffn.workflow.live import LiveJobs
 from ffn.workflow.needs import flooding_mb, flooding_minutes, minutes, takes_gpu, threads_of, training_mb
 from ffn.workflow.paths import any_of
 from ffn.workflow.pipeline import Pipeline
-from ffn.workflow.places import check_sources, files_among, skeleton_files
+from ffn.workflow.places import files_among, open_run, skeleton_files
 from ffn.workflow.rank_layout import layout_of
 from ffn.workflow.resources import by_attempt, memory, resources_of
-from ffn.workflow.run import load_run
 from ffn.workflow.stages import STAGES
 from ffn.workflow.study_jobs import (
     measuring_minutes,
@@ -58,8 +57,8 @@ try:
     for path in snakemake_patches.configfiles(workflow):
         check_keys(path)
     SOFTWARE = take_software(config)
-    RUN = load_run(config)
-    PIPELINE = Pipeline(RUN, check_sources(RUN), GPUS, NODES)
+    RUN, PLACES, DERIVED = open_run(config)
+    PIPELINE = Pipeline(RUN, PLACES, GPUS, NODES)
     PIPELINE.paths.check_root()
     LAYOUT = layout_of(RUN.train.num_workers, SITE, snakemake_patches.cores(workflow))
     LAYOUT.command  # names a wrong placeholder now, not in the job
@@ -71,6 +70,8 @@ if snakemake_patches.submits(workflow) and "launcher" not in SITE:
         "profile's of the same name: put them into a copy of the profile"
     )
 
+if DERIVED:
+    logger.info(DERIVED)
 for warning in PIPELINE.warnings:
     logger.warning(warning)
 

@@ -13,11 +13,11 @@ from ffn.provenance import provenance
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Convert a checkpoint to a model folder: a published TensorFlow 1 FFN, or a checkpoint of 'ffn train'.
+    """Convert a checkpoint to a model folder: a published TensorFlow 1 FFN, or a checkpoint or model of 'ffn train'.
 
-    Depth and features come from the checkpoint. One of 'ffn train' also holds FOV, deltas and normalisation. Where it
-    does not record the grey levels of its training volumes, as published ones, the model records those of the reference
-    image, and other volumes can be matched to them.
+    Depth and features come from the checkpoint. One of 'ffn train' also holds normalisation, FOV and deltas; options
+    replace these two. Where it does not record the grey levels of its training volumes, as published ones, the model
+    records those of the reference image, and other volumes can be matched to them.
     """
     parser.add_argument(
         "checkpoint",
@@ -46,9 +46,17 @@ def _run(arguments: argparse.Namespace) -> None:
         save_model(arguments.out, replace(trained, weights=load_model(start).weights, provenance=origin))
         return
     if path.is_dir() or path.name.startswith("step-"):
-        from ffn.training.checkpoint import export_checkpoint
+        from ffn.training.checkpoint import export_checkpoint, is_checkpoint
 
-        export_checkpoint(arguments.checkpoint, arguments.out, reference_image)
+        source, is_model = arguments.checkpoint, path.is_dir() and not is_checkpoint(path)
+        if not is_model:
+            export_checkpoint(source, arguments.out, reference_image)
+        sizes = {name: getattr(arguments, name) for name in ("fov_size_zyx", "deltas_zyx") if getattr(arguments, name)}
+        if is_model or sizes:
+            model = load_model(source if is_model else arguments.out)
+            config = ModelConfig(**{**model.config.model_dump(), **sizes})
+            origin = provenance("import-checkpoint", config, checkpoint=source)
+            save_model(arguments.out, replace(model, config=config, provenance=origin))
         return
     from ffn.model.published import import_checkpoint
 

@@ -151,7 +151,8 @@ class TrainConfig(Section):
         1.0, description="loss weight of voxels without a label; 0 if they are unknown rather than background"
     )
     permutable_axes: Axes = Field(
-        ("z", "y", "x"), description="axes that augmentation may exchange; leave out z if voxels are anisotropic"
+        ("z", "y", "x"),
+        description="axes that augmentation may exchange; a run's follow from the voxel size",
     )
     contrast_jitter: BelowOne = Field(0.0, description="largest relative change of an example's contrast")
     brightness_jitter: NonNegativeFloat = Field(

@@ -224,7 +224,7 @@ def _origin(training: Training, config: TrainConfig, step: int) -> dict[str, Any
 
 
 def check(init: str, model: ModelConfig, is_trained: bool) -> None:
-    """Refuse weights that are not there or do not fit, or whose FOV or deltas the configuration changes by default."""
+    """Refuse weights that are not there or do not fit."""
     if Path(init + ".index").is_file():
         if not is_trained and (model.image_mean is None or model.image_stddev is None):
             raise ConfigError(
@@ -239,9 +239,3 @@ def check(init: str, model: ModelConfig, is_trained: bool) -> None:
         wanted, found = getattr(model, key), getattr(own, key)
         if wanted != found and key in model.model_fields_set:
             raise ConfigError(f"model.{key}: {wanted}, but init {init} has {found}. Give {found} to keep it")
-    for key in ("fov_size_zyx", "deltas_zyx"):
-        wanted, found, is_given = getattr(model, key), getattr(own, key), key in model.model_fields_set
-        if wanted != found and not (is_given and is_trained):
-            said = f"model.{key}: {wanted}{'' if is_given else ' by default'}, but init {init} has {found}"
-            choice = f", or {list(wanted)} to change it" if is_trained else ""
-            raise ConfigError(f"{said}. Give {list(found)} to keep it{choice}")

@@ -10,6 +10,7 @@ from typing import Any
 
 from ffn import options
 from ffn.errors import ConfigError
+from ffn.model.store import DESCRIPTION
 from ffn.training.checkpoint import MANIFEST, architecture_of, is_checkpoint
 from ffn.training.config import fine_tuning_defaults
 from ffn.workflow.paths import RunPaths
@@ -26,9 +27,22 @@ class Models:
 
     @cached_property
     def imported(self) -> list[str]:
-        """The checkpoint that is first turned into a model folder, ours or a published one."""
+        """The checkpoint, ours or a published one, or model of another FOV that is first turned into a model folder."""
         init = self.run.init
-        return [init] if init and (is_checkpoint(init) or not os.path.isdir(init)) else []
+        is_resized = not self.run.train.max_steps and bool(self.resized)
+        return [init] if init and (is_checkpoint(init) or not os.path.isdir(init) or is_resized) else []
+
+    @cached_property
+    def resized(self) -> list[str]:
+        """How FOV and deltas differ from those that initial weights of ours were trained with."""
+        init, model = self.run.init, self.run.model
+        if not init or not os.path.isdir(init):
+            return []
+        own, names = architecture_of(init), ("fov_size_zyx", "deltas_zyx")
+        pairs = [(name, getattr(model, name), getattr(own, name)) for name in names]
+        return [
+            f"model.{name}: {here}, but init {init} was trained with {its}" for name, here, its in pairs if here != its
+        ]
 
     @property
     def imported_files(self) -> list[str]:
@@ -36,8 +50,8 @@ class Models:
         if not self.imported:
             return []
         init = str(Path(self.imported[0]))
-        if is_checkpoint(init):
-            return [f"{init}/{MANIFEST}"]
+        if os.path.isdir(init):
+            return [f"{init}/{MANIFEST if is_checkpoint(init) else DESCRIPTION}"]
         return [f"{init}.index", *sorted(glob.glob(f"{glob.escape(init)}.data-*"))]
 
     @property

@@ -63,6 +63,9 @@ class Pipeline:
             for name in volumes
             if is_newer(getattr(self.run.volumes[name], key), tracked_file(self.paths.of("ingest", key, volume=name)))
         ]
+        found += [
+            f"{change}: the network takes any size, but its accuracy there is unknown" for change in self.models.resized
+        ]
         run = self.run
         if self.steps and trained_in(self.places, run.select_volume, Box.parse(str(run.select.box))):
             found.append("select.box and train_box overlap, so the choice favours checkpoints that memorised that box")

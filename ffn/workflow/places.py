@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ffn.config import MAX_VOXEL_SIZE_RATIO
 from ffn.errors import ConfigError, InputError, under
@@ -13,7 +14,8 @@ from ffn.geometry import ZYX, Box, VoxelSize, add, scale, zyx
 from ffn.io.foreign.locations import Location
 from ffn.io.store_names import tracked_file
 from ffn.io.volume import file_of, is_same_source
-from ffn.workflow.run import NEEDED, RunConfig, VolumeConfig
+from ffn.workflow import defaults
+from ffn.workflow.run import NEEDED, RunConfig, VolumeConfig, load_run
 from ffn.workflow.sources import Finer, find_image, find_labels, open_source
 
 # Voxels around the boxes of a run that are brought in of a remote image, too: membranes and FOVs look less far.
@@ -83,6 +85,21 @@ class Place:
     @staticmethod
     def _resolve(text: str, everything: Box) -> Box:
         return everything if text == "all" else Box.parse(text)
+
+
+def open_run(values: dict[str, Any]) -> tuple[RunConfig, dict[str, Place], str | None]:
+    """Check a configuration and its sources; return also a line on the options that follow from voxels or weights."""
+    init, size = values.get("init"), defaults.voxel_size(values)
+    if size is None:
+        return (run := load_run(values)), check_sources(run), None
+    initial = None
+    if isinstance(init, str) and Path(init).is_dir():
+        from ffn.training.checkpoint import architecture_of
+
+        initial = architecture_of(init)
+    completed = defaults.derived(values, size, initial)
+    run = load_run({**values, **completed})
+    return run, check_sources(run), defaults.note(values, completed, size)
 
 
 def check_sources(config: RunConfig) -> dict[str, Place]:
@@ -263,7 +280,7 @@ def _check_boxes(name: str, place: Place, config: RunConfig) -> None:
             outer = {"segment_box": "image", "evaluate_box": "labelled part of segment_box"}
             named = outer.get(key, "labelled part of the image")
             raise ConfigError(f"volumes.{name}.{key}: {box} is empty or leaves the {named}, {around}")
-    if place.config.is_trained_on:
+    if place.config.is_trained_on and config.train.max_steps:
         _check_training(name, place, config)
     if place.config.is_validated_on:
         _check_validation(name, place, config)

@@ -232,7 +232,7 @@ class RunConfig(Section):
     def _sizes_fit(self) -> RunConfig:
         sizes = zip(self.coordinates.margin_zyx, training_reach(self.model, self.train), strict=True)
         for axis, (margin, reach) in zip("zyx", sizes, strict=True):
-            if margin < reach:
+            if self.train.max_steps and margin < reach:
                 raise ConfigError(
                     f"coordinates.margin_zyx: {margin} on axis {axis} is less than a training patch reaches ({reach}: "
                     "FOV radius + deltas × moves + misalignment), so patches would leave the train_box"
@@ -255,7 +255,7 @@ class RunConfig(Section):
         sizes = dict(zip("zyx", zip(self.model.fov_size_zyx, self.model.deltas_zyx, strict=True), strict=True))
         first, *others = self.train.permutable_axes or ("z",)
         for axis in others:
-            if sizes[axis] != sizes[first]:
+            if self.train.max_steps and sizes[axis] != sizes[first]:
                 raise ConfigError(
                     f"train.permutable_axes: {first} and {axis} differ in FOV or deltas "
                     f"({sizes[first]} and {sizes[axis]}), only axes of equal size can be exchanged"

@@ -17,7 +17,7 @@ from ffn.geometry import Box
 from ffn.io.volume import Placement
 from ffn.model.network import weight_shapes
 from ffn.model.store import Model, save_model
-from ffn.workflow.arguments import source
+from ffn.workflow.arguments import import_flags, source
 from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.places import check_sources, files_among, trained_in
 from ffn.workflow.run import load_run
@@ -63,13 +63,17 @@ def write(path, dtype, box, size=10):
             "volumes.phantom.evaluate_box: 20:40,0:48,0:80",
         ),
         ({**PHANTOM, "skeletons": "no/swc"}, "volumes.phantom.skeletons: no/swc"),
-        ({**PHANTOM, "train_box": "0:12,0:48,0:80"}, "volumes.phantom.train_box: 0:12,0:48,0:80 .* 13"),
     ],
 )
 def test_sources_are_checked(volume, named, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     save_model("model", random_model())
     refuse({**GOOD, "volumes": {"phantom": volume}, "init": "model", "train": UNTRAINED}, named)
+
+
+def test_a_training_box_has_room_for_a_patch():
+    small = with_phantom(train_box="0:12,0:48,0:80")
+    refuse(small, "volumes.phantom.train_box: 0:12,0:48,0:80 .* 13")
 
 
 def random_model(**changes):
@@ -81,8 +85,11 @@ def test_initial_weights_have_to_be_there_and_to_fit(tmp_path):
     refuse({**GOOD, "init": "no/model"}, "init: 'no/model'")
     save_model(tmp_path / "model", random_model(fov_size_zyx=(9, 11, 15)))
     init = {**GOOD, "init": str(tmp_path / "model")}
-    refuse({**init, "train": UNTRAINED}, "model.fov_size_zyx: .9, 11, 13..*9, 11, 15")
     check(init)  # training gives them the FOV of the configuration
+    run = load_run({**init, "train": {"max_steps": 0}})
+    made = Pipeline(run, check_sources(run))
+    assert made.imported == [init["init"]] and any("9, 11, 15" in warning for warning in made.warnings)
+    assert import_flags(made).split()[:4] == ["--fov-size", "9", "11", "13"]
     save_model(tmp_path / "wide", random_model(features=5))
     for train in (GOOD["train"], UNTRAINED):
         wide = {**GOOD, "init": str(tmp_path / "wide"), "train": train}
@@ -96,7 +103,8 @@ def test_a_checkpoint_of_ours_is_checked_like_a_model(tmp_path):
         path.mkdir()
         (path / "manifest.json").write_text(json.dumps({"step": 10, "fingerprint": {"model": model}, "sha256": {}}))
     check({**GOOD, "init": str(tmp_path / "step-00000010"), "train": UNTRAINED})
-    refuse({**GOOD, "init": str(tmp_path / "step-00000020"), "train": UNTRAINED}, "model.fov_size_zyx: .*9, 11, 15")
+    run = load_run({**GOOD, "init": str(tmp_path / "step-00000020"), "train": UNTRAINED})
+    assert Pipeline(run, check_sources(run)).models.resized
 
 
 def test_labels_of_another_part_are_trained_on_but_not_scored(tmp_path):

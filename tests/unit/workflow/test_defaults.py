@@ -1,0 +1,60 @@
+"""Options that follow from voxels and initial weights; given ones always win."""
+
+import pytest
+
+from ffn.cli import main
+from ffn.model.store import load_architecture, save_model
+from ffn.workflow.places import open_run
+
+from .test_places import random_model
+
+PHANTOM = {"shape_zyx": [64, 96, 96], "voxel_size_zyx_nm": [30, 6, 6]}
+OPEN = {"volumes": {"tissue": {"synthetic": PHANTOM}}}
+CUBES = {"volumes": {"tissue": {"synthetic": {"shape_zyx": [96, 96, 96]}}}}
+
+
+def sizes(values):
+    run, _, said = open_run(values)
+    return run.model.fov_size_zyx, run.model.deltas_zyx, run.train.permutable_axes, said
+
+
+def test_fov_subvolumes_and_axes_follow_from_thick_sections():
+    run, _, said = open_run(OPEN)
+    assert (run.model.fov_size_zyx, run.model.deltas_zyx) == ((9, 33, 33), (2, 8, 8))
+    assert run.train.permutable_axes == ("y", "x") and "[9, 33, 33]" in said
+    (z, y, x), overlap = run.subvolumes.size_zyx, run.subvolumes.overlap_zyx
+    assert z < y / 3 and y == x and overlap[0] < overlap[1] / 3
+    assert run.coordinates.margin_zyx == (6, 24, 24)
+
+
+def test_on_cubes_nothing_changes():
+    assert sizes(CUBES) == ((33, 33, 33), (8, 8, 8), ("z", "y", "x"), None)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"model": {"fov_size_zyx": [17, 25, 25]}}, ((17, 25, 25), (4, 6, 6), ("y", "x"))),
+        ({"model": {"deltas_zyx": [1, 9, 8]}}, ((9, 33, 33), (1, 9, 8), ())),
+        ({"train": {"permutable_axes": ["x"]}}, ((9, 33, 33), (2, 8, 8), ("x",))),
+    ],
+)
+def test_given_values_win(given, expected):
+    *found, said = sizes({**OPEN, **given})
+    assert tuple(found) == expected
+    assert not any(f"{section}.{name}" in said for section, options in given.items() for name in options)
+
+
+def test_initial_weights_bring_fov_and_deltas(tmp_path):
+    save_model(tmp_path / "model", random_model(fov_size_zyx=(9, 11, 15)))
+    weights = {"init": str(tmp_path / "model"), "train": {"max_steps": 0}}
+    run, _, _ = open_run({**CUBES, **weights})
+    assert (run.model.fov_size_zyx, run.model.deltas_zyx) == ((9, 11, 15), (2, 3, 3))
+
+
+def test_a_model_gets_another_fov(tmp_path):
+    save_model(tmp_path / "model", random_model())
+    words = ["import-checkpoint", f"{tmp_path}/model", "--fov-size", "9", "9", "9", "--out", f"{tmp_path}/other"]
+    assert main(words) == 0
+    assert load_architecture(tmp_path / "other").fov_size_zyx == (9, 9, 9)
+    assert load_architecture(tmp_path / "other").deltas_zyx == load_architecture(tmp_path / "model").deltas_zyx
