@@ -116,6 +116,7 @@ def _step_seconds(plan: TrainingPlan, group: ProcessGroup, num_steps: int) -> tu
             group.beat()
             outcome = learner.step(walks.batch(), learning_rate(plan.train, step))
             walks.proceed(outcome)
+            float(outcome.gradient_norm)  # waits for the update
             times.append((time.perf_counter() - started - outcome.allreduce_seconds, outcome.allreduce_seconds))
     compute, allreduce = np.array(times[WARM_UP_STEPS:]).T
     return compute, allreduce

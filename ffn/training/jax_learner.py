@@ -53,8 +53,8 @@ class JaxLearner(Learner):
         self._devices, self._shared = devices, shared
         self._compiled_gradient = shared(self._gradient, (whole, split, whole), (split, whole))
         self._compiled_forward = shared(self._forward, (whole, split), (split, split))
-        is_alone = group.size == 1 and train.compression == "none"
-        self._compiled_mean = jax.jit(_mean) if is_alone else self._mean_by_tensorflow()
+        self._is_alone = group.size == 1 and train.compression == "none"
+        self._compiled_mean = jax.jit(_mean) if self._is_alone else self._mean_by_tensorflow()
         self._compiled_update = jax.jit(self._updated, donate_argnums=0)
 
     def patches(self) -> JaxPatches:
@@ -78,23 +78,23 @@ class JaxLearner(Learner):
             return super()._microbatches(batch)
         return ((batch.patches, worker, requests) for worker, requests in enumerate(batch.requests))
 
-    def _differentiate(self, batch: Any, flags: np.ndarray) -> tuple[jax.Array, jax.Array]:
+    def _differentiate(self, batch: Any, flags: np.ndarray) -> tuple[Any, jax.Array]:
         if not isinstance(batch, Batch):
             patches, worker, requests = batch
             placed = jax.device_put(requests, self._split), jax.device_put(flags, self._whole)
             state, answers, vector = self._compiled_step(self._held.weights, patches.states[worker], *placed)
             patches.states[worker] = state
-            return answers, vector
+            # else the wait for the devices would count as one for other processes
+            return answers if self._is_alone else np.asarray(answers), vector
         on_devices = jax.device_put(batch, self._split), jax.device_put(flags, self._whole)
         return self._compiled_gradient(self._held.weights, *on_devices)
 
-    def _mean(self, vectors: Sequence[jax.Array]) -> tuple[jax.Array, np.ndarray]:
-        mean, tail = self._compiled_mean(vectors)
-        return mean, np.asarray(tail)
+    def _mean(self, vectors: Sequence[jax.Array]) -> tuple[jax.Array, Any]:
+        return self._compiled_mean(vectors)
 
-    def _update(self, mean: jax.Array, learning_rate: float) -> tuple[float, bool]:
+    def _update(self, mean: jax.Array, learning_rate: float) -> tuple[jax.Array, jax.Array]:
         self._held, norm, finite = self._compiled_update(self._held, mean, np.float32(learning_rate))
-        return float(norm), bool(finite)
+        return norm, finite
 
     def _evaluate(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
         pom_logit, losses = self._compiled_forward(self._held.weights, jax.device_put(batch, self._split))

@@ -143,11 +143,12 @@ class Trainer:
         outcome = self.learner.step(batch, rate, self.interruption.requested, self._wants_checkpoint)
         self._clock.add("compute", outcome.compute_seconds)
         self._clock.add("allreduce", outcome.allreduce_seconds)
-        self._sums = self._sums + sums_of(outcome)
         with self._clock.measure("input"):
             self.walks.proceed(outcome)
+        with self._clock.measure("compute"):
+            self._sums = self._sums + sums_of(outcome)
         self._step += 1
-        self._require_progress(outcome.finite)
+        self._require_progress(bool(outcome.finite))
         return outcome.stop, outcome.save
 
     def _require_progress(self, finite: bool) -> None:

@@ -105,7 +105,7 @@ def smoothed(values: Iterable[float], factor: float = SMOOTHING) -> np.ndarray:
 def sums_of(outcome: Outcome) -> np.ndarray:
     """Return a step's part of the sums for a row: loss and norm if it changed the weights, bytes, steps, skipped."""
     if outcome.finite:
-        return np.array([outcome.loss, outcome.gradient_norm, outcome.bytes_sent, 1, 0])
+        return np.array([outcome.loss, float(outcome.gradient_norm), outcome.bytes_sent, 1, 0])
     return np.array([0.0, 0.0, outcome.bytes_sent, 0, 1])
 
 

@@ -36,9 +36,9 @@ class Outcome(NamedTuple):
 
     answers: np.ndarray  # one for each FOV: its updated POM, float32 (Z, Y, X), or what patches on a device answer
     loss: float  # mean over voxels, batch and processes
-    finite: bool  # whether the averaged gradient was finite; if not, no process changed its weights
+    finite: Any  # whether the averaged gradient was finite; if not, no process changed its weights
     stop: bool = False  # whether any process asked to stop
-    gradient_norm: float = 0.0  # of the averaged gradient, before clipping
+    gradient_norm: Any = 0.0  # of the averaged gradient, before clipping; this and `finite` may not be computed yet
     compute_seconds: float = 0.0  # forward pass, backward pass and update
     allreduce_seconds: float = 0.0  # average, which includes the wait for the slowest process
     bytes_sent: int = 0  # payload that this process sent to the others
@@ -68,11 +68,13 @@ class Learner(ABC):
         started = time.perf_counter()
         flags = np.array([stop, save], np.float32)
         parts, vectors = zip(*(self._differentiate(part, flags) for part in self._microbatches(batch)), strict=True)
-        answers = np.concatenate([np.asarray(part) for part in parts])
         differentiated = time.perf_counter()
-        mean, (loss, num_stops, num_saves) = self._mean(vectors)
+        mean, tail = self._mean(vectors)
         averaged = time.perf_counter()
         norm, finite = self._update(mean, learning_rate)
+        # a device makes the update while walks take the answers
+        answers = np.concatenate([np.asarray(part) for part in parts])
+        loss, num_stops, num_saves = np.asarray(tail)
         self._num_steps += 1
         return Outcome(
             answers=answers,
@@ -150,11 +152,11 @@ class Learner(ABC):
         """Return the answers to a microbatch, and its worker's vector for the average: gradient, loss, flags."""
 
     @abstractmethod
-    def _mean(self, vectors: Sequence[Any]) -> tuple[Any, np.ndarray]:
+    def _mean(self, vectors: Sequence[Any]) -> tuple[Any, Any]:
         """Average the vectors of all workers of all processes; return also its tail, see `exchange.TAIL`."""
 
     @abstractmethod
-    def _update(self, mean: Any, learning_rate: float) -> tuple[float, bool]:
+    def _update(self, mean: Any, learning_rate: float) -> tuple[Any, Any]:
         """Update the state if the gradient is finite; return the norm before clipping, and whether it is finite."""
 
     @abstractmethod

@@ -48,8 +48,9 @@ class TensorFlowLearner(Learner):
         self._compiled_update = tf.function(self._updated, autograph=False)
         self._compiled_forward = tf.function(self._forward, input_signature=fovs, autograph=False)
 
-    def _differentiate(self, batch: Batch, flags: np.ndarray) -> tuple[tf.Tensor, tf.Tensor]:
-        return self._compiled_gradient(*batch, flags)
+    def _differentiate(self, batch: Batch, flags: np.ndarray) -> tuple[np.ndarray, tf.Tensor]:
+        pom_logit, vector = self._compiled_gradient(*batch, flags)
+        return pom_logit.numpy(), vector
 
     def _mean(self, vectors: Sequence[tf.Tensor]) -> tuple[tf.Tensor, np.ndarray]:
         mean = self._compiled_mean(vectors, tf.constant(self._num_steps, tf.int64))

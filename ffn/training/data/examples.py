@@ -54,15 +54,15 @@ class Example:
 
     def image(self, where: Any = ...) -> np.ndarray:
         """Return the normalised grey levels of a part, float32."""
-        return self.grey[where] if self.levels is None else self.levels[self.grey[where]]
+        return self.grey[where] if self.levels is None else self.levels.take(self.grey[where])
 
     def labels(self, where: Any = ...) -> np.ndarray:
         """Return the soft labels of a part, float32: 0.95 in the object of the central voxel, 0.05 elsewhere."""
-        return SOFT_LABELS[self.kinds[where]]
+        return SOFT_LABELS.take(self.kinds[where])
 
     def loss_weight(self, where: Any = ...) -> np.ndarray:
         """Return the loss weight of the voxels of a part, float32."""
-        return loss_weights(self.unlabelled_weight)[self.kinds[where]]
+        return loss_weights(self.unlabelled_weight).take(self.kinds[where])
 
     def is_object(self, position_zyx: ZYX) -> bool:
         """Whether a voxel is in the object of the central one."""

@@ -223,7 +223,7 @@ def test_rows_hold_the_costs_of_a_step(whole):
     metrics = read_metrics(whole[0] / "metrics.csv")
     assert [row["step"] for row in metrics] == [10, 20, 30, 35]
     for row in metrics:
-        assert (row["compute_ms"], row["allreduce_ms"]) == pytest.approx((10, 2))
+        assert (row["compute_ms"], row["allreduce_ms"]) == pytest.approx((10, 2), abs=1)
         assert (row["bytes_sent"], row["gradient_norm"], row["epoch"]) == (40, 1.5, row["step"] * 2 / 40)
     assert [row["step"] for row in read_metrics(whole[0] / "validation.csv")] == [0, 10, 20, 30, 35]
 
