@@ -118,6 +118,9 @@ class Canvas:
         if self._visited is not None:
             self.pom_logit[self._visited.slices()] = np.nan
 
+    def claim(self) -> None:
+        """Take note that the object has become a segment, which `segmentation` shows already."""
+
     def fits(self, position_zyx: ZYX) -> bool:
         """Whether the FOV at `position_zyx` lies inside the subvolume."""
         (z0, y0, x0), (z1, y1, x1) = self.reach.start, self.reach.stop

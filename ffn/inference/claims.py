@@ -154,8 +154,8 @@ class Claims:
         if objection == "too_close":
             self.segmentation[seed] = REJECTED
 
-    def settle(self, grown: GrownObject, min_voxels: int, pass_number: int) -> None:
-        """Turn an object into a segment if it is strong and large enough."""
+    def settle(self, grown: GrownObject, min_voxels: int, pass_number: int) -> bool:
+        """Turn an object into a segment if it is strong and large enough; return whether it is."""
         outcome = self._claim(grown, min_voxels, pass_number) if grown.is_strong else "weak"
         if outcome != "segments":
             self.segmentation[grown.seed_zyx] = REJECTED
@@ -166,6 +166,7 @@ class Claims:
         self.counters["stuck"] += grown.num_fovs <= 1
         self.counters["undecided_voxels"] += grown.pom_voxels.undecided
         self.counters["object_voxels"] += grown.pom_voxels.in_object
+        return outcome == "segments"
 
     def forget_rejections(self) -> None:
         """Free the seed voxels that became no segment, for the next pass."""

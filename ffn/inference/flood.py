@@ -46,7 +46,8 @@ class FloodFill:
                 return grower
             if grower is not None:
                 min_voxels = self._sizes[self.pass_number - 1]
-                self.claims.settle(GrownObject.harvest(grower, min_voxels), min_voxels, self.pass_number)
+                if self.claims.settle(GrownObject.harvest(grower, min_voxels), min_voxels, self.pass_number):
+                    self._canvas.claim()
             self._grower = None
             self.cursor += 1
         return None

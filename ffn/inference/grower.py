@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -25,6 +25,7 @@ class ObjectGrower:
         self._movement = FaceMaxMovement(seed_zyx, canvas.deltas_zyx, canvas.thresholds.move, inside=canvas.inside)
         self._max_fovs = max_fovs
         self._next: ZYX | None = None
+        self._elsewhere: Callable[[], Sequence[ZYX]] | None = None  # fetches the queue from where `leap` left it
 
     @property
     def num_fovs(self) -> int:
@@ -41,9 +42,17 @@ class ObjectGrower:
         """Whether the object still includes its seed."""
         return self.canvas.is_strong(self.seed_zyx)
 
-    def upcoming(self, count: int) -> list[ZYX]:
-        """Return the first positions, at most `count`, that may follow the next one; those that it adds come later."""
-        return self._movement.upcoming(count)
+    @property
+    def num_left(self) -> int | None:
+        """Number of network evaluations before the object is `limited`, None without a limit."""
+        return None if self._max_fovs is None else self._max_fovs - self.num_fovs
+
+    @property
+    def queue(self) -> list[ZYX]:
+        """Positions to go to, the next one first."""
+        if self._elsewhere:
+            return list(self._elsewhere())
+        return [*([] if self._next is None else [self._next]), *self._movement.queue]
 
     def next_position(self) -> ZYX | None:
         """Return the next position to evaluate, None when the object has grown.
@@ -65,15 +74,20 @@ class ObjectGrower:
         position, self._next = self._next, None
         self._movement.follow(position, self.canvas.put(position, answer))
 
+    def leap(self, evaluated: Iterable[ZYX], following: ZYX | None, queue: Callable[[], Sequence[ZYX]]) -> None:
+        """Take over FOVs that were evaluated, written and followed elsewhere, where the queue stays."""
+        self._movement.evaluated.extend(evaluated)
+        self._movement.queue.clear()
+        self._next, self._elsewhere = following, queue
+
     def state(self) -> Arrays:
         """Return everything needed to resume, as arrays."""
         box, pom_logit = self.canvas.visited_pom()
-        queue = [*([] if self._next is None else [self._next]), *self._movement.queue]
         return {
             "seed": np.array(self.seed_zyx),
             "visited": np.array([box.start, box.stop]),
             "pom_logit": pom_logit,
-            "queue": np.array(queue, np.int64).reshape(-1, 3),
+            "queue": np.array(self.queue, np.int64).reshape(-1, 3),
             "evaluated": self.evaluated,
         }
 

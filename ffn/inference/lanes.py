@@ -30,6 +30,7 @@ MOST_CANVASES = 64  # with `auto`; an H100 did 4 % more FOVs/s in batches of 64 
 MAPS_OF_A_FOV = 10  # float32 maps that the network holds at once, XLA's buffers included; our choice, on the safe side
 USABLE = 0.85  # share of the free memory; our choice
 FLOAT_BYTES = 4
+BLOCKED_BYTES = 1  # per voxel: whether a FOV may be centred there
 HOST_BYTES = 15  # per voxel of a canvas, on the host: segmentations and claims stay there
 SEEDING_BYTES = 25  # per voxel while seeds are found
 HOST_BASE = 2 * 10**9  # of the process without canvases; our choice
@@ -74,7 +75,7 @@ def open_lanes(network: Network, config: FloodConfig, num_jobs: int, shape_zyx: 
 def fitting_canvases(device: jax.Device, model: ModelConfig, shape_zyx: ZYX, dtype: np.dtype) -> int:
     """Return how many canvases fit into the memories of a GPU and of its machine, at least one."""
     voxels, maps = math.prod(shape_zyx), MAPS_OF_A_FOV * model.features * math.prod(model.fov_size_zyx)
-    each = voxels * (min(dtype.itemsize, FLOAT_BYTES) + FLOAT_BYTES) + FLOAT_BYTES * maps
+    each = voxels * (min(dtype.itemsize, FLOAT_BYTES) + FLOAT_BYTES + BLOCKED_BYTES) + FLOAT_BYTES * maps
     host = memory_mb() * 10**6
     stats = device.memory_stats() or {"bytes_limit": host}
     free = stats["bytes_limit"] - stats.get("bytes_in_use", 0)
@@ -109,7 +110,7 @@ def run_jobs(
 ) -> Iterator[J]:
     """Yield each job when all its objects have grown.
 
-    The jobs on the canvases advance together, one FOV at a time. Each gets the same result as alone.
+    The jobs on the canvases advance together, by FOVs or bursts of them. Each gets the same result as alone.
     """
     threads = min(MOST_READERS, threads, lanes.size)
     with ThreadPoolExecutor(threads) as pool:

@@ -18,7 +18,6 @@ from ffn.evaluation.scores import score
 from ffn.geometry import Box, zyx
 from ffn.inference.device.lanes import DeviceLanes
 from ffn.inference.flood import FloodFill
-from ffn.inference.grower import ObjectGrower
 from ffn.inference.inputs import SegmentInputs
 from ffn.inference.segment import segment, segment_subvolumes
 from ffn.inference.subvolume import SubvolumeFlood
@@ -29,11 +28,11 @@ from .common import OUT, PACK, TINY, Report, packed_image, packed_labels
 OVERLAP = 18 if TINY else 48  # of eight tiles, voxels
 WHILE_OTHERS_END = 15  # seconds before the limit at which a flood is given up, so that its row is written
 TIMED = [
-    (DeviceLanes, ("_request", "clear", "fetch", "logit", "canvas")),
-    (ObjectGrower, ("put",)),
+    (DeviceLanes, ("_requests", "_take", "clear", "claim", "fetch", "canvas")),
     (SubvolumeFlood, ("read", "write")),
     (FloodFill, ("growing",)),
 ]
+OF_FOV = ("_requests", "_run", "_take", "clear", "claim", "fetch", "waiting")
 
 
 class GivenUpError(BaseException):
@@ -84,8 +83,8 @@ class Clock:
     def __init__(self, report: Report) -> None:
         self.spent: defaultdict[str, float] = defaultdict(float)
         self.calls: Counter[str] = Counter()
-        self.fovs = self.steps = 0
-        self.begin = 0.0  # when the first step, which compiles, has ended
+        self.fovs = self.bursts = 0
+        self.begin = 0.0  # when the first burst, which compiles, has ended
         self.compile_seconds = 0.0
         self._deadline = report.deadline - WHILE_OTHERS_END
         self._main = threading.get_ident()
@@ -96,18 +95,18 @@ class Clock:
         DeviceLanes.__init__ = self._opening(DeviceLanes.__init__)  # type: ignore[method-assign]
 
     def row(self) -> dict[str, Any]:
-        """Return the figures since the first step has ended."""
+        """Return the figures since the first burst has ended."""
         seconds = time.perf_counter() - self.begin
-        waiting = self.spent["advance"] - sum(self.spent[name] for name in ("_request", "_step", "put"))
+        waiting = self.spent["advance"] - sum(self.spent[name] for name in ("_requests", "_run", "_take"))
         parts = {**self.spent, "waiting": waiting}
-        of_step = {name: round(parts[name] / max(1, self.steps) * 1e6, 1) for name in ("_request", "_step", "put")}
+        of_fov = {name: round(parts.get(name, 0) / max(1, self.fovs) * 1e6, 1) for name in OF_FOV}
         return {
             "compile_s": round(self.compile_seconds, 1),
             "flood_s": round(seconds, 2),
             "fovs": self.fovs,
-            "steps": self.steps,
+            "bursts": self.bursts,
             "fovs_per_s": round(self.fovs / seconds, 1),
-            "us_of_step": {**of_step, "waiting": round(waiting / max(1, self.steps) * 1e6, 1)},
+            "us_of_fov": of_fov,
             "seconds_of": {name: round(amount, 2) for name, amount in parts.items()},
             "calls": dict(self.calls),
         }
@@ -129,7 +128,7 @@ class Clock:
         @functools.wraps(method)
         def opened(lanes: DeviceLanes, *arguments: Any, **options: Any) -> None:
             method(lanes, *arguments, **options)
-            lanes._step = self._timed("_step", lanes._step)  # type: ignore[assignment]
+            lanes._run = self._timed("_run", lanes._run)  # type: ignore[assignment]
 
         return opened
 
@@ -145,7 +144,7 @@ class Clock:
                 self.calls.clear()
             else:
                 self.fovs += fovs
-                self.steps += 1
+                self.bursts += 1
             if time.time() > self._deadline:
                 raise GivenUpError
             return fovs

@@ -11,7 +11,7 @@ import numpy as np
 
 from ffn.config import SegmentConfig
 from ffn.inference.canvas import Thresholds
-from ffn.inference.device import step as device_step
+from ffn.inference.device import burst as device_burst
 from ffn.model import jax_network
 
 from .common import PACK, TINY, Report, noise, packed_model, tflop
@@ -117,43 +117,47 @@ def rates(report: Report) -> None:
             )
 
 
-class Step(NamedTuple):
-    """The step of `DeviceLanes` and what it is called with."""
+class Bursting(NamedTuple):
+    """The burst of `DeviceLanes` and what it is called with."""
 
     call: Callable[..., Any]
     weights: Any
     seen: Any
-    state: device_step.CanvasState
+    scenes: device_burst.Scenes
+    growing: device_burst.Growing
     requests: np.ndarray
 
-    def run(self, state: device_step.CanvasState, requests: np.ndarray | None = None) -> tuple[Any, np.ndarray]:
-        """Make one step; return the new state and the answers."""
-        state, answers = self.call(self.weights, self.seen, state, self.requests if requests is None else requests)
-        return state, np.asarray(answers)
+    def run(self, growing: device_burst.Growing) -> tuple[Any, np.ndarray]:
+        """Make one burst; return the objects and the answers."""
+        growing, answers = self.call(self.weights, self.seen, self.scenes, growing, self.requests)
+        return growing, np.asarray(answers)
 
 
-def stepping(batch: int, form: Form, side: int) -> Step:
-    """Prepare the step of `batch` canvases of `side`³ voxels, each at a random place."""
+def bursting(batch: int, form: Form, side: int, num_fovs: int) -> Bursting:
+    """Prepare bursts of objects on `batch` canvases of `side`³ voxels, which move everywhere from random places."""
     import jax
 
-    # The step itself takes planes only where JAX has nothing but CPUs.
-    device_step.updated_pom = functools.partial(jax_network.updated_pom, form=form.form)
-    model, rng = packed_model(), np.random.default_rng(0)
-    stepper = device_step.Stepper(model.config, Thresholds.of(SegmentConfig()), form.precision)
-    images = jax.device_put(rng.integers(60, 200, (batch, side, side, side), dtype=np.uint8))
-    state = device_step.CanvasState(images, jax.numpy.full(images.shape, np.nan, np.float32))
+    device_burst.updated_pom = functools.partial(jax_network.updated_pom, form=form.form)
+    model, rng, shape = packed_model(), np.random.default_rng(0), (side, side, side)
+    thresholds = Thresholds.of(SegmentConfig(move_threshold=1e-6))
+    burst = device_burst.Burst(model.config, thresholds, form.precision, shape, num_fovs)
+    images = jax.device_put(rng.integers(60, 200, (batch, *shape), dtype=np.uint8))
+    scenes = device_burst.Scenes(images, jax.numpy.zeros(images.shape, bool))
+    radius, lanes = np.array(model.config.fov_radius_zyx), np.arange(batch)
+    seeds = rng.integers(radius, side - radius, (batch, 3))
+    pom = jax.numpy.full(images.shape, np.nan, np.float32).at[(lanes, *seeds.T)].set(thresholds.init)
+    done = jax.numpy.zeros((batch, int(np.prod(burst.num_cells_zyx))), bool)
+    queue = jax.numpy.zeros((batch, 4096, 3), np.int32).at[:, 0].set(seeds)
+    growing = device_burst.Growing(pom, done, queue, jax.numpy.tile(np.array([0, 1], np.int32), (batch, 1)))
+    requests = np.zeros((batch, device_burst.REQUEST), np.int32)
+    requests[:, 0], requests[:, 1], requests[:, 2:5] = lanes, num_fovs, seeds
+    requests[:, 8:11], requests[:, 11:14], requests[:, 14:] = side, radius, side - radius
+    weights = jax.device_put(jax_network.prepared(model.weights, model.config, *form))
     seen = jax.device_put(((np.arange(256) - 128) / 33).astype(np.float32))
-    inside, seeds = device_step.INSIDE_COLUMN, device_step.SEED_COLUMN
-    requests = np.zeros((batch, seeds + 3 * (1 + device_step.WATCHED)), np.int32)
-    requests[:, 0] = 1
-    requests[:, 1:inside] = rng.integers(0, side - model.config.fov_size_zyx[0], (batch, 3))
-    requests[:, inside + 3 : seeds], requests[:, seeds:] = side, side // 2
-    return Step(jax.jit(stepper.step, donate_argnums=2), jax.device_put(model.weights), seen, state, requests)
+    return Bursting(jax.jit(burst.run, donate_argnums=3), weights, seen, scenes, growing, requests)
 
 
 def onestep(report: Report) -> None:
-    """Make three steps of 8 canvases, for ncu."""
-    step = stepping(8, FORMS[0], 40 if TINY else 120)
-    state = step.state
-    for _ in range(3):
-        state, _ = step.run(state)
+    """Evaluate three FOVs on 8 canvases, for ncu."""
+    burst = bursting(8, FORMS[0], 40 if TINY else 120, 3)
+    burst.run(burst.growing)

@@ -1,4 +1,4 @@
-"""Canvases of several subvolumes on one device, which advance together; the host knows the logits it needs to move."""
+"""Canvases of several subvolumes on one device, on which objects grow together; the host knows objects, not FOVs."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import numpy as np
 
 from ffn.config import ModelConfig
 from ffn.errors import ConfigError
-from ffn.geometry import ZYX, Box, add, zyx
-from ffn.inference.canvas import Canvas, Thresholds
-from ffn.inference.device.step import INSIDE_COLUMN, SEED_COLUMN, WATCHED, CanvasState, Stepper
+from ffn.geometry import ZYX, Box, zyx
+from ffn.inference.canvas import Canvas, Thresholds, is_free
+from ffn.inference.device.burst import ANSWER, CROWDED, REQUEST, Burst, Growing, Scenes
 from ffn.inference.grower import ObjectGrower
 from ffn.inference.inputs import Network
-from ffn.inference.movement import ScoredOffset, offsets_of_maxima, sides
 from ffn.machine.jax_device import jax_device
+from ffn.model.jax_network import prepared
 
 if TYPE_CHECKING:
     import jax
@@ -27,10 +27,13 @@ log = logging.getLogger(__name__)
 
 GREY_LEVELS = (np.dtype(np.uint8), np.dtype(np.uint16))
 SMALLEST_FETCH = 32  # sides of a fetched box are powers of 2 from here, so that few shapes are compiled; our choice
+# FOVs of an object in a burst, at most; our choice. On a CPU, they take seconds, for which SIGTERM and the bar wait.
+FOVS_OF_BURST = {"cpu": 8, "gpu": 128}
+QUEUE = 8192  # positions for which a queue has room at first; our choice
 
 
 class DeviceCanvas(Canvas):
-    """A canvas whose image and POM are on the device. Its `put` takes the answer of the device."""
+    """A canvas whose image, POM and queue are on the device."""
 
     def __init__(
         self,
@@ -44,40 +47,46 @@ class DeviceCanvas(Canvas):
         self._prepare(model, thresholds, segmentation, inside)
         self.lane = lane
         self._lanes = lanes
-        self.asked: list[ZYX] = []  # positions whose logits come with the next answer
-        self._logits: dict[ZYX, float] = {}  # known since the last FOV
+        self._is_strong = False
+        self._is_shown = False  # whether the device knows the segmentation
+        self.has_queue = False  # whether the device has the queue
 
     def start(self, seed_zyx: ZYX) -> None:
-        """Clear the POM and activate the seed voxel."""
-        self._visited = Box.around(seed_zyx)
+        """Clear the POM, activate the seed voxel, and queue it."""
+        if not self._is_shown:
+            self._lanes.block(self.lane, ~is_free(self.segmentation))
+        self._seed, self._visited = seed_zyx, Box.around(seed_zyx)
         self.num_deleted = 0
         self._lanes.clear(self.lane, seed_zyx, self.thresholds.init)
-        self._logits = {seed_zyx: self.thresholds.init}
+        self._is_strong = self.thresholds.init >= self.thresholds.move
+        self._is_shown = self.has_queue = True
 
     def resume(self, visited: Box, pom_logit: np.ndarray) -> None:
         """Clear the POM and restore the result of `visited_pom`."""
-        self._visited = visited
+        self._visited, self.has_queue = visited, False
         self._lanes.restore(self.lane, visited, pom_logit)
-        self._logits = {}
+        self._is_strong = bool(pom_logit[Box.around(self._seed).slices(visited.start)] >= self.thresholds.move)
 
-    def logit(self, position_zyx: ZYX) -> float:
-        """Return the POM at a voxel; it is fetched only if the last FOV did not bring it along."""
-        if position_zyx not in self._logits:
-            self._logits[position_zyx] = self._lanes.logit(self.lane, position_zyx)
-        return self._logits[position_zyx]
+    def claim(self) -> None:
+        """Block the voxels of the object on the device, too."""
+        self._lanes.claim(self.lane)
 
-    def put(self, position_zyx: ZYX, answer: np.ndarray) -> list[ScoredOffset]:
-        """Take the answer (int32) of `Stepper.step`, whose FOV is on the device already; return the moves."""
-        num_sides = len(sides(self.deltas_zyx))
-        logits = answer.view(np.float32)
-        *flats, num_deleted = answer[num_sides : 2 * num_sides + 1].tolist()
-        moves = offsets_of_maxima(logits[:num_sides].tolist(), flats, self.deltas_zyx, self.thresholds.move)
-        self._logits = {add(position_zyx, offset): score for score, offset in moves}
-        watched = logits[2 * num_sides + 1 :].tolist()
-        self._logits.update(zip(self.asked, watched, strict=True))
-        self._visited = Box.hull((self.visited, self.fov(position_zyx)))
+    def may_visit(self, position_zyx: ZYX) -> bool:
+        """Whether the FOV may move here now: the device has found it, or will find out at the next burst."""
+        return True
+
+    def is_strong(self, position_zyx: ZYX) -> bool:
+        """Whether the POM at the seed reaches the move threshold now."""
+        assert position_zyx == self._seed
+        return self._is_strong
+
+    def take(self, evaluated: np.ndarray, num_deleted: int, is_strong: bool) -> None:
+        """Take note of FOVs, at positions of shape (N, 3), that the device has evaluated and written."""
         self.num_deleted += num_deleted
-        return moves
+        self._is_strong = is_strong
+        if len(evaluated):
+            first, last = (zyx(found.tolist()) for found in (evaluated.min(axis=0), evaluated.max(axis=0)))
+            self._visited = Box.hull((self.visited, self.fov(first), self.fov(last)))
 
     @property
     def visited(self) -> Box:
@@ -91,11 +100,12 @@ class DeviceCanvas(Canvas):
 
 
 class DeviceLanes:
-    """Images and POMs of `size` subvolumes on a device, padded to one shape, so that one compiled step serves all."""
+    """Images and POMs of `size` subvolumes on a device, padded to one shape, so that one program serves all."""
 
     def __init__(self, network: Network, thresholds: Thresholds, size: int, shape_zyx: ZYX, dtype: np.dtype) -> None:
         device = jax_device()
         import jax
+        import jax.numpy as jnp
 
         model, precision = network.model, network.choice.precision
         on = f" on {device.device_kind} by JAX {jax.__version__}" if device.platform == "gpu" else ""
@@ -105,18 +115,26 @@ class DeviceLanes:
         self._thresholds = thresholds
         self._shape = shape_zyx
         self._device = device
-        self._stepper = Stepper(model.config, thresholds, precision)
-        self._params = jax.device_put(model.weights, device)
+        self._burst = Burst(model.config, thresholds, precision, shape_zyx, FOVS_OF_BURST[device.platform])
         self._normalisation = network.normalisation
         levels = np.arange(np.iinfo(dtype).max + 1, dtype=dtype) if dtype in GREY_LEVELS else None
-        seen = None if levels is None else jax.device_put(self._normalisation.apply(levels), device)
-        self._seen = seen  # normalised value of each grey level
         with self._refusal_in_one_line(), jax.default_device(device):
-            images = jax.numpy.zeros((size, *shape_zyx), np.float32 if seen is None else dtype)
-            state = CanvasState(images, jax.numpy.full((size, *shape_zyx), np.nan, np.float32))
+            seen = None if levels is None else jnp.asarray(self._normalisation.apply(levels))
+            scenes = Scenes(
+                jnp.zeros((size, *shape_zyx), np.float32 if seen is None else dtype),
+                jnp.zeros((size, *shape_zyx), bool),
+            )
+            growing = Growing(
+                jnp.full((size, *shape_zyx), np.nan, np.float32),
+                jnp.zeros((size, np.prod(self._burst.num_cells_zyx)), bool),
+                jnp.zeros((size, QUEUE, 3), np.int32),
+                jnp.zeros((size, 2), np.int32),
+            )
+            params = prepared(model.weights, model.config, precision)
             # no copy; but without it, JAX would move them to its first device
-            self._state = jax.block_until_ready(jax.device_put(state, device))
-        self._step = jax.jit(self._stepper.step, donate_argnums=2)
+            made = jax.block_until_ready(jax.device_put((params, seen, scenes, growing), device))
+        self._params, self._seen, self._scenes, self._growing = made
+        self._run = jax.jit(self._burst.run, donate_argnums=3)
         log.info("engine: %s on %s, %d canvases of %s voxels", self.name, device, size, shape_zyx)
 
     def canvas(self, lane: int, raw: np.ndarray, segmentation: np.ndarray, inside: Box | None = None) -> DeviceCanvas:
@@ -124,20 +142,79 @@ class DeviceLanes:
         stored = raw if self._seen is not None else self._normalisation.apply(raw)
         padded = np.pad(stored, [(0, whole - n) for whole, n in zip(self._shape, raw.shape, strict=True)])
         with self._refusal_in_one_line():
-            self._state = CanvasState(_replaced()(self._state.images, padded, lane), self._state.pom_logit)
+            self._scenes = self._scenes._replace(images=_replaced()(self._scenes.images, padded, lane))
         return DeviceCanvas(self, lane, self._model, self._thresholds, segmentation, inside)
 
     def advance(self, growers: Iterable[ObjectGrower]) -> int:
-        """Evaluate one FOV of each object, each on another canvas of these; return the number of FOVs."""
-        requests = np.zeros((self.size, SEED_COLUMN + 3 * (1 + WATCHED)), np.int32)
-        growing = [(grower, lane) for grower in growers if (lane := self._request(grower, requests)) is not None]
-        if growing:
-            with self._refusal_in_one_line():
-                self._state, answers = self._step(self._params, self._seen, self._state, requests)
-                rows = np.asarray(answers)
-            for grower, lane in growing:
-                grower.put(rows[lane])
-        return len(growing)
+        """Evaluate FOVs of each object, each on another canvas of these; return their number.
+
+        As many objects are computed as there are, rounded up to a power of two.
+        """
+        import jax
+
+        growing = [grower for grower in growers if grower.next_position() is not None]
+        if not growing:
+            return 0
+        requests = self._requests(growing)
+        with self._refusal_in_one_line(), jax.default_device(self._device):  # how to convolve depends on it
+            self._growing, answers = self._run(self._params, self._seen, self._scenes, self._growing, requests)
+            rows = np.asarray(answers)
+        for grower, row in zip(growing, rows, strict=False):
+            self._take(grower, row)
+        if rows[: len(growing), CROWDED].any():
+            self._enlarge(2 * self._growing.queue.shape[1])
+        return int(rows[: len(growing), 0].sum())
+
+    def _requests(self, growers: list[ObjectGrower]) -> np.ndarray:
+        """Return the requests of objects, and of canvases to be left alone."""
+        lanes = [_canvas(grower).lane for grower in growers]
+        number = min(self.size, 1 << (len(lanes) - 1).bit_length())
+        others = [lane for lane in range(self.size) if lane not in lanes]
+        requests = np.zeros((number, REQUEST), np.int32)
+        requests[:, 0] = lanes + others[: number - len(lanes)]
+        for row, grower in zip(requests, growers, strict=False):
+            canvas = _canvas(grower)
+            if not canvas.has_queue:
+                self._fill_queue(canvas.lane, grower)
+                canvas.has_queue = True
+            left, most = grower.num_left, self._burst.num_fovs
+            row[1] = most if left is None else min(left, most)
+            inside, reach = canvas.inside, canvas.reach
+            row[2:] = *grower.seed_zyx, *inside.start, *inside.stop, *reach.start, *reach.stop
+        return requests
+
+    def _take(self, grower: ObjectGrower, row: np.ndarray) -> None:
+        """Tell an object what a burst has made of it."""
+        canvas = _canvas(grower)
+        num_fovs, num_deleted, is_found, is_strong, _, *first = row[:ANSWER].tolist()
+        evaluated = row[ANSWER:].reshape(-1, 3)[:num_fovs]
+        canvas.take(evaluated, num_deleted, bool(is_strong))
+        following = zyx(first) if is_found else None
+        grower.leap(map(zyx, evaluated.tolist()), following, functools.partial(self._queue, canvas.lane))
+
+    def _queue(self, lane: int) -> list[ZYX]:
+        """Fetch the queue of an object."""
+        first, end = np.asarray(self._growing.ends[lane]).tolist()
+        ring = np.asarray(self._growing.queue[lane])
+        return list(map(zyx, ring[np.arange(first, end) % len(ring)].tolist()))
+
+    def _fill_queue(self, lane: int, grower: ObjectGrower) -> None:
+        """Bring the queue of an object to the device, and which cells it has evaluated."""
+        queue, evaluated = grower.queue, grower.evaluated
+        self._enlarge(1 << (len(queue) + self._burst.num_sides).bit_length())
+        ring = np.zeros(self._growing.queue.shape[1:], np.int32)
+        ring[: len(queue)] = queue
+        done = np.zeros(self._growing.done.shape[1], bool)
+        done[self._burst.cell(evaluated, np.array(grower.seed_zyx))] = True
+        rows = (done, ring, np.array([0, len(queue)], np.int32))
+        placed = (_replaced()(whole, row, lane) for whole, row in zip(self._growing[1:], rows, strict=True))
+        self._growing = Growing(self._growing.pom_logit, *placed)
+
+    def _enlarge(self, room: int) -> None:
+        """Make room for as many positions in each queue, at least."""
+        if room > self._growing.queue.shape[1]:
+            queue, ends = _enlarged()(self._growing.queue, self._growing.ends, room)
+            self._growing = self._growing._replace(queue=queue, ends=ends)
 
     @contextlib.contextmanager
     def _refusal_in_one_line(self) -> Iterator[None]:
@@ -154,41 +231,37 @@ class DeviceLanes:
                 f"{self._device}, which other processes may use, too. Choose fewer, or smaller subvolumes or windows"
             ) from None
 
-    def _request(self, grower: ObjectGrower, requests: np.ndarray) -> int | None:
-        """Fill the row of a canvas and return its number; None if its object has grown."""
-        canvas, position = grower.canvas, grower.next_position()
-        assert isinstance(canvas, DeviceCanvas)
-        if position is None:
-            return None
-        canvas.asked = [grower.seed_zyx, *grower.upcoming(WATCHED)]
-        canvas.asked += [grower.seed_zyx] * (1 + WATCHED - len(canvas.asked))
-        row = requests[canvas.lane]
-        row[0], row[1:INSIDE_COLUMN] = 1, canvas.fov(position).start
-        row[INSIDE_COLUMN:SEED_COLUMN] = *canvas.inside.start, *canvas.inside.stop
-        row[SEED_COLUMN:] = np.ravel(canvas.asked)
-        return canvas.lane
+    def block(self, lane: int, blocked: np.ndarray) -> None:
+        """Tell where objects may not be centred on a canvas."""
+        padded = np.pad(blocked, [(0, whole - n) for whole, n in zip(self._shape, blocked.shape, strict=True)])
+        self._scenes = self._scenes._replace(blocked=_replaced()(self._scenes.blocked, padded, lane))
+
+    def claim(self, lane: int) -> None:
+        """Block the voxels of the object on a canvas."""
+        blocked = _claimed()(self._scenes.blocked, self._growing.pom_logit, lane, np.float32(self._thresholds.segment))
+        self._scenes = self._scenes._replace(blocked=blocked)
 
     def clear(self, lane: int, seed_zyx: ZYX, logit: float) -> None:
-        """Set the POM of a canvas to not visited, but for the seed."""
-        pom_logit = _cleared()(self._state.pom_logit, lane, np.array(seed_zyx), np.float32(logit))
-        self._state = CanvasState(self._state.images, pom_logit)
+        """Set the POM of a canvas to not visited, but for the seed, which is all that its queue holds."""
+        self._growing = _cleared()(self._growing, lane, np.array(seed_zyx, np.int32), np.float32(logit))
 
     def restore(self, lane: int, box: Box, pom_logit: np.ndarray) -> None:
         """Set the POM of a canvas to not visited, but for a box."""
         whole = np.full(self._shape, np.nan, np.float32)
         whole[box.slices()] = pom_logit
-        self._state = CanvasState(self._state.images, _replaced()(self._state.pom_logit, whole, lane))
+        self._growing = self._growing._replace(pom_logit=_replaced()(self._growing.pom_logit, whole, lane))
 
     def fetch(self, lane: int, box: Box) -> np.ndarray:
         """Copy a box of a canvas's POM to the host."""
         size = zyx(min(whole, _power_of_two(n)) for whole, n in zip(self._shape, box.shape, strict=True))
         start = zyx(min(first, whole - n) for first, whole, n in zip(box.start, self._shape, size, strict=True))
-        part = _cut()(self._state.pom_logit, np.array((lane, *start)), size)
+        part = _cut()(self._growing.pom_logit, np.array((lane, *start)), size)
         return np.asarray(part)[box.slices(start)]
 
-    def logit(self, lane: int, position_zyx: ZYX) -> float:
-        """Fetch the POM at one voxel."""
-        return float(_cut()(self._state.pom_logit, np.array((lane, *position_zyx)), (1, 1, 1))[0, 0, 0])
+
+def _canvas(grower: ObjectGrower) -> DeviceCanvas:
+    assert isinstance(grower.canvas, DeviceCanvas)
+    return grower.canvas
 
 
 def _power_of_two(n: int) -> int:
@@ -200,24 +273,57 @@ def _replaced() -> Callable[..., jax.Array]:
     """Compile: replace the array of one canvas."""
     import jax
 
-    def replaced(arrays: jax.Array, array: jax.Array, lane: int) -> jax.Array:
-        return jax.lax.dynamic_update_slice(arrays, array[None], (lane, 0, 0, 0))
-
-    return jax.jit(replaced, donate_argnums=0)
+    return jax.jit(
+        lambda arrays, array, lane: jax.lax.dynamic_update_index_in_dim(arrays, array, lane, 0), donate_argnums=0
+    )
 
 
 @functools.cache
-def _cleared() -> Callable[..., jax.Array]:
-    """Compile: clear the POM of one canvas, and set one voxel."""
+def _claimed() -> Callable[..., jax.Array]:
+    """Compile: block where the POM of one canvas reaches a threshold."""
+    import jax
+
+    def claimed(blocked: jax.Array, pom_logit: jax.Array, lane: int, logit: float) -> jax.Array:
+        return jax.lax.dynamic_update_index_in_dim(blocked, blocked[lane] | (pom_logit[lane] >= logit), lane, 0)
+
+    return jax.jit(claimed, donate_argnums=0)
+
+
+@functools.cache
+def _cleared() -> Callable[..., Growing]:
+    """Compile: clear the POM of one canvas, set one voxel, and queue it."""
     import jax
     import jax.numpy as jnp
 
-    def cleared(pom_logit: jax.Array, lane: int, seed: jax.Array, logit: float) -> jax.Array:
-        empty = jnp.full((1, *pom_logit.shape[1:]), jnp.nan, jnp.float32)
-        pom_logit = jax.lax.dynamic_update_slice(pom_logit, empty, (lane, 0, 0, 0))
-        return pom_logit.at[(lane, *seed)].set(logit)
+    def cleared(growing: Growing, lane: int, seed: jax.Array, logit: float) -> Growing:
+        empty = (jnp.full_like(growing.pom_logit[lane], jnp.nan), jnp.zeros_like(growing.done[lane]))
+        emptied = (
+            jax.lax.dynamic_update_index_in_dim(whole, nothing, lane, 0)
+            for whole, nothing in zip(growing[:2], empty, strict=True)
+        )
+        pom_logit, done = emptied
+        queue, ends = growing.queue.at[lane, 0].set(seed), growing.ends.at[lane].set(jnp.array([0, 1]))
+        return Growing(pom_logit.at[(lane, *seed)].set(logit), done, queue, ends)
 
     return jax.jit(cleared, donate_argnums=0)
+
+
+@functools.cache
+def _enlarged() -> Callable[..., tuple[jax.Array, jax.Array]]:
+    """Compile: copy all queues into larger ones."""
+    import jax
+    import jax.numpy as jnp
+
+    def enlarged(queue: jax.Array, ends: jax.Array, room: int) -> tuple[jax.Array, jax.Array]:
+        places = (ends[:, :1] + jnp.arange(queue.shape[1])) % queue.shape[1]
+        larger = (
+            jnp.zeros((len(queue), room, 3), jnp.int32)
+            .at[:, : queue.shape[1]]
+            .set(jnp.take_along_axis(queue, places[..., None], axis=1))
+        )
+        return larger, ends - ends[:, :1]
+
+    return jax.jit(enlarged, static_argnums=2)
 
 
 @functools.cache

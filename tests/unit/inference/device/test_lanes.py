@@ -14,8 +14,8 @@ from ffn.config import ModelConfig, SegmentConfig
 from ffn.geometry import Box
 from ffn.inference import engine
 from ffn.inference.canvas import MASKED, Frame, Thresholds
+from ffn.inference.device import burst
 from ffn.inference.device import lanes as device
-from ffn.inference.device import step
 from ffn.inference.device.lanes import DeviceLanes
 from ffn.inference.flood import FloodFill
 from ffn.inference.inputs import Network
@@ -64,11 +64,12 @@ def floods(lanes, config, subvolumes):
 
 
 def run_together(lanes, started):
-    """Flood all; return the number of canvases at work in each step."""
-    busy = []
+    """Flood all; return the number of canvases at work in each step, and the number of FOVs."""
+    busy, num_fovs = [], 0
     while growing := [grower for flood in started if (grower := flood.growing())]:
-        busy.append(lanes.advance(growing))
-    return busy
+        busy.append(len(growing))
+        num_fovs += lanes.advance(growing)
+    return busy, num_fovs
 
 
 def network(model, precision="float32", normalisation=None):
@@ -86,16 +87,30 @@ def same(one, other, most_off=0):
     assert (one.origins, one.counters) == (other.origins, other.counters)
 
 
-def test_unequal_subvolumes_together_are_those_of_one_after_another_on_the_host(model, jax_device, monkeypatch):
+SHORT = {"FOVS_OF_BURST": {"cpu": 3, "gpu": 3}, "QUEUE": 64, "LOOKAHEAD": 3, "IDLE_FOVS": 9}
+
+
+@pytest.mark.parametrize(
+    ("number", "options", "changed"),
+    [(4, {}, {}), (2, {"disco_seed_threshold": -1.0, "move_threshold": 0.8, "max_fovs": 60}, SHORT)],
+    ids=["as it is", "short"],
+)
+def test_unequal_subvolumes_together_are_those_of_one_after_another_on_the_host(
+    model, number, options, changed, jax_device, monkeypatch
+):
     """On a GPU, float32 takes the same decisions; of the probabilities in 255 steps, some may be rounded otherwise."""
     monkeypatch.setattr(device, "jax_device", lambda: jax_device)
     monkeypatch.setattr(engine, "jax_device", lambda: jax.devices("cpu")[0])
-    config = SegmentConfig(**OPTIONS)
-    subvolumes = [subvolume(shape, number) for number, shape in enumerate(SHAPES)]
-    together = floods(device_lanes(network(model), config, 5), config, subvolumes)
-    busy = run_together(together[0]._canvas._lanes, together)
-    assert together[0]._canvas._lanes._state.pom_logit.devices() == {jax_device}
-    assert max(busy) == 4 and min(busy) == 1  # of five lanes
+    for name, value in changed.items():
+        monkeypatch.setattr(burst if hasattr(burst, name) else device, name, value)
+    config = SegmentConfig(**{**OPTIONS, **options})
+    subvolumes = [subvolume(shape, rng_seed) for rng_seed, shape in enumerate(SHAPES[:number])]
+    lanes = device_lanes(network(model), config, number + 1)
+    together = floods(lanes, config, subvolumes)
+    busy, num_fovs = run_together(lanes, together)
+    assert lanes._growing.pom_logit.devices() == {jax_device}
+    assert max(busy) == number and min(busy) == 1  # of one lane more
+    assert (lanes._growing.queue.shape[1] > device.QUEUE) == bool(changed)
     totals = Counter()
     for flood, scene in zip(together, subvolumes, strict=True):
         host = HostLanes(network(model), config)
@@ -104,7 +119,8 @@ def test_unequal_subvolumes_together_are_those_of_one_after_another_on_the_host(
         same(flood.filling(), alone.filling(), most_off=int(jax_device.platform == "gpu"))
         assert flood._canvas.num_deleted == alone._canvas.num_deleted
         totals.update(alone.claims.counters)
-    assert totals["segments"] > 5 and totals["limited"] > 0
+    assert totals["segments"] > 1 and totals["limited"] > 0
+    assert totals["fovs"] == num_fovs
 
 
 def test_a_saved_flood_resumes_on_another_canvas_and_on_the_host(model):
@@ -124,24 +140,6 @@ def test_a_saved_flood_resumes_on_another_canvas_and_on_the_host(model):
         run_together(other, resumed)
         for one, whole in zip(resumed, together, strict=True):
             same(one.filling(), whole.filling())
-
-
-def test_logits_that_did_not_come_back_are_fetched(model, monkeypatch):
-    config, scene = SegmentConfig(**OPTIONS), subvolume(SHAPES[0], 0)
-    fetched = []
-    with monkeypatch.context() as few:
-        for module in (step, device):
-            few.setattr(module, "WATCHED", 1)
-        lanes = device_lanes(network(model), config, 1)
-        logit = lanes.logit
-        few.setattr(lanes, "logit", lambda *where: fetched.append(where) or logit(*where))
-        (flood,) = floods(lanes, config, [scene])
-        run_together(lanes, [flood])
-    assert fetched
-    host = HostLanes(network(model), config)
-    (alone,) = floods(host, config, [scene])
-    run_together(host, [alone])
-    same(flood.filling(), alone.filling())
 
 
 @pytest.mark.parametrize("dtype", [np.uint16, np.float32])
@@ -168,8 +166,8 @@ SECOND_DEVICE = textwrap.dedent(
     lanes = here.device_lanes(here.network(here.follower(here.CONFIG)), here.SegmentConfig(), 2)
     canvas = lanes.canvas(1, np.ones((16, 26, 33), np.uint8), np.zeros((16, 26, 33), np.int32))
     canvas.start((8, 13, 16))
-    assert canvas.logit((8, 13, 16)) > 0
-    assert [array.devices() for array in lanes._state] == [{second}] * 2
+    assert canvas.visited_pom()[1] > 0
+    assert all(array.devices() == {second} for array in [*lanes._scenes, *lanes._growing])
     """
 )
 
