@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar, cast
 
 import numpy as np
 from numba import njit
@@ -15,6 +16,16 @@ from ffn.geometry import BLUR_NM, ZYX, VoxelSize, has_thick_sections, zyx
 TRUNCATE = 4.0
 SLAB_VOXELS = 2**19  # that a thread works on at a time; our choice
 SLAB_PLANES = 8  # at least; for the Sobel operator, a thread reads two more
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+def compiled(function: F) -> F:
+    """Compile a function when it is first called; keep it for later processes, where a folder can be written."""
+    try:
+        return cast(F, njit(nogil=True, cache=True)(function))
+    except RuntimeError:  # neither next to the module nor in the user's home, as in many containers
+        return cast(F, njit(nogil=True)(function))
 
 
 def edge_strength(image: np.ndarray, threads: int = 1, by_section: bool = False) -> np.ndarray:
@@ -168,7 +179,7 @@ def _add_axis(squares: np.ndarray, side: float, threads: int) -> None:
     in_slabs(work, squares.shape, threads)
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _lower_envelopes(lines: np.ndarray, side: float) -> None:
     """Replace each line by the lower envelope of the parabolas that stand on its values."""
     size = lines.shape[1]

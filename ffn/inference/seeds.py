@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-from numba import njit
 
 from ffn import edges
 from ffn.config import SegmentConfig
@@ -175,7 +174,7 @@ def _peaks(
     return peaks[((peaks >= margin) & (peaks < np.array(walls.shape) - margin)).all(axis=1)]
 
 
-@njit(nogil=True, cache=True)
+@edges.compiled
 def _mark_peaks(values: np.ndarray, steps: np.ndarray, marks: np.ndarray, start: int, stop: int) -> None:
     """Mark, in some planes, the voxels above 0 from which no step leads to a higher one."""
     shape = values.shape

@@ -11,8 +11,8 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-from numba import njit
 
+from ffn.edges import compiled
 from ffn.errors import VolumeError
 from ffn.geometry import ZYX, Box, zyx
 
@@ -69,7 +69,7 @@ def require_lom_fits(box: Box, lom_radius_zyx: ZYX, where: str) -> None:
         )
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _index(labels: np.ndarray, ids: np.ndarray) -> np.ndarray:
     """Replace each label by its index in `ids`, counted from 1, and labels not in `ids` by 0."""
     out = np.zeros(labels.shape, dtype=np.int32)
@@ -96,7 +96,7 @@ def _run_ends(objects: np.ndarray) -> np.ndarray:
     return ends
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _count_slab(
     objects: np.ndarray,
     ends: np.ndarray,
@@ -119,7 +119,7 @@ def _count_slab(
                 _add_columns(sums, objects, ends, centre - ry, z, z + 2 * rz + 1, -1)
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _add_columns(
     sums: np.ndarray, objects: np.ndarray, ends: np.ndarray, y: int, z_start: int, z_stop: int, sign: int
 ) -> None:
@@ -132,7 +132,7 @@ def _add_columns(
             z = end
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _count_row(sums: np.ndarray, row: np.ndarray, rx: int, counts: np.ndarray) -> None:
     """Count along one row of centres with a sliding x window."""
     last, count = 0, 0

@@ -1,3 +1,4 @@
+import numba
 import numpy as np
 
 from ffn import edges
@@ -45,3 +46,8 @@ def test_thick_sections_are_looked_at_one_by_one():
 def test_without_an_edge_the_distance_is_infinite():
     flat = np.full((7, 9, 11), 100, np.uint8)
     assert np.isinf(edges.distance(edges.edges(flat, VOXEL_SIZE), VOXEL_SIZE)).all()
+
+
+def test_where_no_folder_can_be_written_functions_are_compiled_all_the_same(monkeypatch):
+    monkeypatch.setattr(numba.config, "CACHE_LOCATOR_CLASSES", "ZipCacheLocator")
+    assert edges.compiled(lambda number: number + 1)(2) == 3
