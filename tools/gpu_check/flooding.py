@@ -41,12 +41,12 @@ class GivenUpError(BaseException):
 
 def one_canvas(report: Report) -> None:
     """Flood the whole cube as one box, and score it."""
-    flood(report, 1, "bfloat16")
+    flood(report, 1, "float16")
 
 
 def eight_canvases(report: Report) -> None:
     """Flood the cube as eight overlapping boxes at once."""
-    flood(report, 8, "bfloat16")
+    flood(report, 8, "float16")
 
 
 def in_float32(report: Report) -> None:

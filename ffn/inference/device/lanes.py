@@ -18,7 +18,7 @@ from ffn.inference.device.burst import ANSWER, CROWDED, REQUEST, Burst, Growing,
 from ffn.inference.grower import ObjectGrower
 from ffn.inference.inputs import Network
 from ffn.machine.jax_device import jax_device
-from ffn.model.jax_network import prepared
+from ffn.model.jax_network import engine_name, prepared
 
 if TYPE_CHECKING:
     import jax
@@ -109,7 +109,7 @@ class DeviceLanes:
 
         model, precision = network.model, network.choice.precision
         on = f" on {device.device_kind} by JAX {jax.__version__}" if device.platform == "gpu" else ""
-        self.name = f"jax {precision}{on}"  # others may round otherwise
+        self.name = f"{engine_name(model.config, precision)}{on}"  # others may round otherwise
         self.size = size
         self._model = model.config
         self._thresholds = thresholds
