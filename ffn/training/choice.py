@@ -21,9 +21,10 @@ from ffn.model.choice import (
 )
 from ffn.model.network import Weights
 from ffn.training.config import TrainConfig
+from ffn.training.data.examples import Example, patch_size
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.plan import initial_weights
-from ffn.training.step import Batch, Learner
+from ffn.training.step import Learner
 from ffn.training.walk import HostPatches, Patches
 
 
@@ -73,11 +74,12 @@ def fovs_per_second(config: TrainConfig, model: ModelConfig, engine: str) -> dic
 
 
 def step_on_noise(config: TrainConfig, model: ModelConfig, engine: str, precision: str) -> Callable[[], object]:
-    """Return a function that makes one step on one batch of noise, without the other processes of the job."""
+    """Return a function that makes one step on patches of noise, without the other processes of the job."""
     changes = {"num_workers": 1, "virtual_workers": 1, "engine": engine, "precision": precision}
     alone = config.model_copy(update=changes)
     learner = make_learner(model, alone, initial_weights(model, rng_seed=0), ProcessGroup())
-    shape = (2, config.batch_size, *model.fov_size_zyx)
-    image, pom = np.random.default_rng(0).normal(size=shape).astype(np.float32)
-    batch = Batch(image, pom, (image > 0).astype(np.float32), np.ones_like(image))
-    return lambda: learner.step(batch, config.learning_rate)
+    patches = make_patches(learner, model, alone)
+    grey = np.random.default_rng(0).normal(size=patch_size(model, alone)).astype(np.float32)
+    example = Example(grey, None, (grey > 0).astype(np.uint8), 1.0, ())
+    walks = [patches.walk(lane, example) for lane in range(config.batch_size)]
+    return lambda: learner.step(patches.batch(walks), config.learning_rate)

@@ -156,6 +156,7 @@ def train_until(run: Run, out: Path, end: float, *options: str) -> dict:
         child.wait(KILLED_AFTER)
     except subprocess.TimeoutExpired:
         child.kill()
+        child.wait()
     rows, scores = table(out / "metrics.csv"), table(out / "validation.csv")
     rates = [float(row["fovs_per_second"]) for row in rows[len(rows) // 2 :]]
     return {
