@@ -20,7 +20,7 @@ REVISIONS: dict[str, int] = {
     "evaluate": 7,
     "export": 8,
     "fill": 3,
-    "ingest": 3,
+    "ingest": 4,
     "membrane": 2,
     "merge": 4,
     "partition": 2,

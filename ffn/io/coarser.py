@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -109,41 +111,39 @@ class Coarser(Derived):
         return out
 
 
-class Equalized(Derived):
-    """A uint8 image with contrast-limited adaptive histogram equalisation (CLAHE) of every section.
+class BySection(Derived):
+    """An image of which every section is changed for itself.
 
     Sections are read whole, so neither blocks nor boxes change a voxel.
-
-    Parameters
-    ----------
-    source : Volume
-        Image, uint8.
-    tile : int
-        Side of a tile along y and x, voxels.
-
-    Notes
-    -----
-    Source: Zuiderveld 1994, Graphics Gems IV.
     """
 
-    def __init__(self, source: Volume, tile: int) -> None:
-        if source.dtype != np.uint8:
-            raise VolumeError(f"{source.name}: has type {source.dtype}, but clahe_tile needs uint8. Convert the image")
+    def __init__(self, source: Volume, change: Callable[[np.ndarray], np.ndarray]) -> None:
         super().__init__(source)
-        self._tile = tile
+        self._change = change
         self.chunk_zyx = ((source.chunk_zyx or (1, 1, 1))[0], *source.box.shape[1:])
 
     def _read(self, box: Box) -> np.ndarray:
         whole = Box((box.start[0], *self.box.start[1:]), (box.stop[0], *self.box.stop[1:]))
-        sections = np.stack([self._equalised(section) for section in self.source.read(whole)])
+        sections = np.stack([self._change(section) for section in self.source.read(whole)])
         return sections[box.slices(whole.start)]
 
-    def _equalised(self, section: np.ndarray) -> np.ndarray:
-        from skimage.exposure import equalize_adapthist
 
-        if section.min() == section.max():  # becomes white otherwise
-            return section
-        return (255 * equalize_adapthist(section, self._tile, CLIP_LIMIT)).round().astype(np.uint8)
+def equalized(source: Volume, tile: int) -> Volume:
+    """Return a uint8 image with contrast-limited adaptive histogram equalisation (CLAHE) of every section.
+
+    `tile` is the side of a tile along y and x, voxels. Source: Zuiderveld 1994, Graphics Gems IV.
+    """
+    if source.dtype != np.uint8:
+        raise VolumeError(f"{source.name}: has type {source.dtype}, but clahe_tile needs uint8. Convert the image")
+    return BySection(source, partial(_equalised, tile))
+
+
+def _equalised(tile: int, section: np.ndarray) -> np.ndarray:
+    from skimage.exposure import equalize_adapthist
+
+    if section.min() == section.max():  # becomes white otherwise
+        return section
+    return (255 * equalize_adapthist(section, tile, CLIP_LIMIT)).round().astype(np.uint8)
 
 
 def coarser(finest: Volume, number: int, method: Downsample) -> Volume:

@@ -28,12 +28,17 @@ class SourceConfig(Section):
     copy_image: Literal["auto", "always"] = Field(
         "auto",
         description="auto reads an image in small chunks on this machine where it is, and copies any other; labels, "
-        "and images that are equalised, made coarser or signed, are always copied",
+        "and images that are equalised, levelled, made coarser or signed, are always copied",
     )
     clahe_tile: Annotated[int, Field(ge=8)] | None = Field(
         None,
         description="equalise the histogram of each section (CLAHE) in tiles of this side, voxels; null leaves the "
         "image as it is",
+    )
+    level_sections: Literal["auto", "always", "never"] = Field(
+        "auto",
+        description="give every section of an image the median and interquartile range of the volume; auto where grey "
+        "levels jump from one section to the next, with a warning, unless it is read where it is; clahe_tile does more",
     )
 
 

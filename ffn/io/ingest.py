@@ -15,11 +15,12 @@ from ffn.io import hdf5
 from ffn.io.atomic import write_json
 from ffn.io.block_log import Result
 from ffn.io.blocks import WHOLE, Job, Results, Writers, add_job_options, job_of, map_blocks
-from ffn.io.coarser import Downsample, Equalized, Placed, coarser
+from ffn.io.coarser import Downsample, Placed, coarser, equalized
 from ffn.io.config import IngestConfig
 from ffn.io.foreign import readable_formats
 from ffn.io.open import identity, open_mip_or_finer
 from ffn.io.reference import can_stay, has_copy, write_reference
+from ffn.io.sections import JUMPS, levelled, levels_of
 from ffn.io.shards import CHUNK, shard_shape
 from ffn.io.store_names import MAIN, split_store
 from ffn.io.volume import (
@@ -111,15 +112,16 @@ def ingest(source: str, out: str, config: IngestConfig, box: Box | None = None, 
             volume = coarser(Converted(volume, convert, IGNORED.dtype) if is_labels else volume, missing, method)
             convert, made = _unchanged, volume.voxel_size_zyx_nm
             log.info("%s: has no mip %d; its voxels of %s nm become %s nm (%s)", source, config.mip, size, made, method)
-        if config.clahe_tile is not None and not is_labels:
-            volume = Equalized(volume, config.clahe_tile)
         box = box or volume.box
         if not volume.box.contains(box):
             raise VolumeError(f"{source}: box {box} leaves the volume {volume.box}, expected a box inside")
+        stays = not is_labels and isinstance(volume, Placed) and _stays(found, out, config)
+        if not is_labels:
+            volume = _with_even_sections(volume, box, config, stays)
         dtype = IGNORED.dtype if is_labels else volume.dtype
         made_by = provenance("ingest", config, source=source, box=box, **changes)
         placement = Placement(box, voxel_size_of(volume), made_by, shard_shape(box.shape, dtype.itemsize))
-        if not is_labels and isinstance(volume, Placed) and _stays(found, out, config):
+        if isinstance(volume, Placed) and stays:
             log.info("%s: stays where it is, --copy-image always copies it", source)
             content = identity(found.address)  # type: ignore[attr-defined]
             if job.finishes:
@@ -143,6 +145,21 @@ def ingest(source: str, out: str, config: IngestConfig, box: Box | None = None, 
 
         key = fingerprint("ingest", config, source=identity(source), box=box)
         map_blocks(out, {MAIN: dtype}, placement, work, key, job, at_end=at_end, layers=True)
+
+
+def _with_even_sections(image: Volume, box: Box, config: IngestConfig, stays: bool) -> Volume:
+    """Level the sections of an image if the configuration, or their grey levels, ask for it, and equalise them."""
+    if config.clahe_tile is not None:
+        return equalized(image, config.clahe_tile)
+    levels = None if config.level_sections == "never" else levels_of(image, box)
+    if levels and levels.jump > JUMPS:
+        made = "--level-sections always evens them" if stays else "they are evened, --level-sections never keeps them"
+        log.warning(
+            "%s: grey levels jump by %.2f of their spread from one section to the next, above %g: %s",
+            *(image.name, levels.jump, JUMPS, made),
+        )
+    is_wanted = levels and (config.level_sections == "always" or levels.jump > JUMPS)
+    return levelled(image, levels) if levels and is_wanted and not stays else image
 
 
 def neuroproof_bodies(labels: Volume) -> np.ndarray | None:
@@ -186,7 +203,7 @@ def _stays(volume: Volume, out: str, config: IngestConfig) -> bool:
     store = split_store(out)
     if store is None or "://" in store[0] or has_copy(store[0]):
         return False
-    return can_stay(volume, config.copy_image, config.clahe_tile)
+    return can_stay(volume, config)
 
 
 def _voxel_size(volume: Volume, given: VoxelSize | None) -> VoxelSize:

@@ -14,6 +14,7 @@ from ffn.io.volume import Placement, Volume
 
 if TYPE_CHECKING:
     from ffn.io.coarser import Placed
+    from ffn.io.config import SourceConfig
     from ffn.io.foreign.chunked import ChunkedVolume
 
 REFERENCE = "reference"  # key among our attributes
@@ -60,10 +61,10 @@ def _reference(store: str) -> dict[str, Any] | None:
     return ours if REFERENCE in ours else None
 
 
-def can_stay(volume: Volume, copy_image: str, clahe_tile: int | None) -> bool:
+def can_stay(volume: Volume, config: SourceConfig) -> bool:
     """Whether an image can be read where it is as fast as from a copy: small chunks in a folder on this machine."""
-    is_changed = clahe_tile is not None or volume.dtype.kind == "i"
-    if copy_image == "always" or is_changed or volume.folder is None or volume.chunk_zyx is None:
+    is_changed = config.clahe_tile is not None or config.level_sections == "always" or volume.dtype.kind == "i"
+    if config.copy_image == "always" or is_changed or volume.folder is None or volume.chunk_zyx is None:
         return False
     return math.prod(-(-SIDE // n) * n for n in volume.chunk_zyx) * volume.dtype.itemsize <= MOST_DECODED_BYTES
 

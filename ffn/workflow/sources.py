@@ -53,7 +53,7 @@ def find_image(name: str, volume: VolumeConfig) -> Source:
         raise ConfigError(
             f"volumes.{name}.voxel_size_zyx_nm: null, but {volume.image} does not declare it. Give z, y, x in nm"
         )
-    stays = not missing and can_stay(found, volume.copy_image, volume.clahe_tile)
+    stays = not missing and can_stay(found, volume)
     return _made(Scale(found.box, size), volume.mip, missing, stays)
 
 

@@ -82,6 +82,7 @@ READ_BY = {
     "volumes.mip": {"ingest"},
     "volumes.copy_image": {"ingest"},
     "volumes.clahe_tile": {"ingest"},
+    "volumes.level_sections": {"ingest"},
     "volumes.labels": {"ingest_labels"},
     "volumes.labels_offset_zyx": {"ingest_labels"},
     "volumes.ignore_labels": {"ingest_labels"},

@@ -10,6 +10,7 @@ import zarr
 from ffn.cli import main
 from ffn.errors import ExportError, VolumeError
 from ffn.geometry import Box
+from ffn.io.config import IngestConfig
 from ffn.io.open import open_volume, voxel_sizes
 from ffn.io.reference import can_stay
 from ffn.io.staging import stage_specs, staged_spec
@@ -73,8 +74,9 @@ def test_the_voxel_size_that_a_source_lacks_is_known_as_of_a_copy(folder):
 )
 def test_an_image_stays_if_a_small_block_touches_few_voxels(chunk, stays):
     volume = SimpleNamespace(folder="/data", chunk_zyx=chunk, dtype=np.dtype(np.uint8))
-    assert can_stay(volume, "auto", None) == stays
-    assert not can_stay(volume, "always", None) and not can_stay(volume, "auto", 64)
+    assert can_stay(volume, IngestConfig()) == stays
+    for change in ({"copy_image": "always"}, {"clahe_tile": 64}, {"level_sections": "always"}):
+        assert not can_stay(volume, IngestConfig(**change))
 
 
 def test_labels_and_what_is_equalised_or_signed_are_copied(folder):
