@@ -20,6 +20,7 @@ STEPS = {
     "profile": "profiling.profile",
     "flood1": "flooding.one_canvas",
     "flood8": "flooding.eight_canvases",
+    "floodfast": "flooding.in_large_steps",
     "flood32": "flooding.in_float32",
     "training": "training.rates",
     "train_fib25": "training_runs.fib25",

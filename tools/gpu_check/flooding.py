@@ -49,16 +49,21 @@ def eight_canvases(report: Report) -> None:
     flood(report, 8, "float16")
 
 
+def in_large_steps(report: Report) -> None:
+    """Flood the whole cube as one box, with the steps of `effort: fast`."""
+    flood(report, 1, "float16", effort="fast")
+
+
 def in_float32(report: Report) -> None:
     """Flood the whole cube as one box, in float32."""
     flood(report, 1, "float32")
 
 
-def flood(report: Report, canvases: int, precision: str) -> None:
+def flood(report: Report, canvases: int, precision: str, **options: Any) -> None:
     """Flood until the end or the time limit, and report FOVs/s and where the time went."""
     with open_volume(packed_image()) as volume:
         half = zyx((side + OVERLAP + 1) // 2 for side in volume.box.shape)
-    config = SegmentConfig(engine="jax", precision=precision, canvases=canvases, checkpoint_seconds=0)
+    config = SegmentConfig(engine="jax", precision=precision, canvases=canvases, checkpoint_seconds=0, **options)
     inputs = SegmentInputs(packed_image(), str(PACK / "model"))
     clock = Clock(report)
     with tempfile.TemporaryDirectory() as folder:
@@ -71,7 +76,7 @@ def flood(report: Report, canvases: int, precision: str) -> None:
                 segment_subvolumes(inputs, f"{folder}/parts/", config, tiles)
         except GivenUpError:
             finished = False
-        row = {"canvases": canvases, "precision": precision, "finished": finished}
+        row = {"canvases": canvases, "precision": precision, **options, "finished": finished}
         report.add(**row, seconds=round(time.perf_counter() - start, 2), **clock.row())
         if finished and canvases == 1:
             scores(report, out)

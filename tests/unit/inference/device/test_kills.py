@@ -24,7 +24,7 @@ CONFIG = ModelConfig(
     depth=3, features=8, fov_size_zyx=(9, 11, 13), deltas_zyx=(2, 3, 3), image_mean=128, image_stddev=40
 )
 BOX = Box((0, 0, 0), (20, 36, 40))
-CUT = "--size 20 36 26 --overlap 9 11 13 --canvases 2 --min-segment-size 50 --max-fovs 30 --checkpoint-seconds 0.02"
+CUT = "--size 20 36 26 --overlap 9 11 13 --canvases 2 --min-segment-um3 0.00005 --max-fovs 30 --checkpoint-seconds 0.02"
 
 
 def test_a_killed_flood_ends_with_the_same_bytes(jax_device, tmp_path, capfd):
