@@ -121,8 +121,9 @@ def snemi3d(report: Report) -> None:
 
 def train(report: Report, run: Run) -> None:
     """Train at the full rate for half of the time, then let the rate fall; archive what there is."""
-    end = time.time() + min(report.seconds_left, 60 if TINY else np.inf) - (4 if TINY else ENDING)
+    end = time.time() + min(report.seconds_left, 100 if TINY else np.inf) - (4 if TINY else ENDING)
     folder = Path(os.environ["SCRATCH"], "trained", run.name)
+    shutil.rmtree(folder, ignore_errors=True)  # an earlier call's
     middle = time.time() + SHARE_AT_FULL_RATE * (end - time.time())
     full = folder / "full-rate"
     first = train_until(run, full, middle, "--max-steps", "1000000", "--warmup-steps", "100", "--ema-decay", "0.999")
