@@ -46,7 +46,7 @@ def features(edge: MergeEdge) -> dict[str, float]:
 
 
 def is_judged(edge: MergeEdge) -> bool:
-    """Whether both sides were grown; else one of them failed, and nothing tells that they are one neuron."""
+    """Whether both sides were grown; else one of them failed, and nothing tells whether they are one neuron."""
     return min(edge.evidence.tries_a, edge.evidence.tries_b) > 0
 
 
@@ -65,13 +65,13 @@ class Calibration(BaseModel):
     features: Annotated[dict[str, Term], Field(min_length=1)]
 
     def probabilities(self, edges: Sequence[MergeEdge]) -> np.ndarray:
-        """Return the probability of each decision point, float64 (N,); 0 where only one side was grown."""
+        """Return the probability of each decision point, float64 (N,); NaN where only one side was grown."""
         terms = [(term.mean, term.spread, term.weight) for term in self.features.values()]
         mean, spread, weights = map(np.array, zip(*terms, strict=True))
         rows = (np.array([features(edge)[name] for name in self.features]) for edge in edges)
         values = np.array([*rows]).reshape(-1, len(self.features))
         found = _sigmoid((values - mean) / spread @ weights + self.intercept)
-        return found * np.array([is_judged(edge) for edge in edges], bool)
+        return np.where([is_judged(edge) for edge in edges], found, np.nan)
 
 
 def read_calibration(path: str | Path) -> Calibration:

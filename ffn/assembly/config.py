@@ -66,14 +66,15 @@ class AgglomerateConfig(Section):
     )
     max_fovs: PositiveInt | None = Field(200, description="most network evaluations for one side; null: no limit")
     min_recovered: Fraction = Field(
-        0.2, description="each side must recover this share of its own segment, or the score is 0"
+        0.2, description="each side must recover this share of its own segment, or the score is nan: no answer"
     )
     min_crossing: Fraction = Field(
         0.3,
-        description="share of the other segment that a side must enter; if only one does, the score is 0.6 of it",
+        description="share of what the other side recovers of itself that a side must enter; with less, the score "
+        "falls: to 0.6 of it if only one side enters, to 0 if neither does",
     )
     max_deleted: Fraction = Field(
-        0.1, description="largest share of its object that a side may lose again while it grows, or the score is 0"
+        0.1, description="largest share of its object that a side may lose again while it grows, or the score is nan"
     )
     job_size_zyx: PositiveZYX = JOB_SIZE
 

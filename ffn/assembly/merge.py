@@ -6,6 +6,7 @@ import argparse
 import hashlib
 import heapq
 import logging
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -44,6 +45,7 @@ log = logging.getLogger(__name__)
 MAPPING = "mapping"  # step before the blocks
 LINKED_AT_ONCE = 2**18  # scores, if no cluster has more; our choice
 NUM_LISTED = 50
+ABSTAINED = 2**63  # instead of a score
 WARN_SHARE = 0.2  # of the labelled voxels in one group; our choice: the largest body of FIB-25's 250³ has a tenth
 
 
@@ -142,12 +144,13 @@ def _mapping(inputs: GraphInputs, out: str, config: MergeConfig, job: Job) -> tu
         return None
 
     def joined(_: object) -> dict[str, np.ndarray]:
-        scores = best_scores(read_scored(inputs.graphs, config.calibration))
+        scores, abstained = pair_scores(read_scored(inputs.graphs, config.calibration))
         constraints = inputs.constraints(corrections)
         base_ids, group_ids = merge_groups(scores, config.threshold, constraints, nuclei.read(SEGMENTS))
         numbers = np.unique(group_ids, return_counts=True)[1]
-        counts = (len(scores), len(base_ids), len(numbers), numbers.max(initial=0))
-        log.info("%d pairs with a score, %d segments in %d groups, %d in the largest", *counts)
+        counts = (100 * abstained, len(scores), len(base_ids), len(numbers), numbers.max(initial=0))
+        text = "no answer at %.0f %% of the points, %d pairs with a score, %d segments in %d groups, %d in the largest"
+        log.info(text, *counts)
         return {"base_ids": base_ids, "group_ids": group_ids}
 
     names = hashlib.sha256("\n".join(inputs.graphs).encode()).hexdigest()
@@ -188,16 +191,32 @@ def _largest(group_ids: np.ndarray, voxels: np.ndarray, num_labelled: int) -> li
     return [(int(groups[k]), int(numbers[k]), int(sizes[k]), sizes[k] / num_labelled) for k in order]
 
 
-def best_scores(edges: Iterable[MergeEdge]) -> np.ndarray:
-    """Return the best score of every pair of segments, which may have several decision points.
+def pair_scores(edges: Iterable[MergeEdge]) -> tuple[np.ndarray, float]:
+    """Return the score of every pair of segments, from all answers about it, and the share of points without an answer.
+
+    Of n points, some score high by chance. With 1 - s as the chance that one of them scores s or more between two
+    neurons, the pair's score is 1 less the smallest chance, over all k, that k of n score as high as the k best do. It
+    is no higher than the best score, and that of a pair with one point is the point's.
 
     Rows (uint64, (N, 3)) are smaller id, larger id, score in steps of 10⁻⁶: whole numbers add up in any order.
     """
-    found = ((edge.segment_a, edge.segment_b, round(edge.score * 10**DIGITS)) for edge in edges)
-    rows = np.fromiter(found, np.dtype((np.uint64, 3)))
-    rows = rows[np.lexsort(rows.T[::-1])]
-    is_last = np.append((rows[1:, :2] != rows[:-1, :2]).any(axis=1), True)[: len(rows)]
-    return rows[is_last]
+    from scipy.special import betainc
+
+    found = (
+        (e.segment_a, e.segment_b, ABSTAINED if math.isnan(e.score) else round(e.score * 10**DIGITS)) for e in edges
+    )
+    points = np.fromiter(found, np.dtype((np.uint64, 3)))
+    rows = points[points[:, 2] != ABSTAINED]
+    a, b, score = rows.T
+    rows = rows[np.lexsort((-score.astype(np.int64), b, a))]
+    first = np.flatnonzero(np.append(True, (rows[1:, :2] != rows[:-1, :2]).any(axis=1))[: len(rows)])
+    number = np.diff(np.append(first, len(rows)))
+    k, n = np.arange(len(rows)) - np.repeat(first, number) + 1, np.repeat(number, number)
+    chance = betainc(k, n - k + 1, 1 - rows[:, 2] / 10**DIGITS)  # of k of n, a sum of binomial probabilities
+    least = np.minimum.reduceat(chance, first) if len(rows) else chance
+    pairs = rows[first]
+    pairs[:, 2] = np.minimum(pairs[:, 2], np.rint((1 - least) * 10**DIGITS).astype(np.uint64))
+    return pairs, (len(points) - len(rows)) / max(1, len(points))
 
 
 def merge_groups(
@@ -210,7 +229,7 @@ def merge_groups(
     Parameters
     ----------
     scores : uint64 ndarray of shape (N, 3)
-        Of `best_scores`.
+        Of `pair_scores`.
     threshold : float
         Smallest mean score that joins.
     constraints : Constraints

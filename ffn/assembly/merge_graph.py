@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
@@ -25,13 +26,13 @@ class MergeGraphError(FfnError):
 
 @dataclass(frozen=True)
 class Evidence:
-    """Result of growing both sides of a contact. All counts and shares are of voxels inside the window."""
+    """Result of growing both sides of a contact, where FOVs of its window are centred: only their rims see the rest."""
 
     voxels_a: int  # size of each segment
     voxels_b: int
     radius_a: float  # largest distance of a voxel of the segment from its surface, in smallest voxel sides
     radius_b: float
-    tries_a: int  # seeds tried; 0 if no voxel of the side can be a seed, or the score was 0 without it
+    tries_a: int  # seeds tried; 0 if no voxel of the side can be a seed, or there was no answer without it
     tries_b: int
     fovs_a: int  # network evaluations from the seed that counts
     fovs_b: int
@@ -48,20 +49,26 @@ class Evidence:
     def score(self, config: AgglomerateConfig) -> float:
         """Return how much the two sides agree.
 
-        The agreement, or `ONE_SIDED` of it if only one side grew into the other. 0 if neither did, or if a side did not
-        recover itself or lost too much of its object.
+        The agreement, or `ONE_SIDED` of it if only one side grew into the other, 0 if neither did, and in between where
+        they entered each other by less than `min_crossing`. NaN, no answer, if a side did not recover itself or lost
+        too much of its object.
         """
-        crossing = sorted((self.recovered_ab, self.recovered_ba))
         own = min(self.recovered_aa, self.recovered_bb)
-        steady = max(self.deleted_a, self.deleted_b) <= config.max_deleted
-        if own < config.min_recovered or crossing[1] < config.min_crossing or not steady:
-            return 0.0
-        return self.agreement if crossing[0] >= config.min_crossing else ONE_SIDED * self.agreement
+        if own < config.min_recovered or max(self.deleted_a, self.deleted_b) > config.max_deleted:
+            return math.nan
+        limit = config.min_crossing
+        less, more = (1.0 if share >= limit else share / limit for share in self.crossing)
+        return self.agreement * more * (ONE_SIDED + (1 - ONE_SIDED) * less)
+
+    @property
+    def crossing(self) -> list[float]:
+        """How far each side entered the other, the smaller share first: as a share of what that recovers of itself."""
+        shares = ((self.recovered_ab, self.recovered_bb), (self.recovered_ba, self.recovered_aa))
+        return sorted(min(1.0, entered / own) if own else 0.0 for entered, own in shares)
 
     def is_open(self, config: AgglomerateConfig) -> bool:
-        """Whether only one side entered the other, and the default of `merge.threshold` would join them if both did."""
-        entered = min(self.recovered_ab, self.recovered_ba)
-        return self.score(config) > 0 and entered < config.min_crossing and self.agreement >= OPEN
+        """Whether a side hardly entered the other, and the default of `merge.threshold` would join them if it did."""
+        return self.score(config) < OPEN <= self.agreement and self.crossing[1] >= config.min_crossing
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +77,7 @@ class MergeEdge:
 
     segment_a: int  # supervoxels, the smaller id first
     segment_b: int
-    score: float  # from 0 to 1: how sure the network is that they are one object
+    score: float  # from 0 to 1: how sure the network is that they are one object; NaN if it gave no answer
     z: int  # decision point, full-volume voxels
     y: int
     x: int
@@ -127,8 +134,9 @@ def parse_edge(line: str, where: str) -> MergeEdge:
         values: dict[str, Any] = {name: kind(text) for (name, kind), text in texts}
         evidence = Evidence(**{field.name: values.pop(field.name) for field in fields(Evidence)})
         edge = MergeEdge(**values, evidence=evidence)
-        if not (0 < edge.segment_a < edge.segment_b < 2**64 and 0 <= edge.score <= 1):
-            raise ValueError("expected ids 0 < a < b and a score from 0 to 1")
+        is_score = math.isnan(edge.score) or 0 <= edge.score <= 1
+        if not (0 < edge.segment_a < edge.segment_b < 2**64 and is_score):
+            raise ValueError("expected ids 0 < a < b and a score from 0 to 1, or nan")
     except ValueError as reason:
         raise MergeGraphError(
             f"{where}: {line!r} is not an edge ({reason}). Delete the file and rerun agglomerate"

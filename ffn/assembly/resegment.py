@@ -139,7 +139,7 @@ def _write_lines(path: Path, head: str, lines: list[str]) -> None:
 class Side(NamedTuple):
     """One segment of a contact, in the window."""
 
-    mask: np.ndarray  # the segment
+    mask: np.ndarray  # the segment, in the canvas's reach: of the rest, FOVs only see their rims
     radius: float  # as in `Evidence`
     merit: np.ndarray  # how good a seed each voxel in the canvas's reach is; -inf outside the segment
 
@@ -148,7 +148,7 @@ class Side(NamedTuple):
 class Grown:
     """The object that one side of a contact has grown to."""
 
-    mask: np.ndarray  # the object in the window; empty if the seed did not survive
+    mask: np.ndarray  # the object in the window, also of a seed that did not survive, as in google/ffn
     num_fovs: int = 0  # as in `Evidence`
     num_tries: int = 0
     num_deleted: int = 0  # as in `ffn.inference.canvas.Canvas`
@@ -159,7 +159,7 @@ class Grown:
         return self.num_deleted / max(1, int(np.count_nonzero(self.mask)), self.num_deleted)
 
     def is_sound(self, side: np.ndarray, config: AgglomerateConfig) -> bool:
-        """Whether the object recovers the segment that it was grown from, and lost little; else the score is 0."""
+        """Whether the object recovers the segment that it was grown from, and lost little; else there is no answer."""
         return share_of(self.mask, side) >= config.min_recovered and self.deleted <= config.max_deleted
 
 
@@ -211,13 +211,13 @@ class Resegmentation:
         for which in sorted((0, 1), key=lambda n: np.count_nonzero(sides[n].mask)):
             grown[which] = yield from self._one_side(canvas, sides[which])
             if not grown[which].is_sound(sides[which].mask, config):
-                break  # the score is 0 in any case
+                break  # there is no answer in any case
         else:
             for which in (0, 1):
                 enters, is_entered = (share_of(grown[n].mask, sides[1 - n].mask) for n in (which, 1 - which))
                 if enters < config.min_crossing <= is_entered:
                     grown[which] = yield from self._from_within(canvas, sides, grown, which)
-        self.evidence = compare(sides, grown)
+        self.evidence = compare(sides, grown, canvas.reach)
 
     def _from_within(
         self, canvas: Canvas, sides: list[Side], grown: list[Grown], which: int
@@ -250,13 +250,12 @@ class Resegmentation:
         return best
 
     def _from_seed(self, canvas: Canvas, seed_zyx: ZYX, attempt: int) -> Generator[ObjectGrower, None, Grown]:
-        """Grow an object; return it as a mask of the window, which is empty if the seed did not survive."""
+        """Grow an object; return it as a mask of the window."""
         grower = ObjectGrower(canvas, seed_zyx, self._judge.config.max_fovs)
         yield grower
         mask = np.zeros(canvas.shape, bool)
-        if grower.is_strong:
-            box, grown = canvas.object_mask()
-            mask[box.slices()] = grown & is_free(canvas.segmentation[box.slices()])
+        box, grown = canvas.object_mask()
+        mask[box.slices()] = grown & is_free(canvas.segmentation[box.slices()])
         return Grown(mask, grower.num_fovs, attempt, canvas.num_deleted)
 
 
@@ -270,16 +269,14 @@ def resegmented(judge: Judge, contacts: Sequence[Contact], lanes: Lanes) -> Iter
 
 def measured_side(mask: np.ndarray, near_zyx: ZYX, reach: Box, units_zyx: VoxelSize, within: Box) -> Side:
     """Measure the part of a segment in a box of its window. Good seeds lie deep inside it and near a point."""
-    depth, inside = _depth(mask, units_zyx), np.zeros(mask.shape, bool)
-    inside[within.slices()] = True
-    mask, depth = mask & inside, np.where(inside, depth, 0)
-    radius = float(depth.max(initial=0))
+    where, reached, depth = reach.slices(), np.zeros(mask.shape, bool), _depth(mask, units_zyx)
+    reached[where] = mask[where]
+    radius = float(depth[within.slices()].max(initial=0))
     if reach.is_empty:
-        return Side(mask, radius, np.empty((0, 0, 0)))
-    where = reach.slices()
+        return Side(reached, radius, np.empty((0, 0, 0)))
     away = [(n - at) * unit for n, at, unit in zip(np.ogrid[where], near_zyx, units_zyx, strict=True)]
     distance = np.sqrt(away[0] ** 2 + away[1] ** 2 + away[2] ** 2)
-    return Side(mask, radius, np.where(mask[where], depth[where] - NEARNESS * distance, -np.inf))
+    return Side(reached, radius, np.where(mask[where], depth[where] - NEARNESS * distance, -np.inf))
 
 
 def best_seed(merit: np.ndarray, reach: Box) -> ZYX | None:
@@ -301,9 +298,10 @@ def _worth(grown: Grown, side: Side) -> tuple[bool, float]:
     return grown.num_fovs > 1, share_of(grown.mask, side.mask)
 
 
-def compare(sides: Sequence[Side], grown: Sequence[Grown]) -> Evidence:
-    """Compare the objects grown from both sides with the segments and with each other."""
-    (a, b), (grown_a, grown_b) = (side.mask for side in sides), (one.mask for one in grown)
+def compare(sides: Sequence[Side], grown: Sequence[Grown], reach: Box) -> Evidence:
+    """Compare the objects grown from both sides with the segments and with each other, where FOVs are centred."""
+    where = reach.slices()
+    (a, b), (grown_a, grown_b) = (side.mask[where] for side in sides), (one.mask[where] for one in grown)
     both, either = np.count_nonzero(grown_a & grown_b), np.count_nonzero(grown_a | grown_b)
     smaller = min(np.count_nonzero(grown_a), np.count_nonzero(grown_b))
     return Evidence(

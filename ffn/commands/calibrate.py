@@ -78,7 +78,7 @@ def _run(arguments: argparse.Namespace) -> None:
     fitted = [e for e, use in zip(known, inside, strict=True) if use]
     found = fit(fitted, same[inside], arguments.penalty, tuple(dict.fromkeys(arguments.features)))
     values = found.probabilities(known)
-    scores = np.array([e.score for e in known])
+    scores = np.nan_to_num([e.score for e in known])
     figures = {
         name: {"calibrated": quality(values[part], same[part]), "score": quality(scores[part], same[part])}
         for name, part in (("fitted", inside), ("held_out", ~inside))

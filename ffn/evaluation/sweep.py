@@ -19,7 +19,7 @@ from ffn.assembly.given import (
     add_given_options,
     count_nuclei,
 )
-from ffn.assembly.merge import apply_groups, best_scores, merge_groups
+from ffn.assembly.merge import apply_groups, merge_groups, pair_scores
 from ffn.config import Mask
 from ffn.contingency import ContingencyTable, merge_tables
 from ffn.errors import ConfigError
@@ -90,7 +90,7 @@ def sweep(inputs: SweepInputs, out: str, config: SweepConfig, box: Box | None = 
     out : str
         JSON file to write. The scores are those of the agglomerated segmentation, not filled. Under ``sweep`` it has a
         list of rows for each of `SWEPT_CONVENTIONS`, by falling threshold. The first row is without any merge but
-        those of corrections.
+        those of corrections. ``abstained`` is the share of decision points without an answer.
     config : SweepConfig
         Thresholds.
     box : Box, optional
@@ -106,7 +106,7 @@ def sweep(inputs: SweepInputs, out: str, config: SweepConfig, box: Box | None = 
     volumes = {"segmentation": inputs.segmentation, "truth": inputs.truth}
     require_other_file(out, *volumes.values(), *inputs.given.values(), *inputs.graphs)
     ends = job.writes  # errors in given files come before the work
-    scores = best_scores(read_scored(inputs.graphs, config.calibration) if ends else [])
+    scores, abstained = pair_scores(read_scored(inputs.graphs, config.calibration) if ends else [])
     corrections = inputs.read_corrections() if ends else []
     nuclei = count_nuclei(inputs, out, job)
     if nuclei is None:
@@ -129,7 +129,7 @@ def sweep(inputs: SweepInputs, out: str, config: SweepConfig, box: Box | None = 
     made_by = provenance(
         "sweep", config, **volumes, **inputs.given, graphs=len(inputs.graphs), **mask_inputs(inputs.masks)
     )
-    made = {"box": str(box), "segmentation": "agglomerated", "sweep": rows}
+    made = {"box": str(box), "segmentation": "agglomerated", "abstained": abstained, "sweep": rows}
     write_json(out, {**made, "provenance": made_by})
     forget_blocks(out)
 

@@ -142,6 +142,7 @@ def _volume_context(files: VolumeFiles, run_dir: Path) -> dict[str, Any]:
     rows = score_rows(files.scores) if files.scores else []
     errors = (files.scores or {}).get("errors", [])
     export = Path(RunPaths(run_dir).of("export", volume=files.name)).parent
+    sweep = read_output(run_dir, "sweep", volume=files.name)
     with open_volumes(files) as volumes:
         shown = {} if volumes is None else {"slices": slices(volumes), "neurons": neurons(volumes)}
         return {
@@ -156,7 +157,8 @@ def _volume_context(files: VolumeFiles, run_dir: Path) -> dict[str, Any]:
             "tables": [str(table.relative_to(run_dir)) for table in sorted(export.glob("*.csv"))],
             "grey_levels": read_output(run_dir, "normalize", volume=files.name),
             "flood_findings": read_flood_findings(run_dir, files.name),
-            "sweep": sweep_charts(read_output(run_dir, "sweep", volume=files.name).get("sweep", {})),
+            "sweep": sweep_charts(sweep.get("sweep", {})),
+            "abstained": sweep.get("abstained", 0),
             "middle": str(volumes.drawn) if volumes and volumes.drawn != volumes.box else "",
             **shown,
         }

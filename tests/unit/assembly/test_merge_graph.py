@@ -1,18 +1,20 @@
 """The file of an agglomeration graph, and the groups that it joins."""
 
+import math
+
 import numpy as np
 import pytest
 
 from ffn.assembly import merge
 from ffn.assembly.given import Constraints
-from ffn.assembly.merge import apply_groups, best_scores, mapping_text, merge_groups
+from ffn.assembly.merge import apply_groups, mapping_text, merge_groups, pair_scores
 from ffn.assembly.merge_graph import COLUMNS, MergeGraphError, header, read_graph, read_graphs
 
 from .conftest import edge, write_graph
 
 
 def groups_of(edges, threshold, *constraints):
-    return merge_groups(best_scores(edges), threshold, *constraints)
+    return merge_groups(pair_scores(edges)[0], threshold, *constraints)
 
 
 def test_a_graph_is_read_as_written(tmp_path):
@@ -31,7 +33,7 @@ REST = edge(4, 9, 0.9).row().removeprefix("4,9,0.900000")
         (",".join(COLUMNS) + "\n1,2,0.5\n", r"line 2: '1,2,0.5'"),
         *(
             (",".join(COLUMNS) + f"\n{text}{REST}\n", "line 2: ")
-            for text in ("0,9,0.9", "9,4,0.9", "4,9,nan", "4,9,1.5")
+            for text in ("0,9,0.9", "9,4,0.9", "4,9,-0.1", "4,9,1.5")
         ),
         (",".join(COLUMNS) + "\n" + edge(1, 2, 0.5).row().replace("500", "many") + "\n", "line 2: "),
     ],
@@ -78,6 +80,31 @@ def test_one_wrong_edge_does_not_join_groups_that_others_hold_apart():
     assert set(groups_of([*good, edge(3, 11, 0.8)], 0.5)[1].tolist()) == {1}
 
 
+def test_no_answer_is_not_a_no():
+    good, failed = [edge(1, 2, 0.95), edge(1, 3, 0.9)], edge(2, 3, float("nan"))
+    assert groups_of([*good, failed], 0.7)[1].tolist() == [1, 1, 1]
+    assert groups_of([*good, edge(2, 3, 0.0)], 0.7)[0].tolist() == [1, 2]
+    assert pair_scores([*good, failed])[1] == pytest.approx(1 / 3)
+    assert pair_scores([failed])[0].tolist() == [] and pair_scores([])[1] == 0
+
+
+@pytest.mark.parametrize(
+    ("points", "expected"),
+    [
+        ([0.9], 0.9),
+        ([0.9, float("nan")], 0.9),
+        ([0.9, 0.0], 0.81),  # the chance that neither of two scores as high
+        ([0.9] + [0.0] * 7, 0.9**8),
+        ([0.9, 0.9] + [0.0] * 6, 0.9**8 + 8 * 0.1 * 0.9**7),
+        ([0.8, 0.8], 0.8),
+        ([0.9] * 8, 0.9),  # no more than one point
+    ],
+)
+def test_the_best_of_many_points_is_worth_less_than_a_single_one(points, expected):
+    (row,) = pair_scores([edge(1, 2, score) for score in points])[0].tolist()
+    assert row == [1, 2, round(1e6 * expected)]
+
+
 def test_segments_that_are_not_joined_keep_their_ids():
     labels = np.array([0, 1, 2, 3, 10**12, 2**64 - 1], np.uint64)
     base_ids, group_ids = np.array([2, 10**12], np.uint64), np.array([2, 2], np.uint64)
@@ -89,12 +116,22 @@ def test_parts_of_one_graph_are_joined(tmp_path):
     assert list(read_graphs(paths)) == [[edge(1, 2, 0.25)], [edge(1, 2, 0.75)]] and not list(read_graphs([]))
 
 
+def by_chance(scores):
+    """The score of a pair in steps of 10⁻⁶, with the binomial probabilities added one by one."""
+    points, found = sorted(scores, reverse=True), []
+    for k, score in enumerate(points, 1):
+        n = len(points)
+        found.append(sum(math.comb(n, j) * (1 - score) ** j * score ** (n - j) for j in range(k, n + 1)))
+    return round(min(points[0], 1 - min(found)) * 1e6)
+
+
 def by_definition(edges, threshold, joined, apart, nuclei=()):
     """Join the two groups with the best mean again and again, and return the group of each id."""
     nucleus_of = dict(nuclei)
-    best, group = {}, {i: i for e in edges for i in (e.segment_a, e.segment_b)} | {i: i for p in joined for i in p}
+    points, group = {}, {i: i for e in edges for i in (e.segment_a, e.segment_b)} | {i: i for p in joined for i in p}
     for e in edges:
-        best[e.segment_a, e.segment_b] = max(best.get((e.segment_a, e.segment_b), 0), round(e.score * 1e6))
+        points.setdefault((e.segment_a, e.segment_b), []).append(e.score)
+    best = {pair: by_chance(found) for pair, found in points.items()}
 
     def join(a, b):
         group.update({i: min(a, b) for i, g in group.items() if g in (a, b)})

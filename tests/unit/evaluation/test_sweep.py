@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ffn.assembly.given import Correction, corrections_text
-from ffn.assembly.merge import best_scores
+from ffn.assembly.merge import pair_scores
 from ffn.assembly.merge_graph import Evidence, MergeEdge, header
 from ffn.cli import main
 from ffn.contingency import ContingencyTable, count_pairs
@@ -29,7 +29,9 @@ EDGES = [edge(10, 11, 0.8), edge(20, 30, 0.4), edge(7, 8, 0.9)]
 
 
 def test_a_threshold_joins_the_edges_that_reach_it():
-    steps = {threshold: sweep_step(TABLE, best_scores(EDGES), threshold)["all"] for threshold in (NO_MERGES, 0.8, 0.4)}
+    steps = {
+        threshold: sweep_step(TABLE, pair_scores(EDGES)[0], threshold)["all"] for threshold in (NO_MERGES, 0.8, 0.4)
+    }
     assert [step["num_merges"] for step in steps.values()] == [0, 2, 3]
     assert [step["largest_group"] for step in steps.values()] == [1, 2, 2]
     assert steps[NO_MERGES]["voi_split"] > 0 == steps[NO_MERGES]["voi_merge"]
@@ -42,7 +44,8 @@ def row_of_four(tmp_path):
     """Words of a sweep of four segments in a row, and the labels."""
     labels = np.repeat([1, 2, 3, 4], 6).reshape(2, 3, 4)
     truth = write(tmp_path / "truth.h5", (labels // 3 + 1).astype(np.uint64))
-    (tmp_path / "graph.csv").write_text(header({}) + edge(1, 2, 0.5).row() + "\n")
+    rows = [edge(1, 2, 0.5).row(), edge(2, 3, float("nan")).row()]
+    (tmp_path / "graph.csv").write_text(header({}) + "\n".join(rows) + "\n")
     words = ["sweep", f"{tmp_path}/graph.csv", "--truth", truth, "--out", f"{tmp_path}/sweep.json"]
     return [*words, "--thresholds", "0.2", "0.7"], labels
 
@@ -52,6 +55,7 @@ def test_rows_are_written_by_falling_threshold(tmp_path, row_of_four):
     assert main([*words, "--segmentation", write(tmp_path / "base.h5", labels), "--box", "0:2,0:3,0:4"]) == 0
     content = json.loads((tmp_path / "sweep.json").read_text())
     assert content["box"] == "0:2,0:3,0:4" and content["provenance"]["stage"] == "sweep"
+    assert content["abstained"] == 0.5
     rows = {name: [row["threshold"] for row in rows] for name, rows in content["sweep"].items()}
     assert rows == dict.fromkeys(("foreground", "all"), [NO_MERGES, 0.7, 0.2])  # not cremi: it leaves out borders
     voi = [row["voi_split"] for row in content["sweep"]["all"]]
