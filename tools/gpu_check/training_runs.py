@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
+from ffn.io.open import open_volume
 from ffn.training.checkpoint import export_checkpoint
 
 from .common import OUT, PACK, TINY, Report, packed_image, packed_labels
@@ -35,7 +37,8 @@ SHARE_AT_FULL_RATE = 0.5  # of the time; then the rate falls, over as many steps
 SAFETY = 0.95  # of those steps, so that the fall ends in time
 STARTING = 2.0 if TINY else 12.0  # seconds until a training that finds its step compiled makes the first one
 SMALLEST = "1e-6"  # 1,000 voxels of volumes without a voxel size
-SECTIONS, MIP1 = 64, (448, 400)  # of SNEMI3D: z that may be trained on; y and x at 12 nm, as much as 12 MB hold
+# Of SNEMI3D at 12 nm: as much of z < 64 as 12 MB hold; 64 ≤ z < 80 with room for FOVs.
+TRAINED_ON, CHOSEN_ON = np.s_[:64, :448, :400], np.s_[48:80, 96:416, 96:416]
 
 
 @dataclass(frozen=True)
@@ -68,11 +71,12 @@ def runs() -> dict[str, Run]:
         return {name: Run(name, *tiny, (9, 9, 9), (2, 2, 2), ("--depth", "2")) for name in ("fib25", "snemi3d")}
     snemi = (f"{PACK}/snemi3d.h5:raw", f"{PACK}/snemi3d.h5:labels")
     fib = (packed_image(), packed_labels())
-    anisotropic = ("--permutable-axes", "y", "x", "--contrast-jitter", "0.1", "--brightness-jitter", "0.1")
+    rates = ("--misaligned-slice-rate", "0.02", "--missing-slice-rate", "0.02", "--blur-rate", "0.02")
+    sections = ("--permutable-axes", "y", "x", "--contrast-jitter", "0.1", "--brightness-jitter", "0.1", *rates)
     return {
         "fib25": Run("fib25", *fib, "0:120,0:250,0:250", "120:145,0:250,0:250", (33, 33, 33), (8, 8, 8)),
         "snemi3d": Run(
-            *("snemi3d", *snemi, "0:64,0:448,0:336", "0:64,0:448,336:400", (17, 33, 33), (4, 8, 8), anisotropic)
+            *("snemi3d", *snemi, "0:64,0:448,0:336", "0:64,0:448,336:400", (17, 33, 33), (4, 8, 8), sections)
         ),
     }
 
@@ -83,12 +87,7 @@ def prepare(report: Report) -> None:
         raw, labels = blobs((40, 40, 90), np.random.default_rng(0))
         write(PACK / "train.h5", raw, labels)
     else:
-        shared = Path(os.environ.get("FFN_SHARED", "../shared"))
-        with h5py.File(shared / "data/snemi3d/snemi3d_z000-080.h5") as file:
-            rows, columns = MIP1
-            here = np.s_[:SECTIONS, : 2 * rows, : 2 * columns]
-            raw = file["raw"][here].reshape(SECTIONS, rows, 2, columns, 2).mean((2, 4))
-            write(PACK / "snemi3d.h5", np.rint(raw).astype(np.uint8), file["labels"][here][:, ::2, ::2])
+        prepare_snemi3d(Path(os.environ.get("FFN_SHARED", "../shared")) / "data/snemi3d/snemi3d_z000-080.h5")
     for run in runs().values():
         shutil.rmtree(run.records, ignore_errors=True)
         scratch = PACK / f"{run.name}-scratch"
@@ -100,6 +99,19 @@ def prepare(report: Report) -> None:
             "--max-records", "60000")  # fmt: skip
         shutil.rmtree(scratch)
         report.add(records=run.name)
+
+
+def prepare_snemi3d(source: Path) -> None:
+    """Write what config/snemi3d.yaml trains on, as far as it fits, and the sections that it chooses on."""
+    whole = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, equalised in (("raw", ("--clahe-tile", "128")), ("labels", ())):
+            out = f"{folder}/{name}.zarr"
+            ffn("ingest", f"{source}:{name}", "--voxel-size", "30", "6", "6", "--mip", "1", *equalised, "--out", out)
+            with open_volume(out) as volume:
+                whole[name] = volume.read(volume.box)
+    for name, part in (("snemi3d", TRAINED_ON), ("snemi3d-chosen-on", CHOSEN_ON)):
+        write(PACK / f"{name}.h5", whole["raw"][part], whole["labels"][part])
 
 
 def write(path: Path, raw: np.ndarray, labels: np.ndarray) -> None:
