@@ -1,6 +1,7 @@
 """Options that follow from voxels and initial weights; given ones always win."""
 
 import pytest
+import yaml
 
 from ffn.cli import main
 from ffn.model.store import load_architecture, save_model
@@ -58,3 +59,14 @@ def test_a_model_gets_another_fov(tmp_path):
     assert main(words) == 0
     assert load_architecture(tmp_path / "other").fov_size_zyx == (9, 9, 9)
     assert load_architecture(tmp_path / "other").deltas_zyx == load_architecture(tmp_path / "model").deltas_zyx
+
+
+def test_the_configuration_of_snemi3d_fits_its_data(shared_dir, pytestconfig):
+    values = yaml.safe_load((pytestconfig.rootpath / "config/snemi3d.yaml").read_text())
+    volume = values["volumes"]["cortex"]
+    for key in ("image", "labels"):
+        volume[key] = f"{shared_dir}/{volume[key].removeprefix('../shared/')}"
+    run, places, _ = open_run(values)
+    place = places["cortex"]
+    assert place.voxel_size_zyx_nm == (30, 12, 12) and run.model.fov_size_zyx == (13, 33, 33)
+    assert place.train_box.stop[0] <= 64 <= place.evaluate_box.start[0] and place.evaluate_box.stop[0] <= 80
