@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from ffn import edges
-from ffn.geometry import Box, VoxelSize, steps_within
+from ffn.geometry import ZYX, Box, VoxelSize, add, steps_within, zyx
 from ffn.io.blocks import WHOLE, Job, Writers, add_job_options, job_of, map_blocks
 from ffn.io.open import identity, open_volume
 from ffn.io.volume import Placement, Volume, require_image, require_inside, voxel_size_of
@@ -17,6 +17,8 @@ from ffn.provenance import fingerprint, provenance
 from ffn.sampling.config import MEMBRANE_BLOCK_ZYX, MembraneConfig
 
 MAX_DISTANCE_NM = 160.0  # distances are clipped here, our choice
+USUAL_MARGIN = 50  # voxels that a block needs on each side, where they are of 10 nm
+LEAST_BLOCK = 64
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,13 +72,26 @@ def membrane(
         key = fingerprint("membrane", config, image=identity(image_spec), box=box)
 
         def work(shard: Box, out: Writers) -> None:
-            for block in shard.blocks(MEMBRANE_BLOCK_ZYX):
+            for block in shard.blocks(block_shape(voxel_size, config)):
                 block_edges, block_distance = membrane_block(image, block, voxel_size, config)
                 out["edges"].write(block, block_edges)
                 out["distance"].write(block, block_distance)
 
         dtypes = {"edges": np.uint8, "distance": np.float32}
         map_blocks(str(out_path), dtypes, placement, work, key, job)
+
+
+def block_shape(voxel_size_zyx_nm: VoxelSize, config: MembraneConfig) -> ZYX:
+    """Return the size of a block that is as large with its margin as on voxels of 10 nm, but not below `LEAST_BLOCK`.
+
+    Examples
+    --------
+    >>> [block_shape(size, MembraneConfig()) for size in ((10.0, 10.0, 10.0), (40.0, 4.0, 4.0))]
+    [(256, 256, 256), (256, 110, 110)]
+    """
+    margin = add(steps_within(MAX_DISTANCE_NM, voxel_size_zyx_nm), edges.reach(voxel_size_zyx_nm, config.blur_nm))
+    sides = zip(MEMBRANE_BLOCK_ZYX, margin, strict=True)
+    return zyx(min(n, max(LEAST_BLOCK, n + 2 * (USUAL_MARGIN - more))) for n, more in sides)
 
 
 def membrane_block(
