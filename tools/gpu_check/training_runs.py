@@ -17,6 +17,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
+from ffn.geometry import ZYX
 from ffn.io.open import open_volume
 from ffn.training.checkpoint import export_checkpoint
 
@@ -36,7 +37,7 @@ KILLED_AFTER = 12.0  # seconds after the SIGTERM; the newest checkpoint counts t
 SHARE_AT_FULL_RATE = 0.5  # of the time; then the rate falls, over as many steps as the measured speed allows
 SAFETY = 0.95  # of those steps, so that the fall ends in time
 STARTING = 2.0 if TINY else 12.0  # seconds until a training that finds its step compiled makes the first one
-SMALLEST = "1e-6"  # 1,000 voxels of volumes without a voxel size
+SMALLEST = "0.001"  # µm³, as the configurations have it; FIB-25 has voxels of 10 nm, which ffn supposes
 # Of SNEMI3D at 12 nm: as much of z < 64 as 12 MB hold; 64 ≤ z < 80 with room for FOVs.
 TRAINED_ON, CHOSEN_ON = np.s_[:64, :448, :400], np.s_[48:80, 96:416, 96:416]
 
@@ -111,14 +112,15 @@ def prepare_snemi3d(source: Path) -> None:
             with open_volume(out) as volume:
                 whole[name] = volume.read(volume.box)
     for name, part in (("snemi3d", TRAINED_ON), ("snemi3d-chosen-on", CHOSEN_ON)):
-        write(PACK / f"{name}.h5", whole["raw"][part], whole["labels"][part])
+        write(PACK / f"{name}.h5", whole["raw"][part], whole["labels"][part], (30, 12, 12))
 
 
-def write(path: Path, raw: np.ndarray, labels: np.ndarray) -> None:
+def write(path: Path, raw: np.ndarray, labels: np.ndarray, voxel_size_zyx_nm: ZYX = (10, 10, 10)) -> None:
     """Write image and labels, compressed."""
     with h5py.File(path, "w") as file:
         for name, array in (("raw", raw), ("labels", labels)):
-            file.create_dataset(name, data=array, chunks=(8, 40, 40), compression=9, shuffle=name == "labels")
+            options = {"chunks": (8, 40, 40), "compression": 9, "shuffle": name == "labels"}
+            file.create_dataset(name, data=array, **options).attrs["resolution"] = voxel_size_zyx_nm
 
 
 def fib25(report: Report) -> None:
