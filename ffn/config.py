@@ -346,7 +346,9 @@ class SegmentConfig(FloodConfig):
     max_fovs: PositiveInt | None = Field(
         None, description="an object stops growing after this many FOVs; null: no limit"
     )
-    seed_distance_nm: PositiveFloat = Field(30.0, description="least distance between two peak seeds, nm")
+    seed_distance_nm: PositiveFloat | None = Field(
+        None, description="least distance between two peak seeds, nm; null: 30, or 56 by section, as in google/ffn"
+    )
     seed_points: PathText | None = Field(
         None,
         description="where objects start instead, full-volume voxels: a CSV file with the header z,y,x and one seed "

@@ -26,7 +26,7 @@ REVISIONS: dict[str, int] = {
     "partition": 2,
     "reconcile": 6,
     "report": 7,
-    "segment": 5,
+    "segment": 6,
     "study": 5,
     "sweep": 7,
     "train": 4,

@@ -20,6 +20,9 @@ from ffn.machine.limits import threads_here
 log = logging.getLogger(__name__)
 
 GRID_STEP_ZYX = (16, 16, 16)  # as the default of google/ffn
+DISTANCE_NM = 30.0  # between seeds; with google/ffn's 3 voxels of 10 nm
+SECTION_DISTANCE_NM = 56.0  # in a section, where they also lie deep, with google/ffn's 7 and 2.5 voxels of 8 nm
+SECTION_DEPTH_NM = 20.0
 NOISE = 1e-4
 NOISE_SEED = 42
 HEADER = "z,y,x"
@@ -117,7 +120,8 @@ def peak_seeds(
     walls = edges.edges(image, voxel_size_zyx_nm, masked=masked, threads=threads)
     if blocked is not None:
         walls |= blocked
-    peaks = _peaks(walls, voxel_size_zyx_nm, config.seed_distance_nm, config.mirror, threads)
+    least = (SECTION_DISTANCE_NM, SECTION_DEPTH_NM) if config.seed_policy == "peaks_2d" else (DISTANCE_NM, 0.0)
+    peaks = _peaks(walls, voxel_size_zyx_nm, (config.seed_distance_nm or least[0], least[1]), config.mirror, threads)
     return peaks if blocked is None else peaks[~blocked[tuple(peaks.T)]]
 
 
@@ -152,9 +156,12 @@ def _in_order(seeds: np.ndarray, config: SegmentConfig) -> np.ndarray:
 
 
 def _peaks(
-    walls: np.ndarray, voxel_size: tuple[float, ...], distance_nm: float, at_faces: bool, threads: int
+    walls: np.ndarray, voxel_size: tuple[float, ...], least_nm: tuple[float, float], at_faces: bool, threads: int
 ) -> np.ndarray:
-    """Return the local maxima of the distance to `walls`, in ascending order; none if there are no walls."""
+    """Return the local maxima of the distance to `walls`, in ascending order; none if there are no walls.
+
+    `least_nm` are their least distances from each other, and the distance to `walls` that they exceed.
+    """
     if not walls.any():  # a blank image has no distance
         return np.empty((0, walls.ndim), np.int64)
     distance = edges.distance(walls, voxel_size, threads)
@@ -162,27 +169,29 @@ def _peaks(
     noisy *= NOISE
     noisy += distance
     flat = 3 - walls.ndim  # axes of a section that are missing
-    radius = np.array([max(1, round(distance_nm / side)) for side in voxel_size])
+    radius = np.array([max(1, round(least_nm[0] / side)) for side in voxel_size])
     reach = np.array([0] * flat + radius.tolist())
     steps = np.argwhere(np.ones(2 * reach + 1)) - reach
     steps = steps[np.argsort((steps**2).sum(axis=1))]  # nearly all voxels are lower than one next to them
     values = noisy.reshape((1,) * flat + walls.shape)
     marks = np.empty(values.shape, bool)
-    edges.in_slabs(lambda slab: _mark_peaks(values, steps, marks, slab.start, slab.stop), values.shape, threads)
+    edges.in_slabs(
+        lambda slab: _mark_peaks(values, steps, marks, least_nm[1], slab.start, slab.stop), values.shape, threads
+    )
     peaks = np.argwhere(marks)[:, flat:]
     margin = 0 * radius if at_faces else radius
     return peaks[((peaks >= margin) & (peaks < np.array(walls.shape) - margin)).all(axis=1)]
 
 
 @edges.compiled
-def _mark_peaks(values: np.ndarray, steps: np.ndarray, marks: np.ndarray, start: int, stop: int) -> None:
-    """Mark, in some planes, the voxels above 0 from which no step leads to a higher one."""
+def _mark_peaks(values: np.ndarray, steps: np.ndarray, marks: np.ndarray, depth: float, start: int, stop: int) -> None:
+    """Mark, in some planes, the voxels above `depth` from which no step leads to a higher one."""
     shape = values.shape
     for z in range(start, stop):
         for y in range(shape[1]):
             for x in range(shape[2]):
                 value = values[z, y, x]
-                is_peak = value > 0
+                is_peak = value > depth
                 for number in range(len(steps) if is_peak else 0):
                     dz, dy, dx = steps[number]
                     a, b, c = z + dz, y + dy, x + dx

@@ -88,7 +88,7 @@ MADE = {
     "import-checkpoint": (1, "44136fa355b3", 0.3529452),
     "select": (1, "710b4e75b897", -1.9014086),
     "normalize": (1, "5c9f791775b9", 0.0),
-    "segment": (5, "b3b93f10b759", 106.3707633),
+    "segment": (6, "b3b93f10b759", 106.3707633),
     "reconcile": (6, "de56c5094856", 0.0),
     "consensus": (4, "1314b645680a", 0.0),
     "agglomerate": (7, "a2fc3c0daf99", 0.0),

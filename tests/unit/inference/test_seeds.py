@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import ndimage
 
 from ffn.config import SegmentConfig
 from ffn.errors import ConfigError
@@ -63,11 +64,11 @@ def test_seeds_keep_away_from_masks_as_from_membranes():
 @pytest.mark.parametrize("size", [(10.0, 10.0, 10.0), (7.7, 7.7, 7.7)])
 @pytest.mark.parametrize("policy", ["peaks", "peaks_2d"])
 def test_seeds_are_the_peaks_of_the_whole_however_many_threads_search_parts(policy, size):
-    from scipy import ndimage
     from skimage.feature import peak_local_max
 
     image = ndimage.gaussian_filter(np.random.default_rng(1).random((21, 50, 30), np.float32), 1.5)
     config = SegmentConfig(seed_policy=policy, mirror=False, seed_distance_nm=2 * size[0])
+    depth = 0 if policy == "peaks" else 20
     seeds = peak_seeds(image, config, size, threads=3)
     places = [(slice(None),)] if policy == "peaks" else [(z,) for z in range(len(image))]
     expected = []
@@ -79,9 +80,19 @@ def test_seeds_are_the_peaks_of_the_whole_however_many_threads_search_parts(poli
         distance = ndimage.distance_transform_edt(~walls, sampling=sides)
         noisy = np.random.RandomState(42).rand(*part.shape) * 1e-4 + distance.astype(np.float32)
         expected += [
-            [*(place if part.ndim == 2 else ()), *peak] for peak in peak_local_max(noisy, 2, threshold_abs=0).tolist()
+            [*(place if part.ndim == 2 else ()), *peak]
+            for peak in peak_local_max(noisy, 2, threshold_abs=depth).tolist()
         ]
     assert seeds.tolist() == sorted(expected) and len(seeds) > 20
+
+
+@pytest.mark.parametrize("side", [4.0, 8.0])
+def test_seeds_of_a_section_have_google_s_distance_at_any_pixel_size(side):
+    noise = np.random.default_rng(0).random((1, 200, 200), np.float32)
+    image = ndimage.gaussian_filter(noise, (0, 30 / side, 30 / side))
+    seeds = peak_seeds(image, IN_SECTIONS, (40.0, side, side))
+    apart = np.abs(seeds[:, None] - seeds[None]).max(axis=2)[~np.eye(len(seeds), dtype=bool)]
+    assert len(seeds) > 10 and 56 < apart.min() * side < 80
 
 
 def test_a_blank_image_has_no_seeds():
