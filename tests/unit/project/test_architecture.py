@@ -207,11 +207,11 @@ class Budget(NamedTuple):
 
 
 BUDGETS = [
-    Budget("lines of ffn/", lambda: lines("ffn"), 36_000),
-    Budget("code lines of ffn/", lambda: code_lines("ffn"), 22_800),
-    Budget("lines of tests/", lambda: lines("tests"), 28_900),
-    Budget("command-line options", command_options, 330),
-    Budget("configuration leaves", configuration_leaves, 160),
+    Budget("lines of ffn/", lambda: lines("ffn"), 37_000),
+    Budget("code lines of ffn/", lambda: code_lines("ffn"), 23_400),
+    Budget("lines of tests/", lambda: lines("tests"), 29_300),
+    Budget("command-line options", command_options, 333),
+    Budget("configuration leaves", configuration_leaves, 163),
     Budget("names that fill imports", lambda: imported_names("ffn/assembly/fill.py"), 15),
     Budget("names that agglomerate imports", lambda: imported_names("ffn/assembly/agglomerate.py"), 30),
     Budget("names that export imports", lambda: imported_names("ffn/viewing/export.py"), 29),
