@@ -82,7 +82,9 @@ class JaxPatches:
     def written(self, state: State, requests: jax.Array, updated: jax.Array) -> tuple[State, jax.Array]:
         """Write updated FOVs to the POMs; return also the answers, see `JaxWalk.write`."""
         corners, points = requests[:, :3], requests[:, 3:].reshape(len(requests), -1, 3)
-        pom_logit = jax.vmap(jax.lax.dynamic_update_slice)(state.pom_logit, updated, tuple(corners.T))
+        pom_logit = state.pom_logit
+        for row, fov in enumerate(updated):  # in place; vmap would make a scatter
+            pom_logit = jax.lax.dynamic_update_slice(pom_logit, fov[None], (row, *corners[row]))
         peaks = jnp.abs(updated).max((1, 2, 3))[:, None]
         scores, flats = jax.vmap(self._face_maxima)(updated)
         logits = jax.vmap(lambda pom, where: pom[tuple(where.T)])(pom_logit, points)
@@ -99,7 +101,7 @@ class JaxPatches:
     ) -> State:
         pom_logit = jnp.full(self.shape, PAD_LOGIT, jnp.float32).at[zyx(n // 2 for n in self.shape)].set(INIT_LOGIT)
         patch = State(grey if levels is None else levels[grey], pom_logit, kinds)
-        return State(*(arrays.at[row].set(array) for arrays, array in zip(state, patch, strict=True)))
+        return State(*(_replaced(arrays, array, row) for arrays, array in zip(state, patch, strict=True)))
 
     def _cut(self, array: jax.Array, corner: jax.Array) -> jax.Array:
         return jax.lax.dynamic_slice(array, corner, self._model.fov_size_zyx)
@@ -181,4 +183,8 @@ def _row(arrays: jax.Array, row: jax.Array) -> jax.Array:
 
 
 def _with_pom(state: State, pom_logit: jax.Array, row: jax.Array) -> State:
-    return state._replace(pom_logit=state.pom_logit.at[row].set(pom_logit))
+    return state._replace(pom_logit=_replaced(state.pom_logit, pom_logit, row))
+
+
+def _replaced(arrays: jax.Array, array: jax.Array, row: jax.Array) -> jax.Array:
+    return jax.lax.dynamic_update_index_in_dim(arrays, array, row, 0)
