@@ -9,6 +9,7 @@ import numpy as np
 
 from ffn.config import FloodConfig, ModelConfig
 from ffn.geometry import ZYX, Box, scale, subtract, zyx
+from ffn.inference.harvest import Harvest
 from ffn.inference.movement import ScoredOffset, face_max_offsets
 
 REJECTED = -1
@@ -179,6 +180,10 @@ class Canvas:
         """Return the bounding box of the voxels visited for this object, and the POM in it (NaN where not visited)."""
         assert self._visited is not None
         return self._visited, self.pom_logit[self._visited.slices()]
+
+    def harvest(self, least: int | None) -> Harvest:
+        """Return the object, with its voxels if they are as many as `least`."""
+        return Harvest.of(*self.visited_pom(), self.thresholds.segment, least)
 
     def object_mask(self) -> tuple[Box, np.ndarray]:
         """Return the bounding box of the visited voxels, and where in it the POM reaches the segment threshold."""

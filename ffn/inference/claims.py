@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 
@@ -12,26 +11,13 @@ from ffn.contingency import add_up
 from ffn.geometry import ZYX, Box, VoxelSize, cell_shape, zyx
 from ffn.inference.canvas import MASKED, REJECTED, is_free
 from ffn.inference.grower import Arrays, ObjectGrower
+from ffn.inference.harvest import PomVoxels
 
 OUTCOMES = ("outside", "masked", "taken", "too_close", "weak", "too_small", "segments")  # each seed has exactly one
 GIVEN = 0  # pass of segments that were there before
 STARTED = ("weak", "too_small", "segments")  # outcomes of seeds from which an object has grown
 SIGNS = ("stuck", "undecided_voxels", "object_voxels")  # see `ffn.inference.sanity`
-DECIDED_LOGIT = 1.386  # a POM of 0.8; below 0.2, a voxel is decided as well
 COUNTERS = ("fovs", "seeds", *OUTCOMES, "limited", *SIGNS)
-
-
-class PomVoxels(NamedTuple):
-    """Visited voxels of an object by their POM: between 0.2 and 0.8, and above."""
-
-    undecided: int = 0
-    in_object: int = 0
-
-    @classmethod
-    def of(cls, pom_logit: np.ndarray) -> PomVoxels:
-        """Count the voxels of a POM (NaN where not visited)."""
-        above = [int(np.count_nonzero(pom_logit >= limit)) for limit in (-DECIDED_LOGIT, DECIDED_LOGIT)]
-        return cls(above[0] - above[1], above[1])
 
 
 @dataclass(frozen=True)
@@ -50,27 +36,8 @@ class GrownObject:
     @classmethod
     def harvest(cls, grower: ObjectGrower, min_voxels: int) -> GrownObject:
         """Copy an object from its canvas, without its voxels if they are fewer than `min_voxels`."""
-        box, probability = Box(grower.seed_zyx, grower.seed_zyx), np.zeros((0, 0, 0), np.uint8)
-        visited, pom_logit = grower.canvas.visited_pom()
-        mask = pom_logit >= grower.canvas.thresholds.segment
-        if grower.is_strong and np.count_nonzero(mask) >= min_voxels:
-            box, probability = visited, np.zeros(visited.shape, np.uint8)
-            probability[mask] = quantise(pom_logit[mask])
-        counted = PomVoxels.of(pom_logit)
-        return cls(grower.seed_zyx, grower.num_fovs, grower.is_strong, grower.limited, box, probability, counted)
-
-
-def quantise(pom_logit: np.ndarray) -> np.ndarray:
-    """Return the probabilities of logits as uint8 from 1 to 255; 0 is reserved for voxels outside.
-
-    Examples
-    --------
-    >>> quantise(np.array([-100.0, 0.0, 100.0])).tolist()
-    [1, 128, 255]
-    """
-    from scipy.special import expit
-
-    return (1 + np.rint(254 * expit(pom_logit))).astype(np.uint8)
+        found = grower.canvas.harvest(min_voxels if grower.is_strong else None)
+        return cls(grower.seed_zyx, grower.num_fovs, grower.is_strong, grower.limited, *found)
 
 
 @dataclass(frozen=True)

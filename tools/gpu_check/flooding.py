@@ -28,11 +28,11 @@ from .common import OUT, PACK, TINY, Report, packed_image, packed_labels
 OVERLAP = 18 if TINY else 48  # of eight tiles, voxels
 WHILE_OTHERS_END = 15  # seconds before the limit at which a flood is given up, so that its row is written
 TIMED = [
-    (DeviceLanes, ("_requests", "_take", "clear", "claim", "fetch", "canvas")),
+    (DeviceLanes, ("_requests", "_take", "clear", "claim", "harvest", "canvas")),
     (SubvolumeFlood, ("read", "write")),
     (FloodFill, ("growing",)),
 ]
-OF_FOV = ("_requests", "_run", "_take", "clear", "claim", "fetch", "waiting")
+OF_FOV = ("_requests", "_run", "_take", "clear", "claim", "harvest", "waiting")
 
 
 class GivenUpError(BaseException):

@@ -146,7 +146,7 @@ def bursting(batch: int, form: Form, side: int, num_fovs: int) -> Bursting:
     radius, lanes = np.array(model.config.fov_radius_zyx), np.arange(batch)
     seeds = rng.integers(radius, side - radius, (batch, 3))
     pom = jax.numpy.full(images.shape, np.nan, np.float32).at[(lanes, *seeds.T)].set(thresholds.init)
-    done = jax.numpy.zeros((batch, int(np.prod(burst.num_cells_zyx))), bool)
+    done = jax.numpy.zeros((batch, burst.num_cells), bool)
     queue = jax.numpy.zeros((batch, 4096, 3), np.int32).at[:, 0].set(seeds)
     growing = device_burst.Growing(pom, done, queue, jax.numpy.tile(np.array([0, 1], np.int32), (batch, 1)))
     requests = np.zeros((batch, device_burst.REQUEST), np.int32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -86,7 +87,12 @@ class Burst:
         return len(sides(self.model.deltas_zyx))
 
     @property
-    def num_cells_zyx(self) -> ZYX:
+    def num_cells(self) -> int:
+        """Number of cells of a canvas."""
+        return math.prod(self._num_cells_zyx)
+
+    @property
+    def _num_cells_zyx(self) -> ZYX:
         """Number of cells along each axis of a canvas, wherever the seed is."""
         return zyx((n - 1) // (d or 1) + 2 for n, d in zip(self.shape_zyx, self.model.deltas_zyx, strict=True))
 
@@ -124,17 +130,9 @@ class Burst:
         import jax.numpy as jnp
 
         objects = _Objects(requests[:, 0], requests[:, 1], *jnp.moveaxis(requests[:, 2:].reshape(-1, 5, 3), 1, 0))
-        num, no = len(requests), jnp.zeros(len(requests), bool)
-        start = _Loop(
-            *growing[:3],
-            growing.ends[objects.lanes],
-            no,
-            no,
-            jnp.zeros((num, 2), jnp.int32),
-            jnp.zeros((num, self.num_fovs, 3), jnp.int32),
-            jnp.int32(0),
-            jnp.bool(False),
-        )
+        num, no, none = len(requests), jnp.zeros(len(requests), bool), jnp.int32(0)
+        counts, evaluated = jnp.zeros((num, 2), jnp.int32), jnp.zeros((num, self.num_fovs, 3), jnp.int32)
+        start = _Loop(*growing[:3], growing.ends[objects.lanes], no, no, counts, evaluated, none, jnp.bool(False))
 
         def step(loop: _Loop) -> _Loop:
             return self._searched(scenes, objects, self._evaluated(params, seen, scenes, objects, loop))
@@ -214,7 +212,7 @@ class Burst:
 
     def cell(self, positions: Array, seed: Array) -> Array:
         """Return the index of the cells of positions (…, 3), as `FaceMaxMovement` counts them."""
-        deltas, (_, size_y, size_x) = self.model.deltas_zyx, self.num_cells_zyx
+        deltas, (_, size_y, size_x) = self.model.deltas_zyx, self._num_cells_zyx
         half, side = np.array([d // 2 for d in deltas]), np.array([d or 1 for d in deltas])
         cells = (positions - seed + half) // side - (half - seed) // side
         return (cells[..., 0] * size_y + cells[..., 1]) * size_x + cells[..., 2]

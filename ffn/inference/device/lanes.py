@@ -16,6 +16,7 @@ from ffn.geometry import ZYX, Box, zyx
 from ffn.inference.canvas import Canvas, Thresholds, is_free
 from ffn.inference.device.burst import ANSWER, CROWDED, REQUEST, Burst, Growing, Scenes
 from ffn.inference.grower import ObjectGrower
+from ffn.inference.harvest import DECIDED_LOGIT, Harvest, PomVoxels, quantised_from
 from ffn.inference.inputs import Network
 from ffn.machine.jax_device import jax_device
 from ffn.model.jax_network import engine_name, prepared
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 GREY_LEVELS = (np.dtype(np.uint8), np.dtype(np.uint16))
-SMALLEST_FETCH = 32  # sides of a fetched box are powers of 2 from here, so that few shapes are compiled; our choice
+SMALLEST_FETCH = 64  # fetched cubes have powers of 2 from here as sides, so that few shapes are compiled; our choice
 # FOVs of an object in a burst, at most; our choice. On a CPU, they take seconds, for which SIGTERM and the bar wait.
 FOVS_OF_BURST = {"cpu": 8, "gpu": 128}
 QUEUE = 8192  # positions for which a queue has room at first; our choice
@@ -96,7 +97,16 @@ class DeviceCanvas(Canvas):
 
     def visited_pom(self) -> tuple[Box, np.ndarray]:
         """Fetch the POM in the bounding box of the voxels visited for this object (NaN where not visited)."""
-        return self.visited, self._lanes.fetch(self.lane, self.visited)
+        return self.visited, self._lanes.pom(self.lane)[self.visited.slices()]
+
+    def harvest(self, least: int | None) -> Harvest:
+        """Fetch the object, with its voxels if they are as many as `least`."""
+        return self._lanes.harvest(self.lane, self.visited, least)
+
+    def object_mask(self) -> tuple[Box, np.ndarray]:
+        """Fetch the bounding box of the visited voxels, and where in it the POM reaches the segment threshold."""
+        found = self.harvest(0)
+        return found.box, found.probability > 0
 
 
 class DeviceLanes:
@@ -120,20 +130,14 @@ class DeviceLanes:
         levels = np.arange(np.iinfo(dtype).max + 1, dtype=dtype) if dtype in GREY_LEVELS else None
         with self._refusal_in_one_line(), jax.default_device(device):
             seen = None if levels is None else jnp.asarray(self._normalisation.apply(levels))
-            scenes = Scenes(
-                jnp.zeros((size, *shape_zyx), np.float32 if seen is None else dtype),
-                jnp.zeros((size, *shape_zyx), bool),
-            )
-            growing = Growing(
-                jnp.full((size, *shape_zyx), np.nan, np.float32),
-                jnp.zeros((size, np.prod(self._burst.num_cells_zyx)), bool),
-                jnp.zeros((size, QUEUE, 3), np.int32),
-                jnp.zeros((size, 2), np.int32),
-            )
+            shape, stored = (size, *shape_zyx), np.float32 if seen is None else dtype
+            scenes = Scenes(jnp.zeros(shape, stored), jnp.zeros(shape, bool))
+            pom_logit, done = jnp.full(shape, np.nan, np.float32), jnp.zeros((size, self._burst.num_cells), bool)
+            growing = Growing(pom_logit, done, jnp.zeros((size, QUEUE, 3), np.int32), jnp.zeros((size, 2), np.int32))
             params = prepared(model.weights, model.config, precision)
             # no copy; but without it, JAX would move them to its first device
-            made = jax.block_until_ready(jax.device_put((params, seen, scenes, growing), device))
-        self._params, self._seen, self._scenes, self._growing = made
+            made = jax.block_until_ready(jax.device_put((params, seen, scenes, growing, quantised_from()), device))
+        self._params, self._seen, self._scenes, self._growing, self._quantised_from = made
         self._run = jax.jit(self._burst.run, donate_argnums=3)
         log.info("engine: %s on %s, %d canvases of %s voxels", self.name, device, size, shape_zyx)
 
@@ -158,12 +162,12 @@ class DeviceLanes:
         requests = self._requests(growing)
         with self._refusal_in_one_line(), jax.default_device(self._device):  # how to convolve depends on it
             self._growing, answers = self._run(self._params, self._seen, self._scenes, self._growing, requests)
-            rows = np.asarray(answers)
-        for grower, row in zip(growing, rows, strict=False):
+            rows = np.asarray(answers)[: len(growing)]
+        for grower, row in zip(growing, rows, strict=True):
             self._take(grower, row)
-        if rows[: len(growing), CROWDED].any():
+        if rows[:, CROWDED].any():
             self._enlarge(2 * self._growing.queue.shape[1])
-        return int(rows[: len(growing), 0].sum())
+        return int(rows[:, 0].sum())
 
     def _requests(self, growers: list[ObjectGrower]) -> np.ndarray:
         """Return the requests of objects, and of canvases to be left alone."""
@@ -185,12 +189,11 @@ class DeviceLanes:
 
     def _take(self, grower: ObjectGrower, row: np.ndarray) -> None:
         """Tell an object what a burst has made of it."""
-        canvas = _canvas(grower)
         num_fovs, num_deleted, is_found, is_strong, _, *first = row[:ANSWER].tolist()
-        evaluated = row[ANSWER:].reshape(-1, 3)[:num_fovs]
+        evaluated, canvas = row[ANSWER:].reshape(-1, 3)[:num_fovs], _canvas(grower)
         canvas.take(evaluated, num_deleted, bool(is_strong))
-        following = zyx(first) if is_found else None
-        grower.leap(map(zyx, evaluated.tolist()), following, functools.partial(self._queue, canvas.lane))
+        queue = functools.partial(self._queue, canvas.lane)
+        grower.leap(map(zyx, evaluated.tolist()), zyx(first) if is_found else None, queue)
 
     def _queue(self, lane: int) -> list[ZYX]:
         """Fetch the queue of an object."""
@@ -212,8 +215,13 @@ class DeviceLanes:
 
     def _enlarge(self, room: int) -> None:
         """Make room for as many positions in each queue, at least."""
-        if room > self._growing.queue.shape[1]:
-            queue, ends = _enlarged()(self._growing.queue, self._growing.ends, room)
+        import jax
+
+        queue, ends = np.asarray(self._growing.queue), np.asarray(self._growing.ends)
+        if room > (before := queue.shape[1]):
+            places = (ends[:, :1] + np.arange(before)) % before
+            larger = np.pad(np.take_along_axis(queue, places[..., None], 1), ((0, 0), (0, room - before), (0, 0)))
+            queue, ends = jax.device_put((larger, ends - ends[:, :1]), self._device)
             self._growing = self._growing._replace(queue=queue, ends=ends)
 
     @contextlib.contextmanager
@@ -251,12 +259,23 @@ class DeviceLanes:
         whole[box.slices()] = pom_logit
         self._growing = self._growing._replace(pom_logit=_replaced()(self._growing.pom_logit, whole, lane))
 
-    def fetch(self, lane: int, box: Box) -> np.ndarray:
-        """Copy a box of a canvas's POM to the host."""
-        size = zyx(min(whole, _power_of_two(n)) for whole, n in zip(self._shape, box.shape, strict=True))
-        start = zyx(min(first, whole - n) for first, whole, n in zip(box.start, self._shape, size, strict=True))
-        part = _cut()(self._growing.pom_logit, np.array((lane, *start)), size)
-        return np.asarray(part)[box.slices(start)]
+    def pom(self, lane: int) -> np.ndarray:
+        """Fetch the POM of a canvas."""
+        return np.asarray(self._growing.pom_logit[lane])
+
+    def harvest(self, lane: int, visited: Box, least: int | None) -> Harvest:
+        """Quantise the POM of an object on the device; fetch it if the object has as many voxels as `least`."""
+        side = max(SMALLEST_FETCH, 1 << (max(visited.shape) - 1).bit_length())
+        size = zyx(min(whole, side) for whole in self._shape)
+        start = zyx(min(first, whole - n) for first, whole, n in zip(visited.start, self._shape, size, strict=True))
+        limits = np.array([-DECIDED_LOGIT, DECIDED_LOGIT, self._thresholds.segment], np.float32)
+        corner = np.array((lane, *start))
+        levels, counts = _quantised()(self._growing.pom_logit, corner, limits, self._quantised_from, size)
+        visible, in_object, num_voxels = np.asarray(counts).tolist()
+        counted = PomVoxels(visible - in_object, in_object)
+        if least is None or num_voxels < least:
+            return Harvest.without_voxels(visited, counted)
+        return Harvest(visited, np.asarray(levels)[visited.slices(start)], counted)
 
 
 def _canvas(grower: ObjectGrower) -> DeviceCanvas:
@@ -264,18 +283,12 @@ def _canvas(grower: ObjectGrower) -> DeviceCanvas:
     return grower.canvas
 
 
-def _power_of_two(n: int) -> int:
-    return max(SMALLEST_FETCH, 1 << (n - 1).bit_length())
-
-
 @functools.cache
 def _replaced() -> Callable[..., jax.Array]:
     """Compile: replace the array of one canvas."""
     import jax
 
-    return jax.jit(
-        lambda arrays, array, lane: jax.lax.dynamic_update_index_in_dim(arrays, array, lane, 0), donate_argnums=0
-    )
+    return jax.jit(functools.partial(jax.lax.dynamic_update_index_in_dim, axis=0), donate_argnums=0)
 
 
 @functools.cache
@@ -296,12 +309,10 @@ def _cleared() -> Callable[..., Growing]:
     import jax.numpy as jnp
 
     def cleared(growing: Growing, lane: int, seed: jax.Array, logit: float) -> Growing:
-        empty = (jnp.full_like(growing.pom_logit[lane], jnp.nan), jnp.zeros_like(growing.done[lane]))
-        emptied = (
-            jax.lax.dynamic_update_index_in_dim(whole, nothing, lane, 0)
-            for whole, nothing in zip(growing[:2], empty, strict=True)
+        pom_logit, done = (
+            jax.lax.dynamic_update_index_in_dim(whole, jnp.full_like(whole[0], value), lane, 0)
+            for whole, value in zip(growing[:2], (jnp.nan, False), strict=True)
         )
-        pom_logit, done = emptied
         queue, ends = growing.queue.at[lane, 0].set(seed), growing.ends.at[lane].set(jnp.array([0, 1]))
         return Growing(pom_logit.at[(lane, *seed)].set(logit), done, queue, ends)
 
@@ -309,29 +320,17 @@ def _cleared() -> Callable[..., Growing]:
 
 
 @functools.cache
-def _enlarged() -> Callable[..., tuple[jax.Array, jax.Array]]:
-    """Compile: copy all queues into larger ones."""
+def _quantised() -> Callable[..., tuple[jax.Array, jax.Array]]:
+    """Compile: quantise a box of the POM of one canvas, and count voxels above three thresholds."""
     import jax
     import jax.numpy as jnp
 
-    def enlarged(queue: jax.Array, ends: jax.Array, room: int) -> tuple[jax.Array, jax.Array]:
-        places = (ends[:, :1] + jnp.arange(queue.shape[1])) % queue.shape[1]
-        larger = (
-            jnp.zeros((len(queue), room, 3), jnp.int32)
-            .at[:, : queue.shape[1]]
-            .set(jnp.take_along_axis(queue, places[..., None], axis=1))
-        )
-        return larger, ends - ends[:, :1]
+    def quantised(
+        pom_logit: jax.Array, corner: jax.Array, limits: jax.Array, quantised_from: jax.Array, size: ZYX
+    ) -> tuple[jax.Array, jax.Array]:
+        part = jax.lax.dynamic_slice(pom_logit, corner, (1, *size))[0]
+        levels = 1 + jnp.searchsorted(quantised_from, part, side="right", method="scan_unrolled")
+        counts = jnp.stack([jnp.count_nonzero(part >= limit) for limit in limits])
+        return jnp.where(part >= limits[2], levels, 0).astype(jnp.uint8), counts
 
-    return jax.jit(enlarged, static_argnums=2)
-
-
-@functools.cache
-def _cut() -> Callable[..., jax.Array]:
-    """Compile: cut a box out of the POM of one canvas."""
-    import jax
-
-    def cut(pom_logit: jax.Array, corner: jax.Array, size: ZYX) -> jax.Array:
-        return jax.lax.dynamic_slice(pom_logit, corner, (1, *size))[0]
-
-    return jax.jit(cut, static_argnums=2)
+    return jax.jit(quantised, static_argnums=4)
