@@ -19,7 +19,7 @@ REVISIONS: dict[str, int] = {
     "coordinates": 2,
     "evaluate": 7,
     "export": 8,
-    "fill": 3,
+    "fill": 4,
     "ingest": 4,
     "membrane": 2,
     "merge": 5,

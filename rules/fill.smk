@@ -19,7 +19,7 @@ rule fill:
     params:
         masks=MASKED,
         flags=flags(RUN.fill),
-        job="",
+        job=of("fill", "option"),
         out=lambda wildcards, output: output.segmentation,
     shell:
         "ffn fill --segmentation {input.segmentation} --image {input.image} {params.masks} {params.flags} "
@@ -32,6 +32,7 @@ use rule fill as fill_blocks with:
         segmentation=tracked_file(PATHS.merged(RUN)),
         image=IMAGE,
         masks=MASKS,
+        earlier=of("fill_blocks", "files"),
     output:
         record=ensure(PATHS.job("fill"), non_empty=True),
     log:
@@ -41,3 +42,20 @@ use rule fill as fill_blocks with:
     params:
         job=arguments.job,
         out=PATHS.of("fill"),
+
+
+# What becomes of the bright places without a segment.
+use rule fill_blocks as fill_compete with:
+    input:
+        segmentation=tracked_file(PATHS.merged(RUN)),
+        image=IMAGE,
+        masks=MASKS,
+        earlier=of("fill_compete", "files"),
+    output:
+        tables=ensure(PATHS.tables("fill", "compete"), non_empty=True),
+    log:
+        PATHS.log("fill_compete", "{volume}"),
+    benchmark:
+        PATHS.benchmark("fill_compete", "{volume}")
+    params:
+        job="--step compete",

@@ -109,7 +109,10 @@ class MergeConfig(Section):
 
 
 class FillConfig(Section):
-    """Giving unsegmented voxels to the segments around them. The workflow leaves it out if max_distance_nm is 0."""
+    """Giving unsegmented voxels to the segments around them, or to new ones where bodies have none.
+
+    The workflow leaves it out if max_distance_nm is 0.
+    """
 
     max_distance_nm: Annotated[float, Field(ge=0)] = Field(
         0.0, description="largest distance from a segment, nm; 0 fills nothing"

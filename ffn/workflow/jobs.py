@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from ffn.assembly.fill import with_halo
+from ffn.assembly.competitors import with_halo
 from ffn.geometry import Box, Grid, cut, tile
 from ffn.inference.canvas import Frame
 from ffn.inference.lanes import MOST_CANVASES
@@ -133,7 +133,8 @@ class Jobs:
         box = getattr(place, _blocks(stage, output).box)
         if step:  # a share, or what finishes a step
             files = self._before(stage, "" if step == "blocks" else step, wildcards)
-            return JobSpec(str(box), self._voxels_of_a_share(stage, wildcards.volume, output), files=files)
+            at_once = self._at_once(stage, place) if stage == "fill" else 0
+            return JobSpec(str(box), self._voxels_of_a_share(stage, wildcards.volume, output), at_once, files)
         files = self.records(stage, output=output, **_without_job(wildcards))
         is_last = bool(files) and bool(_blocks(stage, output).steps)
         takes_all = stage in ("skeletonize", "coordinates")  # of the box, at their end
@@ -172,7 +173,7 @@ class Jobs:
         return voxels * (finer.num_voxels if finer else 1)
 
     def _at_once(self, stage: str, place: Place) -> int:
-        """Voxels that the last job of a stage holds at once, beyond its blocks."""
+        """Voxels that the last job of a stage, of `fill` every job, holds at once beyond its blocks."""
         if stage == "fill":  # a tile and its halo
             outer = with_halo(Box.from_shape(self.run.fill.block_size_zyx), self.run.fill, place.voxel_size_zyx_nm)
             return math.prod(map(min, outer.shape, place.segment_box.shape))

@@ -3,11 +3,14 @@
 import numpy as np
 import pytest
 
+from ffn.assembly.competitors import MembraneLevels, find_competitors, settle
 from ffn.assembly.config import FillConfig
-from ffn.assembly.fill import fill, fill_gaps, smoothed
+from ffn.assembly.fill import fill
+from ffn.assembly.gaps import fill_gaps, smoothed
 from ffn.cli import main
 from ffn.config import Mask
 from ffn.geometry import Box
+from ffn.io.masks import NO_MASKS
 from ffn.io.open import open_volume
 
 from ...jobs import require_same_files
@@ -41,6 +44,20 @@ def corridor():
     return labels, image
 
 
+def missed_neurite(openings=(), shape=(24, 41, 60)):
+    """Return segments 1 and 2, and an image with a neurite between them that has no segment; nor has its end in 1.
+
+    In `openings`, there is no membrane between it and these segments.
+    """
+    labels, image = np.zeros(shape, np.uint64), np.full(shape, 200, np.uint8)
+    labels[:, :11], labels[:, 30:] = 1, 2
+    image[:, 12:14] = image[:, 27:29] = 20
+    for segment, y in ((1, 12), (2, 27)):
+        if segment in openings:
+            image[:, y : y + 2, 15:60] = 200
+    return labels, image
+
+
 def tissue():
     """Return the insides of random cells, and a noisy image with dark membranes between them."""
     rng = np.random.default_rng(0)
@@ -54,7 +71,8 @@ def tissue():
 
 def fill_in_blocks(folder, labels, image, config):
     """Fill a volume on disk, and check that its place stays."""
-    specs = [write(folder / f"{n}.zarr", v, (5, 6, 7), (10, 10, 10)) for n, v in (("labels", labels), ("image", image))]
+    placed = (5, 6, 7), (10, 10, 10)
+    specs = [write(folder / f"{n}.zarr", v, *placed) for n, v in (("labels", labels), ("image", image))]
     out = f"{folder}/out.zarr"
     fill(*specs, out, config)
     with open_volume(out) as volume:
@@ -119,6 +137,58 @@ def test_blocks_do_not_show_up_to_twice_the_distance(block, tmp_path):
     assert np.array_equal(filled, fill_gaps(labels, image, (10, 10, 10), config))
 
 
+@pytest.mark.parametrize(("openings", "ids"), [((), {3}), ((1,), {1}), ((2,), {2}), ((1, 2), {1, 2})])
+def test_a_missed_neurite_gets_an_id_unless_no_membrane_separates_it_from_a_segment(openings, ids, tmp_path):
+    labels, image = missed_neurite(openings)
+    filled = fill_in_blocks(tmp_path, labels, image, FillConfig(max_distance_nm=200))
+    assert set(np.unique(filled[:, 15:26])) == ids and set(np.unique(filled)) == {1, 2} | ids
+    assert (filled[labels > 0] == labels[labels > 0]).all()
+    if len(ids) == 2:
+        assert np.array_equal(filled, fill_gaps(labels, image, (10, 10, 10), FillConfig(max_distance_nm=200)))
+
+
+@pytest.mark.parametrize("openings", [(), (2,)])
+def test_blocks_agree_on_missed_neurites(openings, tmp_path):
+    labels, image = missed_neurite(openings, (12, 41, 150))
+    whole, tiled = (
+        fill_in_blocks(tmp_path / str(n), labels, image, FillConfig(max_distance_nm=100, block_size_zyx=(12, 21, n)))
+        for n in (150, 40)
+    )
+    assert np.array_equal(whole, tiled) and set(np.unique(whole[:, 20])) == ({2} if openings else {3})
+
+
+def test_what_is_farther_than_the_distance_from_all_segments_stays_empty_and_masks_are_no_neurites(tmp_path):
+    labels, image = missed_neurite()
+    labels[:, :, 20:] = 0
+    filled = fill_in_blocks(tmp_path, labels, image, FillConfig(max_distance_nm=100))
+    assert (filled[:, 18:23, :12] == 3).all() and not filled[:, :, 30:].any()
+    masked = np.zeros(labels.shape, bool)
+    masked[:, 14:27] = True
+    found = find_competitors(labels, image, np.float32(110), (10.0, 10.0, 10.0), masked)
+    assert set(np.unique(found.numbers[:, 12:29])) == {0}
+
+
+def test_parts_that_two_tiles_see_are_one_and_join_what_they_are_widest_open_to(tmp_path):
+    """The first tile's competitor 1 is the second's 2; it is open to segment 7, and a little to the second's 1."""
+    faces = [[[-1, 7, 1, 30_000], [-1, 9, 0, 90_000]], [[-2, -1, 1, 5_000], [-1, 9, 0, 50_000]]]
+    names = [[[40, 1]], [[90, 1], [40, 2]]]
+    results = [
+        {"names": np.array(n), "faces": np.array(f), "number": len(n), "largest": 9}
+        for n, f in zip(names, faces, strict=True)
+    ]
+    assert settle(results, f"{tmp_path}/out.zarr")["ids"].tolist() == [7, 7, 7]
+    results[1]["faces"][0, 3] = 1_000
+    assert settle(results, f"{tmp_path}/out.zarr")["ids"].tolist() == [7, 10, 7]
+
+
+def test_thick_sections_have_their_own_levels(tmp_path):
+    image = np.where(np.arange(40) % 20 < 4, 40, 120)[None, None] + np.array([0, 90])[:, None, None]
+    spec = write(tmp_path / "image.zarr", np.broadcast_to(image, (2, 40, 40)).astype(np.uint8), (0, 0, 0), (30, 6, 6))
+    with open_volume(spec) as volume:
+        levels = MembraneLevels(volume, volume.box, NO_MASKS).read(volume.box).ravel()
+    assert 40 < levels[0] < 120 and 130 < levels[1] < 210
+
+
 def test_jobs_kills_and_shards_do_not_show(tmp_path, monkeypatch):
     """Tiles cross the borders of shards."""
     labels, image = tissue()
@@ -134,7 +204,7 @@ def test_jobs_kills_and_shards_do_not_show(tmp_path, monkeypatch):
     def run(folder, *job):
         assert main([*command, *job, "--out", f"{folder}/filled.zarr"]) == 0
 
-    require_same_files(run, tmp_path, ["2-of-3", "3-of-3", "1-of-3", ""])
+    require_same_files(run, tmp_path, ["compete 2-of-2", "compete", "2-of-3", "3-of-3", "1-of-3", ""], 9)
     assert np.array_equal(read(f"{tmp_path}/one/filled.zarr"), read(f"{tmp_path}/whole.zarr"))
 
 
