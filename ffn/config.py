@@ -23,7 +23,7 @@ from pydantic import (
 )
 
 from ffn.errors import ConfigError
-from ffn.geometry import ZYX, Box
+from ffn.geometry import ZYX, Box, add
 
 EngineName = Literal["tensorflow", "openvino", "kernels", "jax"]
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)
@@ -181,6 +181,11 @@ class ModelConfig(Section):
         z, y, x = self.fov_size_zyx
         return z // 2, y // 2, x // 2
 
+    @property
+    def context_zyx(self) -> ZYX:
+        """Voxels around a box that FOVs see which are centred in it or one move beyond it."""
+        return add(self.fov_radius_zyx, self.deltas_zyx)
+
 
 MASK_TERM = re.compile(r"(?P<path>.*)#(?:(?P<invert>invert)|(?P<key>values|range|box)=(?P<value>[^#]*))", re.DOTALL)
 
@@ -296,7 +301,7 @@ class FloodConfig(Section):
     mirror: bool = Field(
         True,
         description="whether the image is mirror-padded by the FOV's radius, so that objects at its faces are "
-        "segmented as well",
+        "segmented as well; at the faces of a box inside it, FOVs see how it goes on",
     )
     engine: Literal["auto", EngineName] = Field(
         "auto", description="library that runs the network; auto takes the fastest where the run's first job is"

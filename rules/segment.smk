@@ -27,6 +27,7 @@ rule segment:
         given=GIVEN,
         launcher=arguments.launcher,
         box=of("segment", "box"),
+        within=lambda wildcards: f"--within={PIPELINE.places[wildcards.volume].segment_box}",
         out=lambda wildcards, output: f"--out {output.segmentation}",
         model=lambda wildcards: shlex.quote(PIPELINE.models.used),
         flags=lambda wildcards: flags(PIPELINE.orders[wildcards.order]),
@@ -34,8 +35,8 @@ rule segment:
         stage=arguments.staging,
         machine=PATHS.machine,
     shell:
-        "{params.launcher} ffn segment --image {input.image} --model {params.model} --box={params.box} {params.flags} "
-        "--normalization {input.normalization} {params.masks} {params.given} {params.untracked} {params.stage} "
+        "{params.launcher} ffn segment --image {input.image} --model {params.model} --box={params.box} {params.within} "
+        "{params.flags} --normalization {input.normalization} {params.masks} {params.given} {params.untracked} {params.stage} "
         "--machine {params.machine:q} {params.out} > {log} 2>&1"
 
 
@@ -53,4 +54,5 @@ use rule segment as segment_list with:
         gpu=FLOOD_GPU,
     params:
         box=of("segment_list", "box"),
+        within="",
         out=lambda wildcards, output: arguments.list_of_boxes(wildcards, output.record, flags(RUN.subvolumes)),

@@ -54,7 +54,7 @@ rule checkpoint_segment:
     params:
         masks=SELECT_MASKED,
         given=SELECT_GIVEN,
-        box=str(PIPELINE.selection_box),
+        box=RUN.select.box,
         model=subpath(input.model, parent=True),
         flags=flags(RUN.segment),
         untracked=arguments.untracked(RUN.segment),

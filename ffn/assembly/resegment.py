@@ -16,7 +16,7 @@ from ffn.assembly.config import AgglomerateConfig, Agglomeration
 from ffn.assembly.contacts import Contact, Scene
 from ffn.assembly.merge_graph import Evidence, MergeEdge, header, parse_edge
 from ffn.geometry import ZYX, Box, VoxelSize, add, relative_sides, subtract, zyx
-from ffn.inference.canvas import MASKED, Canvas, Frame, is_free, mirrored_radius, reach_of
+from ffn.inference.canvas import MASKED, Canvas, Frame, is_free, reach_of
 from ffn.inference.grower import ObjectGrower
 from ffn.inference.inputs import AgglomerateInputs, Network
 from ffn.inference.lanes import Lanes, open_lanes, run_jobs
@@ -51,15 +51,16 @@ class Judge:
     def frame(self, position_zyx: ZYX) -> Frame:
         """Return the frame of the window around a position, which is moved into the volume."""
         image = self.scene.image.box
-        window = Box.around(position_zyx, self.config.window_radius_zyx)
-        window = window.moved_into(self.scene.segmentation.box.intersect(image))
-        return Frame.of(window, image, mirrored_radius(self.network.model.config, self.config))
+        whole = self.scene.segmentation.box.intersect(image)
+        window = Box.around(position_zyx, self.config.window_radius_zyx).moved_into(whole)
+        return Frame.of(window, image, self.network.model.config, self.config.mirror, whole)
 
-    def read(self, window: Box) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the grey levels, the segments and the masked voxels of a window."""
+    def read(self, frame: Frame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the grey levels, the segments and the masked voxels of what a frame shows."""
+        scene, labels = self.scene, np.zeros(frame.seen.shape, self.scene.segmentation.dtype)
         with self._one_reads:
-            scene = self.scene
-            return scene.image.read(window), scene.segmentation.read(window), scene.masks.read(window)
+            labels[frame.box.slices(frame.seen.start)] = scene.segmentation.read(frame.box)
+            return scene.image.read(frame.seen), labels, scene.masks.read_around(frame.seen)
 
     def with_smaller_steps(self) -> Judge | None:
         """Return a judge that moves in the steps of training where these are smaller; None if they are on no axis."""
@@ -183,7 +184,7 @@ class Resegmentation:
     def read(self) -> None:
         """Read the window, and find out which voxels are good seeds."""
         frame = self._judge.frame(self.contact.position_zyx)
-        raw, labels, masked = self._judge.read(frame.box)
+        raw, labels, masked = self._judge.read(frame)
         masks = [(labels == segment_id) & ~masked for segment_id in self.contact.pair]
         occupied = np.where((masked | (labels != 0)) & ~masks[0] & ~masks[1], MASKED, 0)
         self._shown = frame.mirrored(raw), frame.masked(occupied), frame.inside

@@ -6,13 +6,13 @@ import argparse
 import contextlib
 import itertools
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
 from ffn.config import ImageConfig, ModelConfig, SegmentConfig, SubvolumesConfig
 from ffn.errors import ConfigError, SegmentError, VolumeError, under
 from ffn.geometry import ZYX, Box, Grid, VoxelSize, tile, zyx
-from ffn.inference.canvas import Frame, mirrored_radius
+from ffn.inference.canvas import Frame
 from ffn.inference.checkpoint import sigterm_noticed
 from ffn.inference.inputs import Network, SegmentInputs, add_flood_inputs, flood_inputs
 from ffn.inference.lanes import Lanes, open_lanes, run_jobs
@@ -28,7 +28,7 @@ from ffn.machine.jax_device import jax_device, results_depend_on
 from ffn.machine.limits import threads_here
 from ffn.model.choice import FOLDER
 from ffn.model.store import load_model
-from ffn.options import add_box_option, add_options, add_staging_option, from_arguments
+from ffn.options import add_box_option, add_options, add_staging_option, box_value, from_arguments
 from ffn.progress import progress_bar
 
 NAMES = {MAIN, "probability", "origins", "overlaps", "given"}  # in a store
@@ -39,6 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flood-fill a box of an image: grow an object from every seed until the network finds no more of it."""
     add_flood_inputs(parser)
     add_box_option(parser)
+    text = "box of which --box is a subvolume: beyond its faces, FOVs see how the image goes on (default: --box)"
+    parser.add_argument("--within", type=box_value, metavar="Z0:Z1,Y0:Y1,X0:X1", help=text)
     text = (
         "uint64 segmentation of the box, NAME.zarr; FOLDER/ cuts the box into overlapping subvolumes, with a store "
         "each, for 'ffn reconcile'"
@@ -57,15 +59,19 @@ def _run(arguments: argparse.Namespace) -> None:
     given, stage_to = arguments.init_segmentation, arguments.stage_to
     inputs = SegmentInputs(**flood_inputs(arguments), init_segmentation=given, stage_to=stage_to)
     if out.endswith("/"):
+        if arguments.within:
+            raise ConfigError(f"--within: is for one subvolume, {out} gets those of --box. Leave it out")
         tiles = from_arguments(SubvolumesConfig, arguments)
         segment_subvolumes(inputs, out, config, tiles, arguments.box, job)
     elif job != WHOLE or arguments.size_zyx or arguments.overlap_zyx:
         raise ConfigError(f"--out: {out} is a file, --size, --overlap and --job need --out FOLDER/")
     else:
-        segment(inputs, out, config, arguments.box)
+        segment(inputs, out, config, arguments.box, arguments.within)
 
 
-def segment(inputs: SegmentInputs, out: str, config: SegmentConfig, box: Box | None = None) -> None:
+def segment(
+    inputs: SegmentInputs, out: str, config: SegmentConfig, box: Box | None = None, within: Box | None = None
+) -> None:
     """Flood-fill a box and write its segmentation, probabilities, origins and overlaps.
 
     The store holds the segmentation (uint64), ``probability`` (uint8), ``origins`` (id, seed z, y, x in full-volume
@@ -83,14 +89,18 @@ def segment(inputs: SegmentInputs, out: str, config: SegmentConfig, box: Box | N
         Thresholds, limits and engine.
     box : Box, optional
         Subvolume; default: the whole image. It takes about 17 bytes of memory per voxel while seeds are found, then 15
-        while it is on a canvas, including the mirrored rim.
+        while it is on a canvas, including what FOVs see around it.
+    within : Box, optional
+        Box of which it is a subvolume, see `Frame.of`; default: `box`.
     """
     require_replaceable(out, NAMES)  # not after the flood: its checkpoint is of this output
     require_other_file(out, *inputs.files())
     with open_volume(inputs.image) as volume:
         box = box or volume.box
+        if within is not None and not within.contains(box):
+            raise ConfigError(f"--within: {within} does not contain --box {box}")
         network = _network(volume, [box], inputs, config)
-    common, lanes = _prepared(inputs, network, config, [box], 1, _key(inputs, network, config))
+    common, lanes = _prepared(inputs, network, config, [box], 1, within)
     _flood_all([SubvolumeFlood(common, box, out)], lanes, config, 1)
 
 
@@ -123,17 +133,18 @@ def segment_subvolumes(
     """
     inputs = replace(inputs, machine=inputs.machine or f"{folder}{FOLDER}")
     with open_volume(inputs.image) as volume:
-        boxes = tile(box or volume.box, tiles.size_zyx, tiles.overlap_zyx)
+        within = box or volume.box
+        boxes = tile(within, tiles.size_zyx, tiles.overlap_zyx)
         _require_overlap(boxes, tiles.overlap_zyx, load_model(inputs.model).config.fov_size_zyx)
         shapes = _of_all_shapes(boxes)
         network = _network(volume, shapes, inputs, config)
-    key = _key(inputs, network, config)
+    key = {**_key(inputs, network, config), "within": within}
     with make_files(folder, ".zarr", boxes, fingerprint(config, {**key, "size": boxes[0].shape}), job) as left:
         taken = iter(left)
         first = next(taken, None)
         if first is None:
             return
-        common, lanes = _prepared(inputs, network, config, shapes, -(-len(boxes) // max(1, job.of)), key)
+        common, lanes = _prepared(inputs, network, config, shapes, -(-len(boxes) // max(1, job.of)), within)
         jobs = (SubvolumeFlood(common, box, f"{folder}{box.stem}.zarr") for box in itertools.chain([first], taken))
         _flood_all(jobs, lanes, config, left.num_left, lambda box: left.finish(box, {}))
 
@@ -212,19 +223,19 @@ def _prepared(
     config: SegmentConfig,
     boxes: Sequence[Box],
     num_boxes: int,
-    key: Mapping[str, object],
+    within: Box | None,
 ) -> tuple[Common, Lanes]:
     """Return the common part of all floods of `boxes`, or of boxes of these shapes, and as many canvases."""
     near = inputs.staged()
     with open_volume(near.image) as volume:
-        dtype, radius_zyx = volume.dtype, mirrored_radius(network.model.config, config)
-        shapes = [Frame.of(box, volume.box, radius_zyx).canvas.shape for box in boxes]
+        dtype, model = volume.dtype, network.model.config
+        shapes = [Frame.of(box, volume.box, model, config.mirror, within).canvas.shape for box in boxes]
     lanes = open_lanes(network, config, num_boxes, zyx(map(max, zip(*shapes, strict=True))), dtype)
     points = None if config.seed_points is None else read_points(config.seed_points)
-    key = {**key, "engine": lanes.name, "canvases": lanes.size}  # with others, results may be rounded otherwise
+    key = {**_key(inputs, network, config), "engine": lanes.name, "canvases": lanes.size}  # others may round otherwise
     if network.choice.engine == "jax":
         key["device"] = results_depend_on(jax_device())
-    return Common(inputs, near, network, config, points, lanes.name, key), lanes
+    return Common(inputs, near, network, config, points, lanes.name, key, within), lanes
 
 
 def _key(inputs: SegmentInputs, network: Network, config: SegmentConfig) -> dict[str, object]:
@@ -249,10 +260,10 @@ def check(
 ) -> None:
     """Refuse boxes without room for a FOV or beyond masks, given segments outside of the image, and bad seed points."""
     for box in boxes:
-        if not Frame.of(box, image, mirrored_radius(model, config)).has_room_for(model.fov_size_zyx):
+        if not Frame.of(box, image, model, config.mirror).canvas.has_room_for(model.fov_size_zyx):
             raise VolumeError(
-                f"box {box} holds no FOV of {model.fov_size_zyx}. Choose a larger box or a smaller FOV; "
-                "with segment.mirror, it may also end with the image on both sides"
+                f"box {box} and the image around it hold no FOV of {model.fov_size_zyx}. Choose a larger box or a "
+                "smaller FOV, or set segment.mirror"
             )
     with under("masks"), open_masks(given.masks, voxel_size_zyx_nm) as masks:
         for box in boxes:

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ffn.config import SegmentConfig
-from ffn.geometry import Box, VoxelSize
-from ffn.inference.canvas import MASKED, Frame, mirrored_radius
+from ffn.geometry import Box, VoxelSize, cell_shape
+from ffn.inference.canvas import MASKED, Frame
 from ffn.inference.checkpoint import CheckpointFile, path_for
 from ffn.inference.claims import Cells, Filling, origins_table, overlaps_table
 from ffn.inference.flood import FloodFill
@@ -33,11 +33,16 @@ log = logging.getLogger(__name__)
 
 
 class ImagePart(NamedTuple):
-    """Grey levels of a box, its frame, and the voxel size, 10 nm where the image declares none."""
+    """Grey levels of what the frame of a box shows, and the voxel size, 10 nm where the image declares none."""
 
     raw: np.ndarray
     frame: Frame
     voxel_size_zyx_nm: VoxelSize
+
+    @property
+    def wanted(self) -> tuple[slice, slice, slice]:
+        """Where the box is in what is seen."""
+        return self.frame.box.slices(self.frame.seen.start)
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,7 @@ class Common:
     points: np.ndarray | None  # seed points
     engine: str
     key: Mapping[str, object]  # all that a result depends on besides options and box
+    within: Box | None = None  # the box that they cover together; default: each is one for itself
 
 
 class SubvolumeFlood:
@@ -68,30 +74,35 @@ class SubvolumeFlood:
         """Read image, mask and checkpoint, and find the seeds; CPU-bound, uses no canvas."""
         common = self._common
         with open_volume(common.near.image) as volume:
-            frame = Frame.of(self.box, volume.box, mirrored_radius(common.network.model.config, common.config))
-            self._part = ImagePart(volume.read(self.box), frame, voxel_size_of(volume))
+            model, mirror = common.network.model.config, common.config.mirror
+            frame = Frame.of(self.box, volume.box, model, mirror, common.within)
+            self._part = ImagePart(volume.read(frame.seen), frame, voxel_size_of(volume))
             declared = volume.voxel_size_zyx_nm
         with open_masks(common.near.masks, declared) as masks:
-            self._masked = masks.read(self.box) if masks else None
-        self._given = _given(common.near.init_segmentation, self.box, declared)
-        found = fingerprint(common.config, {**common.key, "box": self.box})
+            self._masked = masks.read_around(frame.seen) if masks else None
+        self._given = _given(common.near.init_segmentation, frame.seen, declared)
+        found = fingerprint(common.config, {**common.key, "box": self.box, "seen": frame.seen})
         self.checkpoint = CheckpointFile(path_for(self.path), found, common.config.checkpoint_seconds)
         self._saved = self.checkpoint.load()
         if self._saved is None:
-            image = common.network.normalisation.apply(self._part.raw)
+            image = common.network.normalisation.apply(self._part.raw[self._part.wanted])
             size, points = self._part.voxel_size_zyx_nm, common.points
-            self._seeds = find_seeds(image, common.config, size, self.box, points, self._masked)
+            masked = None if self._masked is None else self._masked[self._part.wanted]
+            self._seeds = find_seeds(image, common.config, size, self.box, points, masked)
 
     def enter(self, lanes: Lanes, lane: int) -> None:
         """Begin on a canvas, or resume."""
         raw, frame, voxel_size = self._part
-        segmentation = np.zeros(self.box.shape, np.int32)
+        segmentation = np.zeros(frame.seen.shape, np.int32)
+        if self._given is not None:  # those around the box are only not entered
+            segmentation[self._given != 0] = MASKED
+            segmentation[self._part.wanted] = 0
         if self._masked is not None:
             segmentation[self._masked] = MASKED
         canvas = lanes.canvas(lane, frame.mirrored(raw), frame.masked(segmentation), frame.inside)
         self.flood = FloodFill(canvas, self._common.config, Cells(voxel_size, frame.canvas.start))
         if self._given is not None:  # a checkpoint replaces this with the same and more
-            self._ids = self.flood.claims.adopt(frame.padded(self._given))
+            self._ids = self.flood.claims.adopt(frame.padded(self._given[self._part.wanted]))
         self._masked = self._given = None  # both are in the segmentation now
         if self._saved is None:
             self._begin(self._seeds)
@@ -100,7 +111,7 @@ class SubvolumeFlood:
             self._saved = None  # it is as large as the flood
 
     def _begin(self, seeds: np.ndarray) -> None:
-        self.flood.begin(seeds + self._part.frame.offset_zyx)
+        self.flood.begin(seeds + self._part.frame.wanted.start)
         log.info("%s: pass %d: %d seeds in %s voxels", self.box, self.flood.pass_number, len(seeds), self.box.shape)
 
     def growing(self) -> ObjectGrower | None:
@@ -113,15 +124,15 @@ class SubvolumeFlood:
 
     def _second_seeds(self) -> np.ndarray:
         """Seeds where the first pass and the masks left voxels free."""
-        image, config = self._common.network.normalisation.apply(self._part.raw), self._common.config
-        free = self.flood.claims.segmentation[self._part.frame.inside.slices()]
+        image, config = self._common.network.normalisation.apply(self._part.raw[self._part.wanted]), self._common.config
+        free = self.flood.claims.segmentation[self._part.frame.wanted.slices()]
         return empty_space_seeds(image, free, config, self._part.voxel_size_zyx_nm)
 
     def write(self) -> None:
         """Write the result."""
         filling, frame = self.flood.filling(), self._part.frame
-        inside = frame.inside.slices()
-        segmentation, probability = filling.segmentation[inside], filling.probability[inside]
+        wanted = frame.wanted.slices()
+        segmentation, probability = filling.segmentation[wanted], filling.probability[wanted]
         filling = replace(filling, segmentation=segmentation, probability=probability)
         log.info("%s: segmented %s", self.box, json.dumps(filling.counters))
         sanity = measured(filling, self._part.voxel_size_zyx_nm)
@@ -129,6 +140,8 @@ class SubvolumeFlood:
             log.warning("%s", finding)
         common = self._common
         inputs = {**common.inputs.about(common.network, common.engine), "box": self.box, **common.inputs.known}
+        if frame.seen != self.box:
+            inputs["seen"] = frame.seen
         record = provenance("segment", common.config, **inputs)
         record |= {"counters": filling.counters, "sanity": sanity}
         placement = Placement(self.box, self._part.voxel_size_zyx_nm, record)
@@ -141,7 +154,9 @@ class SubvolumeFlood:
         """Origins and overlaps; `given` are the ids, elsewhere, of the first segments."""
         origins = origins_table(filling.origins)
         origins[:, 1:4] += self._part.frame.canvas.start
-        tables = {"origins": origins, "overlaps": overlaps_table(filling.origins)}
+        overlaps, cell = overlaps_table(filling.origins), cell_shape(self._part.voxel_size_zyx_nm)
+        in_box = (overlaps[:, 2:5] < self.box.stop) & (overlaps[:, 2:5] + cell > self.box.start)
+        tables = {"origins": origins, "overlaps": overlaps[in_box.all(axis=1)]}
         if self._ids is not None:
             tables["given"] = np.column_stack([np.arange(1, len(self._ids) + 1), self._ids.astype(np.int64)])
         return tables

@@ -34,6 +34,12 @@ class Masks:
             masked |= _masked(mask, volume, box, self._voxel_size)
         return masked
 
+    def read_around(self, box: Box) -> np.ndarray:
+        """Return the same of a box that reaches beyond the masks, where all voxels count as masked."""
+        masked, part = np.ones(box.shape, bool), self.covered(box)
+        masked[part.slices(box.start)] = self.read(part)
+        return masked
+
     def covered(self, box: Box) -> Box:
         """Return the part of `box` that all masks cover."""
         for _, volume in self._masks:

@@ -156,9 +156,10 @@ class Jobs:
 
     def flooded_voxels(self, stage: str, volume: str, box: Box) -> int:
         """Count the voxels of a box: of a subvolume, those of its canvas."""
-        mirrored = stage == "segment" and self.run.segment.mirror
-        radius = self._models.costed.model.fov_radius_zyx if mirrored else (0, 0, 0)
-        return Frame.of(box, self.places[volume].image, radius).canvas.num_voxels
+        if stage != "segment":
+            return box.num_voxels
+        place, model = self.places[volume], self._models.costed.flooding_model
+        return Frame.of(box, place.image, model, self.run.segment.mirror, place.segment_box).canvas.num_voxels
 
     def _voxels_of_a_share(self, stage: str, volume: str, output: str | None) -> int:
         """Count the voxels that a share works on, also in steps; if there are none, all."""

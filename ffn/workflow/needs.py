@@ -84,8 +84,8 @@ def flooding_mb(num_voxels: int, model: ModelConfig, canvases: int = 1) -> int:
 
 def agglomerating_mb(config: Agglomeration, model: ModelConfig, gpus: int) -> int:
     """Memory of judging contacts on a machine with this number of GPUs, MB."""
-    beyond = model.fov_radius_zyx if config.mirror else (0, 0, 0)
-    window = math.prod(2 * (radius + more) + 1 for radius, more in zip(config.window_radius_zyx, beyond, strict=True))
+    sides = zip(config.window_radius_zyx, model.context_zyx, strict=True)  # at most, in a small box
+    window = math.prod(2 * (radius + more) + 1 for radius, more in sides)
     return memory_mb("agglomerate") + _canvases_mb(window, model, most_canvases(config, gpus))
 
 

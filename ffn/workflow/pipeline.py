@@ -9,11 +9,12 @@ from typing import Any
 from ffn.config import SegmentConfig
 from ffn.errors import ConfigError
 from ffn.geometry import Box
+from ffn.inference.canvas import Frame
 from ffn.io.store_names import tracked_file
 from ffn.workflow.jobs import Jobs
 from ffn.workflow.models import Models
 from ffn.workflow.paths import WILDCARD, RunPaths, find_output
-from ffn.workflow.places import Place, files_among, selection_box, trained_in
+from ffn.workflow.places import Place, files_among, trained_in
 from ffn.workflow.run import RunConfig
 from ffn.workflow.sources import is_newer
 from ffn.workflow.stages import STAGES, Output
@@ -121,13 +122,10 @@ class Pipeline:
     @property
     def selection_voxels(self) -> int:
         """Voxels that a candidate for the choice floods: those of the canvas of its box."""
-        box = self.selection_box
-        return self.jobs.flooded_voxels("segment", self.run.select_volume, box) if box else 0
-
-    @property
-    def selection_box(self) -> Box | None:
-        """Box that candidates for the choice segment, None if there are none."""
-        return selection_box(self.run, self.places[self.run.select_volume]) if self.steps else None
+        if not self.steps:
+            return 0
+        box, image = Box.parse(str(self.run.select.box)), self.places[self.run.select_volume].image
+        return Frame.of(box, image, self.models.costed.flooding_model, self.run.segment.mirror).canvas.num_voxels
 
     @property
     def trained_voxels(self) -> int:

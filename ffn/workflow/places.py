@@ -146,7 +146,7 @@ def _check_given(name: str, place: Place, config: RunConfig) -> None:
     if volume.is_trained_on and config.train.max_steps:
         boxes.append(place.train_box)
     if config.select.checkpoints and name == config.select_volume:
-        boxes.append(selection_box(config, place))
+        boxes.append(Box.parse(str(config.select.box)))
     if boxes:
         from ffn.inference import segment
 
@@ -164,16 +164,6 @@ def _check_given(name: str, place: Place, config: RunConfig) -> None:
         from ffn.evaluation import evaluate
 
         evaluate.check(volume.skeletons, size)
-
-
-def selection_box(config: RunConfig, place: Place) -> Box:
-    """Return the box to segment to choose a checkpoint: ``select.box`` and the FOVs on its faces, at least one FOV.
-
-    Without these surroundings, objects would not reach the faces of the box, and in a thin one much would stay empty.
-    """
-    box = Box.parse(str(config.select.box))
-    one_fov = box.middle(config.model.fov_size_zyx).moved_into(place.image)  # a box at a face of the image has no more
-    return Box.hull([box.grow(config.model.fov_radius_zyx).intersect(place.image), one_fov])
 
 
 def trained_in(places: Mapping[str, Place], name: str, box: Box) -> list[str]:

@@ -37,7 +37,7 @@ def resources_of(pipeline: Pipeline, rule: str) -> dict[str, Resource]:
     stage = rule.partition("_")[0]
 
     def megabytes(wildcards: Any, threads: int) -> int:
-        job, model = pipeline.jobs.spec(rule, wildcards), pipeline.models.costed.model
+        job, model = pipeline.jobs.spec(rule, wildcards), pipeline.models.costed.flooding_model
         if stage == "segment":
             return flooding_mb(job.at_once, model, job.canvases)
         if stage == "agglomerate":

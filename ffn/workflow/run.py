@@ -212,10 +212,9 @@ class RunConfig(Section):
             selects = SelectConfig(**(values.get("select") or {})).checkpoints > 0
         except (ValidationError, TypeError, AttributeError):
             return values  # the error is reported with that section
-        context = [r + d for r, d in zip(model.fov_radius_zyx, model.deltas_zyx, strict=True)]
         window = [r + WINDOW_MOVES * d for r, d in zip(model.fov_radius_zyx, model.deltas_zyx, strict=True)]
         derived: dict[str, dict[str, Any]] = {
-            "partition": {"lom_radius_zyx": context},
+            "partition": {"lom_radius_zyx": model.context_zyx},
             "coordinates": {"margin_zyx": training_reach(model, train), "include_background": train.preset is not None},
             "agglomerate": {"window_radius_zyx": window},
         }

@@ -84,6 +84,36 @@ def test_objects_at_the_faces_of_the_image_are_segmented_as_well(scene):
     assert not cut["segmentation"].any()
 
 
+def test_a_box_inside_the_image_is_segmented_up_to_its_faces(scene):
+    """As in a run of the whole image; a subvolume of a larger box leaves its faces to its neighbours."""
+    around = read(segment(scene, "--box", str(IMAGE), name="all"))["segmentation"][BOX.slices(IMAGE.start)]
+    found = read(segment(scene))["segmentation"]
+    part = read(segment(scene, "--within", str(IMAGE), name="part"))["segmentation"]
+    covered = [np.array([(labels[:, :, x] > 0).mean() for x in (0, -1)]) for labels in (around, found, part)]
+    np.testing.assert_allclose(covered[1], covered[0], rtol=0.03)
+    assert (covered[2] < covered[0] / 2).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "number"),
+    [((), 1), (("--masks", "{scene}/mask.h5:labels"), 2), (("--init-segmentation", "{scene}/given.h5:labels"), 2)],
+)
+def test_objects_that_leave_a_box_and_come_back_are_followed(scene, options, number):
+    """A bridge before the box joins two parts, unless it is in a given segment, or where masks do not reach."""
+    image = np.full(IMAGE.shape, 60, np.uint8)
+    image[3, 10:15, 10:25] = image[4:10, 10:15, 10:15] = image[4:10, 10:15, 20:25] = 180
+    image[3, 12, 12:23] = image[3:8, 12, 12] = image[3:8, 12, 22] = 220  # here FOVs stay
+    write(scene, "raw", IMAGE, image)
+    for name, value, box in (("given", 7, Box(IMAGE.start, (104, 60, 63))), ("mask", 0, BOX)):
+        write_volume(f"{scene}/{name}.h5:labels", np.full(box.shape, value, np.uint64), Placement(box, (10, 10, 10)))
+    (scene / "seeds.csv").write_text("z,y,x\n106,32,15\n106,32,25\n")
+    more = [option.format(scene=scene) for option in options]
+    file = read(segment(scene, "--seed-points", f"{scene}/seeds.csv", *more))
+    labels, bright = file["segmentation"], image[BOX.slices(IMAGE.start)] > 128
+    assert ((labels > 0) == bright).all() and np.unique(labels[bright]).tolist() == list(range(1, number + 1))
+    assert len(file["origins"]) == number
+
+
 @pytest.mark.parametrize("num_sections", [1, 3])
 def test_a_stack_thinner_than_the_fov_is_segmented(scene, num_sections, tubes, capsys):
     """The FOV has 5 sections. Seeds are peaks of the distance to membranes."""
@@ -148,7 +178,7 @@ def test_a_folder_gets_the_subvolumes_of_a_box(scene):
     cut = ("--size", "32", "34", "30", "--overlap", "4", "4", "7")
     code, stores = segment_parts(scene, *job, cut=cut)
     assert code == 0 and [path.stem for path in stores] == ["z000104-y000024-x000007", "z000104-y000024-x000030"]
-    assert data(stores[1]) == data(segment(scene, "--box", "104:136,24:58,30:60", name="alone"))
+    assert data(stores[1]) == data(segment(scene, "--box", "104:136,24:58,30:60", "--within", str(BOX), name="alone"))
     states = [(data(path), (path / "zarr.json").stat().st_mtime_ns) for path in stores]
     shutil.rmtree(stores[0])
     assert segment_parts(scene, *job, cut=cut)[0] == 0

@@ -116,19 +116,20 @@ def test_a_side_is_grown_again_from_where_the_other_enters_it(judge_of, monkeypa
     assert found.recovered_ab > 0.4 and found.recovered_aa < 0.3 and found.agreement > 0.9
 
 
-@pytest.mark.parametrize("mirror", [True, False])
-def test_contacts_at_the_faces_of_the_image_are_judged(judge_of, mirror, monkeypatch):
-    """Two sections at the face, where a FOV with a radius of 2 is centred only if the image goes on."""
+@pytest.mark.parametrize(("mirror", "more"), [(True, 0), (False, 0), (False, 9)])
+def test_contacts_at_the_faces_of_a_segmentation_are_judged(judge_of, mirror, more, monkeypatch):
+    """Two sections at the face, where a FOV with a radius of 2 is centred only if the image goes on, by `more`."""
     labels = np.zeros((12, 21, 40), np.uint64)
-    labels[:2, 1:20, 1:20], labels[:2, 1:20, 20:39] = 3, 8
+    labels[-2:, 1:20, 1:20], labels[-2:, 1:20, 20:39] = 3, 8
     monkeypatch.setattr("ffn.assembly.resegment.MAX_TRIES", 1)
-    image = np.where(labels > 0, 160, 90).astype(np.uint8)
+    image = np.pad(np.where(labels > 0, 160, 90).astype(np.uint8), [(0, more), (0, 0), (0, 0)], constant_values=90)
     config = Agglomeration(window_radius_zyx=(4, 10, 20), mirror=mirror, min_recovered=0, max_deleted=1, min_crossing=1)
     here = judge_of(image, labels, follower(NETWORK), config)
-    ((_, found),) = resegmented(here, [Contact(3, 8, (1, 10, 19), 1.0, 1)], HostLanes(here.network, config))
-    assert found.voxels_a == found.voxels_b == (2 * 19 * 19 if mirror else 0)  # where FOVs are centred
-    assert (found.tries_a, found.tries_b) == ((1, 1) if mirror else (0, 0))
-    assert (found.recovered_aa > 0) == mirror and (found.agreement > 0) == mirror
+    ((_, found),) = resegmented(here, [Contact(3, 8, (10, 10, 19), 1.0, 1)], HostLanes(here.network, config))
+    sees = mirror or more > 0
+    assert found.voxels_a == found.voxels_b and (found.voxels_a > 0) == sees  # where FOVs are centred
+    assert (found.tries_a, found.tries_b) == ((1, 1) if sees else (0, 0))
+    assert (found.recovered_aa > 0) == (found.agreement > 0) == sees
 
 
 def test_contacts_of_a_single_section_are_judged(judge_of, monkeypatch):

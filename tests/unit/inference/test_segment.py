@@ -58,7 +58,7 @@ def test_options_reach_the_stage(monkeypatch):
     assert main(WORDS) == 0
     folders = ["--stage-to", "$TMPDIR", "--machine", "chosen", "--normalization", "n.json"]
     assert main([*WORDS, "--box", "0:4,0:5,0:6", *folders, "--min-segment-um3", "7e-06"]) == 0
-    plain, (inputs, _, changed, box) = calls
-    assert plain == (SegmentInputs("a.h5:raw", "model"), "b.zarr", SegmentConfig(), None)
+    plain, (inputs, _, changed, box, _) = calls
+    assert plain == (SegmentInputs("a.h5:raw", "model"), "b.zarr", SegmentConfig(), None, None)
     assert inputs == SegmentInputs("a.h5:raw", "model", "n.json", machine="chosen", stage_to="$TMPDIR")
     assert (changed.min_segment_um3, box) == (7e-6, Box((0, 0, 0), (4, 5, 6)))

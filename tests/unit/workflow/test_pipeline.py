@@ -299,6 +299,14 @@ def test_subvolumes_need_memory_for_what_is_mirrored_around_them():
     assert [m.jobs.spec("segment_list", Wildcards(job)).at_once for m in (made, cut)] == [canvas, box]
 
 
+def test_subvolumes_need_memory_for_what_goes_on_around_the_box():
+    """FOV radius and deltas are 4, 5, 6 and 2, 3, 3 voxels; the box ends inside the image in x alone, on both sides."""
+    second = {**RUN["volumes"]["second"], "segment_box": "0:64,0:56,20:50"}
+    made = pipeline(volumes={**RUN["volumes"], "second": second})
+    job = {"volume": "second", "subvolume": "z000000-y000000-x000020"}
+    assert made.jobs.spec("segment", Wildcards(job)).voxels == 72 * 66 * (30 + 2 * (6 + made.run.model.deltas_zyx[2]))
+
+
 @pytest.mark.parametrize(("canvases", "gpus", "expected"), [(4, 0, 4), ("auto", 0, 1), ("auto", 2, 5)])
 def test_a_list_has_as_many_canvases_as_the_machine_fills(canvases, gpus, expected):
     tiles = {"size_zyx": [64, 56, 20], "overlap_zyx": [14, 14, 14]}

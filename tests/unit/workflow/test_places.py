@@ -57,7 +57,6 @@ def write(path, dtype, box, size=10):
         ({"image": "nowhere.h5:raw"}, "volumes.phantom.image: nowhere.h5"),
         ({"image": "nowhere/*.png"}, "volumes.phantom.image: .*nowhere"),
         ({**PHANTOM, "segment_box": "0:64,0:48,0:81"}, "volumes.phantom.segment_box: 0:64,0:48,0:81"),
-        ({**PHANTOM, "segment_box": "0:64,0:48,0:12"}, "volumes.phantom: box 0:64,0:48,0:12 .*FOV"),
         (
             {**PHANTOM, "segment_box": "0:30,0:48,0:80", "evaluate_box": "20:40,0:48,0:80"},
             "volumes.phantom.evaluate_box: 20:40,0:48,0:80",
@@ -311,7 +310,7 @@ def test_a_mask_has_to_be_there_and_to_cover_the_boxes(tmp_path):
     check(with_phantom(**masks, train_box=part, segment_box=part, evaluate_box="none"))
     place = {"train_box": "0:30,0:48,0:80", "segment_box": "none", "evaluate_box": "none", **masks}
     write(mask, np.uint8, (40, 48, 80))
-    refuse({**SELECTING, **{"volumes": with_phantom(**place)["volumes"]}}, "volumes.phantom.masks.* 26:48,")
+    refuse({**SELECTING, **{"volumes": with_phantom(**place)["volumes"]}}, "volumes.phantom.masks.* 30:44,")
 
 
 @pytest.mark.parametrize("key", ["init_segmentation", "nuclei"])
@@ -422,14 +421,6 @@ def test_a_stack_thinner_than_the_fov_can_be_segmented_and_judged_but_not_traine
     canvas = Box.from_shape((3, 48, 80)).grow(run.model.fov_radius_zyx)
     assert Pipeline(run, check_sources(run)).selection_voxels == canvas.num_voxels
     refuse({**selecting, "segment": {"mirror": False}}, "volumes.thin: box 0:3,0:48,0:80")
-
-
-def test_candidates_segment_what_is_around_the_box_too_as_far_as_there_is_image():
-    run = load_run({**SELECTING, "select": {**SELECTING["select"], "box": "30:33,0:48,20:24"}})
-    (z, y, x), found = run.model.fov_radius_zyx, Pipeline(run, check_sources(run)).selection_box
-    assert found == Box((30 - z, 0, 20 - x), (33 + z, 48, 24 + x)) and y > 0
-    run = load_run({**SELECTING, "select": {**SELECTING["select"], "box": "30:44,0:48,0:3"}})
-    assert Pipeline(run, check_sources(run)).selection_box.shape[2] == run.model.fov_size_zyx[2] > 3 + x
 
 
 def test_a_validation_box_that_is_trained_on_is_noticed():

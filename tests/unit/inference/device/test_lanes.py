@@ -49,7 +49,8 @@ def subvolume(shape, rng_seed):
     raw = np.clip(128 + 40 * image / image.std(), 0, 255).astype(np.uint8)
     masked = np.where(np.indices(shape).sum(axis=0) > sum(shape) - 14, MASKED, 0).astype(np.int32)
     seeds = np.argwhere((ndimage.maximum_filter(raw, 5) == raw) | (rng.random(shape) < 0.001))
-    frame = Frame(Box((2, 0, 0), (shape[0], shape[1] - 3, shape[2])), Box.from_shape(shape))
+    box = Box((2, 0, 0), (shape[0], shape[1] - 3, shape[2]))
+    frame = Frame(box, box, Box.from_shape(shape))
     raw, masked = frame.mirrored(raw[frame.inside.slices()]), frame.masked(masked[frame.inside.slices()])
     return raw, masked, seeds, frame.inside
 
