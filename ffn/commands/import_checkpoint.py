@@ -51,10 +51,11 @@ def _run(arguments: argparse.Namespace) -> None:
         source, is_model = arguments.checkpoint, path.is_dir() and not is_checkpoint(path)
         if not is_model:
             export_checkpoint(source, arguments.out, reference_image)
-        sizes = {name: getattr(arguments, name) for name in ("fov_size_zyx", "deltas_zyx") if getattr(arguments, name)}
+        sizes = [name for name in ("fov_size_zyx", "deltas_zyx") if getattr(arguments, name)]
         if is_model or sizes:
             model = load_model(source if is_model else arguments.out)
-            config = ModelConfig(**{**model.config.model_dump(), **sizes})
+            own = {name: value for name, value in model.config if name not in sizes}
+            config = from_arguments(ModelConfig, arguments, **own)
             origin = provenance("import-checkpoint", config, checkpoint=source)
             save_model(arguments.out, replace(model, config=config, provenance=origin))
         return

@@ -35,7 +35,7 @@ def voxel_size(values: Mapping[str, Any]) -> VoxelSize | None:
 def derived(
     values: Mapping[str, Any], voxel_size_zyx_nm: VoxelSize, initial: ModelConfig | None = None
 ) -> dict[str, dict[str, Any]]:
-    """Return the options by section that the configuration leaves open and that follow from voxels or weights.
+    """Return the options by section, those that it leaves open as they follow from voxels or weights.
 
     A FOV has about the same length along every axis, and initial weights bring theirs. Deltas are a quarter of it.
 
@@ -56,11 +56,13 @@ def derived(
     ratios = [side / min(voxel_size_zyx_nm) for side in voxel_size_zyx_nm]
     thin = [_odd(n / r) if r > MAX_VOXEL_SIZE_RATIO else n for n, r in zip(usual.fov_size_zyx, ratios, strict=True)]
     fov = given["model"].get("fov_size_zyx", list(initial.fov_size_zyx) if initial else thin)
-    if not (isinstance(fov, list | tuple) and len(fov) == 3 and all(isinstance(n, int) for n in fov)):
+    if not _is_zyx(fov):
         return {}
     own = initial and list(fov) == list(initial.fov_size_zyx)
     deltas = list(initial.deltas_zyx) if initial and own else [n // DELTAS_PER_FOV for n in fov]
     deltas = given["model"].get("deltas_zyx", deltas)
+    if not _is_zyx(deltas):
+        return {}
     shares = [n / most for n, most in zip(thin, usual.fov_size_zyx, strict=True)]
     size = [-(-int(n * share) // STEP) * STEP for n, share in zip(tiles.size_zyx, shares, strict=True)]
     overlap = [max(-int(-n * share // 1), f) for n, share, f in zip(tiles.overlap_zyx, shares, fov, strict=True)]
@@ -87,6 +89,11 @@ def note(values: Mapping[str, Any], completed: Mapping[str, Mapping[str, Any]], 
     ]
     named = " × ".join(f"{side:g}" for side in size)
     return f"derived from voxels of {named} nm, or from init: {', '.join(found)}" if found else None
+
+
+def _is_zyx(value: Any) -> bool:
+    """Whether a given value is of the right kind; else the model says what is wrong with it."""
+    return isinstance(value, list | tuple) and len(value) == 3 and all(isinstance(n, int) for n in value)
 
 
 def _odd(length: float) -> int:

@@ -4,6 +4,7 @@ import pytest
 import yaml
 
 from ffn.cli import main
+from ffn.errors import ConfigError
 from ffn.model.store import load_architecture, save_model
 from ffn.workflow.places import open_run
 
@@ -46,6 +47,12 @@ def test_given_values_win(given, expected):
     assert not any(f"{section}.{name}" in said for section, options in given.items() for name in options)
 
 
+@pytest.mark.parametrize("model", [{"fov_size_zyx": None}, {"deltas_zyx": 8}, {"deltas_zyx": "8, 8, 8"}, [9]])
+def test_a_wrong_value_is_one_line(model):
+    with pytest.raises(ConfigError, match="model"):
+        open_run({**OPEN, "model": model})
+
+
 def test_initial_weights_bring_fov_and_deltas(tmp_path):
     save_model(tmp_path / "model", random_model(fov_size_zyx=(9, 11, 15)))
     weights = {"init": str(tmp_path / "model"), "train": {"max_steps": 0}}
@@ -56,7 +63,7 @@ def test_initial_weights_bring_fov_and_deltas(tmp_path):
 def test_a_model_gets_another_fov(tmp_path):
     save_model(tmp_path / "model", random_model())
     words = ["import-checkpoint", f"{tmp_path}/model", "--fov-size", "9", "9", "9", "--out", f"{tmp_path}/other"]
-    assert main(words) == 0
+    assert main(words) == 0 and main([*words, "--deltas", "9", "9", "9"]) == 2
     assert load_architecture(tmp_path / "other").fov_size_zyx == (9, 9, 9)
     assert load_architecture(tmp_path / "other").deltas_zyx == load_architecture(tmp_path / "model").deltas_zyx
 
