@@ -37,7 +37,7 @@ def test_points_and_boxes_of_options_may_begin_below_zero(monkeypatch):
     words = ["segment", "--image", "a.h5:raw", "--model", "model", "--out", "b.h5:seg"]
     words += ["--seed-points=-1,2,3", "--masks", f"#box={BOX}", "m.h5:m#values=-3", "--disco-seed-threshold", "-.5"]
     assert main([*words, f"--box={BOX}"]) == 0
-    ((inputs, _, config, box),) = calls
+    ((inputs, _, config, box, _),) = calls
     assert (config.seed_points, inputs.masks) == ("-1,2,3", (Mask(box=BOX), Mask(path="m.h5:m", values=(-3,))))
     assert (config.disco_seed_threshold, str(box)) == (-0.5, BOX)
 

@@ -26,6 +26,7 @@ def test_a_prefix_is_imported_as_a_published_checkpoint(monkeypatch):
 
 def test_a_step_of_training_is_exported(monkeypatch, tmp_path):
     calls = []
+    (tmp_path / "manifest.json").touch()
     monkeypatch.setattr("ffn.training.checkpoint.export_checkpoint", lambda *given: calls.append(given))
     for checkpoint in ("checkpoints/step-00000500", str(tmp_path)):
         assert main(["import-checkpoint", checkpoint, "--out", "model"]) == 0
