@@ -272,6 +272,7 @@ def test_a_large_volume_is_worked_on_by_several_jobs_and_then_finished(tmp_path)
         "consensus": ["count"],
         "merge": ["nuclei", "mapping"],
         "sweep": ["nuclei"],
+        "fill": ["compete"],
         "export": ["plan", "mip0", "coarse", "pieces"],
     }
     in_one = {"tiling", "mapping", "plan", "coarse"}
