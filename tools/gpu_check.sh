@@ -86,8 +86,9 @@ run_step() { # the step knows LIMIT and ends before; `timeout` is for what hangs
     local program=(timeout -k 5 "$LIMIT")
     case $1 in
         deterministic) XLA_FLAGS=--xla_gpu_deterministic_ops=true "${program[@]}" "$PYTHON" -m gpu_check training ;;
-        graphs) XLA_FLAGS=--xla_gpu_enable_command_buffer=FUSION,CUBLAS,CUBLASLT,CUDNN,CUSTOM_CALL CASES=3 \
-            "${program[@]}" "$PYTHON" -m gpu_check rates ;;
+        graphs) # the loop of a burst as a CUDA graph: launching its 50 kernels one by one takes most of the time
+            XLA_FLAGS=--xla_gpu_enable_command_buffer=FUSION,CUBLAS,CUBLASLT,CUDNN,CUSTOM_CALL,CONDITIONAL,WHILE \
+                "${program[@]}" "$PYTHON" -m gpu_check flood1 ;;
         ncu)
             command -v ncu || { echo "no ncu here"; return 0; }
             "${program[@]}" ncu --clock-control none --target-processes all --set basic --launch-skip 60 \

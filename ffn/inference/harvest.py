@@ -27,7 +27,7 @@ class PomVoxels(NamedTuple):
 class Harvest(NamedTuple):
     """An object without its canvas."""
 
-    box: Box  # bounding box of the voxels visited; empty if the voxels are not wanted
+    box: Box  # around its voxels; empty if they are not wanted
     probability: np.ndarray  # uint8 in the box: 1 … 255 at the object's voxels, 0 elsewhere
     pom_voxels: PomVoxels
 

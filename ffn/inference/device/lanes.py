@@ -270,12 +270,14 @@ class DeviceLanes:
         start = zyx(min(first, whole - n) for first, whole, n in zip(visited.start, self._shape, size, strict=True))
         limits = np.array([-DECIDED_LOGIT, DECIDED_LOGIT, self._thresholds.segment], np.float32)
         corner = np.array((lane, *start))
-        levels, counts = _quantised()(self._growing.pom_logit, corner, limits, self._quantised_from, size)
-        visible, in_object, num_voxels = np.asarray(counts).tolist()
-        counted = PomVoxels(visible - in_object, in_object)
-        if least is None or num_voxels < least:
+        levels, found = _quantised()(self._growing.pom_logit, corner, limits, self._quantised_from, size)
+        (visible, in_object, num_voxels), *occupied = np.split(np.asarray(found), np.cumsum((3, *size[:2])))
+        counted = PomVoxels(int(visible - in_object), int(in_object))
+        if least is None or num_voxels < max(1, least):
             return Harvest.without_voxels(visited, counted)
-        return Harvest(visited, np.asarray(levels)[visited.slices(start)], counted)
+        hits = [np.flatnonzero(planes) + first for planes, first in zip(occupied, start, strict=True)]
+        box = Box(zyx(int(hit[0]) for hit in hits), zyx(int(hit[-1]) + 1 for hit in hits))
+        return Harvest(box, np.asarray(levels)[box.slices(start)], counted)
 
 
 def _canvas(grower: ObjectGrower) -> DeviceCanvas:
@@ -321,7 +323,7 @@ def _cleared() -> Callable[..., Growing]:
 
 @functools.cache
 def _quantised() -> Callable[..., tuple[jax.Array, jax.Array]]:
-    """Compile: quantise a box of the POM of one canvas, and count voxels above three thresholds."""
+    """Compile: quantise a box of the POM of one canvas, count voxels, and find the planes that the object is in."""
     import jax
     import jax.numpy as jnp
 
@@ -330,7 +332,8 @@ def _quantised() -> Callable[..., tuple[jax.Array, jax.Array]]:
     ) -> tuple[jax.Array, jax.Array]:
         part = jax.lax.dynamic_slice(pom_logit, corner, (1, *size))[0]
         levels = 1 + jnp.searchsorted(quantised_from, part, side="right", method="scan_unrolled")
-        counts = jnp.stack([jnp.count_nonzero(part >= limit) for limit in limits])
-        return jnp.where(part >= limits[2], levels, 0).astype(jnp.uint8), counts
+        is_object, counts = part >= limits[2], jnp.stack([jnp.count_nonzero(part >= limit) for limit in limits])
+        occupied = [is_object.any(axis=axes).astype(jnp.int32) for axes in ((1, 2), (0, 2), (0, 1))]
+        return jnp.where(is_object, levels, 0).astype(jnp.uint8), jnp.concatenate([counts, *occupied])
 
     return jax.jit(quantised, static_argnums=4)
