@@ -22,7 +22,7 @@ cd "$(dirname "$0")/.."
 PYTHON=${PYTHON:-python3}
 export SCRATCH=${TMPDIR:-/tmp}/gpu-check.$UID
 export PACK=${PACK:-$PWD/.gpu-check} PYTHONPATH=$PWD:$PWD/tools PYTHONUNBUFFERED=1
-ALL="versions:40 correct:80 rates:110 flood1:100 floodfast:60 profile:50 torchconv:30 training:70 tests:60 machine:40 flood8:80
+ALL="versions:40 correct:80 rates:110 flood1:100 floodfast:60 profile:50 torchconv:30 training:70 tests:90 machine:40 flood8:80
  deterministic:40 ncu:50 train_fib25:250 train_snemi3d:250"
 LARGEST=16000000 # bytes of a file in $OUT
 SHORTEST=15      # seconds; no step begins with less

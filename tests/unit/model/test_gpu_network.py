@@ -93,9 +93,8 @@ def test_logits_on_a_gpu_are_those_of_float64(gpu, precision):
 
 
 @pytest.mark.gpu
-def test_gradients_on_a_gpu_are_as_right_as_those_of_volumes(gpu):
-    true, xla, ours = (
-        gradients(*form) for form in (("float32", "volumes"), ("bfloat16", "volumes"), ("bfloat16", None))
-    )
-    for name, expected in true.items():
-        assert np.linalg.norm(ours[name] - expected) < 1.5 * np.linalg.norm(xla[name] - expected), name
+def test_gradients_on_a_gpu_are_those_of_volumes(gpu):
+    expected = gradients("float32", "volumes")
+    for name, found in gradients("bfloat16", "kernels").items():
+        # On a CPU, XLA's in bfloat16 are off by up to 6 %.
+        assert np.linalg.norm(found - expected[name]) < 0.1 * np.linalg.norm(expected[name]), name
