@@ -16,8 +16,7 @@ from ffn.errors import ConfigError
 from ffn.model.jax_network import Params, updated_pom
 from ffn.model.network import Weights
 from ffn.training.config import TrainConfig
-from ffn.training.jax_patches import JaxPatches, PatchBatch
-from ffn.training.jax_patches import State as PatchState
+from ffn.training.jax_patches import Fields, JaxPatches, PatchBatch
 from ffn.training.optimizers import State
 from ffn.training.parallel.exchange import TAIL
 from ffn.training.parallel.process_group import ProcessGroup, pairwise_sum
@@ -61,7 +60,7 @@ class JaxLearner(Learner):
         """Return the patches of this process, and compile the step on them."""
         patches = JaxPatches(self._config, self._train, self._split)
 
-        def step(weights: jax.Array, state: PatchState, requests: jax.Array, flags: jax.Array) -> tuple[Any, ...]:
+        def step(weights: jax.Array, state: Fields, requests: jax.Array, flags: jax.Array) -> tuple[Any, ...]:
             updated, vector = self._gradient(weights, patches.cut(state, requests), flags)
             return *patches.written(state, requests, updated), vector
 

@@ -20,7 +20,7 @@ from ffn.training.walk import INIT_LOGIT, MOVE_LOGIT, PAD_LOGIT, Walk
 WATCHED = 26  # positions in a queue whose logits come back: all of a walk `fixed`
 
 
-class State(NamedTuple):
+class Fields(NamedTuple):
     """The patches of a worker, (B, Z, Y, X): normalised images and POMs, float32, and kinds of voxels, uint8."""
 
     image: jax.Array
@@ -43,7 +43,7 @@ class JaxPatches:
         self.shape = patch_size(model, train)
         self._model, self._train = model, train
         empty = jax.jit(self._empty, out_shardings=sharding)
-        self.states: list[State] = [empty() for _ in range(train.virtual_workers)]
+        self.states: list[Fields] = [empty() for _ in range(train.virtual_workers)]
         self._placed = jax.jit(self._with_example, donate_argnums=0, out_shardings=sharding)
         self._replaced = jax.jit(_with_pom, donate_argnums=0, out_shardings=sharding)
 
@@ -72,14 +72,14 @@ class JaxPatches:
         worker, row = divmod(lane, self.size)
         self.states[worker] = self._replaced(self.states[worker], pom_logit, np.int32(row))
 
-    def cut(self, state: State, requests: jax.Array) -> Batch:
+    def cut(self, state: Fields, requests: jax.Array) -> Batch:
         """Cut the FOVs out of patches."""
         cuts = (jax.vmap(self._cut)(array, requests[:, :3]) for array in state)
         image, pom_logit, kinds = cuts
         labels, weights = jnp.asarray(SOFT_LABELS), jnp.asarray(loss_weights(self._train.unlabelled_weight))
         return Batch(image, pom_logit, labels[kinds], weights[kinds])  # type: ignore[arg-type]
 
-    def written(self, state: State, requests: jax.Array, updated: jax.Array) -> tuple[State, jax.Array]:
+    def written(self, state: Fields, requests: jax.Array, updated: jax.Array) -> tuple[Fields, jax.Array]:
         """Write updated FOVs to the POMs; return also the answers, see `JaxWalk.write`."""
         corners, points = requests[:, :3], requests[:, 3:].reshape(len(requests), -1, 3)
         pom_logit = state.pom_logit
@@ -92,16 +92,16 @@ class JaxPatches:
         bits = jax.lax.bitcast_convert_type(answers, jnp.int32)
         return state._replace(pom_logit=pom_logit), jnp.concatenate([bits, flats, self._scores(state, pom_logit)], 1)
 
-    def _empty(self) -> State:
+    def _empty(self) -> Fields:
         shape = (self.size, *self.shape)
-        return State(jnp.zeros(shape), jnp.zeros(shape), jnp.zeros(shape, jnp.uint8))
+        return Fields(jnp.zeros(shape), jnp.zeros(shape), jnp.zeros(shape, jnp.uint8))
 
     def _with_example(
-        self, state: State, grey: jax.Array, levels: jax.Array | None, kinds: jax.Array, row: jax.Array
-    ) -> State:
+        self, state: Fields, grey: jax.Array, levels: jax.Array | None, kinds: jax.Array, row: jax.Array
+    ) -> Fields:
         pom_logit = jnp.full(self.shape, PAD_LOGIT, jnp.float32).at[zyx(n // 2 for n in self.shape)].set(INIT_LOGIT)
-        patch = State(grey if levels is None else levels[grey], pom_logit, kinds)
-        return State(*(_replaced(arrays, array, row) for arrays, array in zip(state, patch, strict=True)))
+        patch = Fields(grey if levels is None else levels[grey], pom_logit, kinds)
+        return Fields(*(_replaced(arrays, array, row) for arrays, array in zip(state, patch, strict=True)))
 
     def _cut(self, array: jax.Array, corner: jax.Array) -> jax.Array:
         return jax.lax.dynamic_slice(array, corner, self._model.fov_size_zyx)
@@ -113,7 +113,7 @@ class JaxPatches:
         faces = [jnp.take(box, -1 if sign > 0 else 0, axis).ravel() for axis, sign in sides(deltas)]
         return jnp.stack([face.max() for face in faces]), jnp.stack([face.argmax() for face in faces]).astype(jnp.int32)
 
-    def _scores(self, state: State, pom_logit: jax.Array) -> jax.Array:
+    def _scores(self, state: Fields, pom_logit: jax.Array) -> jax.Array:
         """Count as `Walk.score` does, int32 (B, 4)."""
         reach = add(self._model.fov_radius_zyx, scale(self._model.deltas_zyx, self._train.fov_moves))
         where = (slice(None), *Box.around(zyx(n // 2 for n in self.shape), reach).slices())
@@ -182,7 +182,7 @@ def _row(arrays: jax.Array, row: jax.Array) -> jax.Array:
     return arrays[row]
 
 
-def _with_pom(state: State, pom_logit: jax.Array, row: jax.Array) -> State:
+def _with_pom(state: Fields, pom_logit: jax.Array, row: jax.Array) -> Fields:
     return state._replace(pom_logit=_replaced(state.pom_logit, pom_logit, row))
 
 
