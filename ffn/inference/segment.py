@@ -12,7 +12,7 @@ from dataclasses import replace
 from ffn.config import ImageConfig, ModelConfig, SegmentConfig, SubvolumesConfig
 from ffn.errors import ConfigError, SegmentError, VolumeError, under
 from ffn.geometry import ZYX, Box, Grid, VoxelSize, tile, zyx
-from ffn.inference.canvas import Frame
+from ffn.inference.canvas import Frame, reach_of
 from ffn.inference.checkpoint import sigterm_noticed
 from ffn.inference.inputs import Network, SegmentInputs, add_flood_inputs, flood_inputs
 from ffn.inference.lanes import Lanes, open_lanes, run_jobs
@@ -260,9 +260,10 @@ def check(
 ) -> None:
     """Refuse boxes without room for a FOV or beyond masks, given segments outside of the image, and bad seed points."""
     for box in boxes:
-        if not Frame.of(box, image, model, config.mirror).canvas.has_room_for(model.fov_size_zyx):
+        frame = Frame.of(box, image, model, config.mirror)
+        if reach_of(frame.canvas.shape, model).intersect(frame.wanted).is_empty:
             raise VolumeError(
-                f"box {box} and the image around it hold no FOV of {model.fov_size_zyx}. Choose a larger box or a "
+                f"box {box} holds no centre of a FOV of {model.fov_size_zyx} in the image. Choose a larger box or a "
                 "smaller FOV, or set segment.mirror"
             )
     with under("masks"), open_masks(given.masks, voxel_size_zyx_nm) as masks:

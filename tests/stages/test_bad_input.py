@@ -83,7 +83,7 @@ CASES = {
     "labels that are no integers": ("partition --labels {m}/float.h5:raw --out {o}/out.zarr", "float32"),
     "malformed box": (PARTITION + " --box 0:4,0:4", "0:4,0:4"),
     "box that leaves the volume": (SEGMENT + " --box 0:12,0:20,0:99", "0:12,0:20,0:99"),
-    "box smaller than the FOV": (SEGMENT + " --box 0:2,0:20,0:20", "0:2,0:20,0:20"),
+    "box without a centre of a FOV": (SEGMENT + " --box 0:1,0:20,0:20 --no-mirror", "0:1,0:20,0:20"),
     "LOM larger than the volume": (PARTITION + " --lom-radius 9 9 9", "9"),
     "unknown command": ("segmentate", "'segmentate'"),
     "unknown option": (SEGMENT + " --speed 9", "--speed"),
