@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ffn.geometry import ZYX
+from ffn.machine.jax_device import jax_capabilities
 
 CHANNELS = 32
 OLDEST = (8, 0)  # compute capability: Ampere
@@ -48,9 +49,8 @@ def _obstacle(fov_size_zyx: ZYX, features: int) -> str | None:
         return f"the network has {features} features, and the kernels compute {CHANNELS}"
     if max(_shared_bytes(name, fov_size_zyx) for name in ("conv_relu", "weight_gradient")) > SHARED_BYTES:
         return f"a FOV of {fov_size_zyx} is too wide for the kernels"
-    capability = tuple(int(part) for part in getattr(jax.devices()[0], "compute_capability", "0.0").split("."))
-    if capability < OLDEST:
-        return "there is no GPU of compute capability 8.0"
+    if min(jax_capabilities(), default=(0, 0)) < OLDEST:
+        return "a GPU, or the only device, has no compute capability of 8.0"
     return _trial()
 
 

@@ -53,6 +53,12 @@ def jax_gpus() -> list[jax.Device]:
         return []
 
 
+def jax_capabilities() -> list[tuple[int, ...]]:
+    """Return the compute capability of each GPU that JAX sees; (0, 0) for one that has none, of AMD for example."""
+    found = [str(getattr(gpu, "compute_capability", "0.0")) for gpu in jax_gpus()]
+    return [tuple(map(int, text.split("."))) if text.replace(".", "").isdigit() else (0, 0) for text in found]
+
+
 def _devices() -> list[jax.Device]:
     os.environ.setdefault(PREALLOCATE, "false")  # or JAX would take most of the memory of every GPU that it sees
     import jax

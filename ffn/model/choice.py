@@ -16,7 +16,7 @@ from ffn.errors import ConfigError
 from ffn.io import atomic
 from ffn.machine.cpu import cpu_flags, cpu_name
 from ffn.machine.gpu import gpu_visible
-from ffn.machine.jax_device import jax_gpus
+from ffn.machine.jax_device import jax_capabilities, jax_gpus
 
 log = logging.getLogger(__name__)
 
@@ -153,7 +153,7 @@ def _cpu_tells() -> tuple[str | None, str]:
 
 def _gpus_tell(engine: str, half: str) -> tuple[str, str]:
     """Ask TensorFlow or JAX for the oldest GPU."""
-    oldest = min(_jax_capabilities() if engine == "jax" else _tensorflow_capabilities(), default=(0, 0))
+    oldest = min(jax_capabilities() if engine == "jax" else _tensorflow_capabilities(), default=(0, 0))
     precision = half if oldest >= HALF_CAPABILITIES[half] else "float32"
     return precision, f"the GPU has compute capability {'.'.join(map(str, oldest))}"
 
@@ -163,8 +163,3 @@ def _tensorflow_capabilities() -> list[tuple[int, ...]]:
 
     details = map(tf.config.experimental.get_device_details, tf.config.list_physical_devices("GPU"))
     return [tuple(each.get("compute_capability", (0, 0))) for each in details]
-
-
-def _jax_capabilities() -> list[tuple[int, ...]]:
-    found = [str(getattr(gpu, "compute_capability", "0.0")) for gpu in jax_gpus()]
-    return [tuple(map(int, text.split("."))) if text.replace(".", "").isdigit() else (0, 0) for text in found]
