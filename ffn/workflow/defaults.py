@@ -46,8 +46,8 @@ def derived(
     {'fov_size_zyx': [9, 33, 33], 'deltas_zyx': [2, 8, 8]}
     >>> found["subvolumes"], found["train"]
     ({'size_zyx': [72, 256, 256], 'overlap_zyx': [18, 64, 64]}, {'permutable_axes': ['y', 'x']})
-    >>> derived({"model": {"fov_size_zyx": [17, 33, 33]}}, (30.0, 12.0, 12.0))["model"]
-    {'fov_size_zyx': [17, 33, 33], 'deltas_zyx': [4, 8, 8]}
+    >>> derived({"model": {"fov_size_zyx": [3, 17, 33]}}, (30.0, 12.0, 12.0))["model"]
+    {'fov_size_zyx': [3, 17, 33], 'deltas_zyx': [1, 4, 8]}
     """
     given = {name: values.get(name) or {} for name in ("model", "subvolumes", "train")}
     if not all(isinstance(section, Mapping) for section in given.values()):
@@ -59,7 +59,7 @@ def derived(
     if not _is_zyx(fov):
         return {}
     own = initial and list(fov) == list(initial.fov_size_zyx)
-    deltas = list(initial.deltas_zyx) if initial and own else [n // DELTAS_PER_FOV for n in fov]
+    deltas = list(initial.deltas_zyx) if initial and own else [min(n // 2, max(1, n // DELTAS_PER_FOV)) for n in fov]
     deltas = given["model"].get("deltas_zyx", deltas)
     if not _is_zyx(deltas):
         return {}
