@@ -114,13 +114,14 @@ class Coarser(Derived):
 class BySection(Derived):
     """An image of which every section is changed for itself.
 
-    Sections are read whole, so neither blocks nor boxes change a voxel.
+    Sections are read as far as they lie in `box`, by default whole, so that blocks do not change a voxel.
     """
 
-    def __init__(self, source: Volume, change: Callable[[np.ndarray], np.ndarray]) -> None:
+    def __init__(self, source: Volume, change: Callable[[np.ndarray], np.ndarray], box: Box | None = None) -> None:
         super().__init__(source)
         self._change = change
-        self.chunk_zyx = ((source.chunk_zyx or (1, 1, 1))[0], *source.box.shape[1:])
+        self.box = box or source.box
+        self.chunk_zyx = ((source.chunk_zyx or (1, 1, 1))[0], *self.box.shape[1:])
 
     def _read(self, box: Box) -> np.ndarray:
         whole = Box((box.start[0], *self.box.start[1:]), (box.stop[0], *self.box.stop[1:]))

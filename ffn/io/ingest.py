@@ -159,7 +159,7 @@ def _with_even_sections(image: Volume, box: Box, config: IngestConfig, stays: bo
             *(image.name, levels.jump, JUMPS, made),
         )
     is_wanted = levels and (config.level_sections == "always" or levels.jump > JUMPS)
-    return levelled(image, levels) if levels and is_wanted and not stays else image
+    return levelled(image, levels, box) if levels and is_wanted and not stays else image
 
 
 def neuroproof_bodies(labels: Volume) -> np.ndarray | None:

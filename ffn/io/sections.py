@@ -46,9 +46,12 @@ def levels_of(image: Volume, box: Box) -> Levels | None:
     return Levels(median, upper - lower, float(np.median(jumps)) / (upper - lower) if jumps else 0.0)
 
 
-def levelled(image: Volume, levels: Levels) -> Volume:
-    """Return an image whose sections all have the same median and interquartile range; 0, outside the tissue, stays."""
-    return BySection(image, partial(_levelled, levels))
+def levelled(image: Volume, levels: Levels, box: Box) -> Volume:
+    """Return a box of an image in which all sections have the same median and interquartile range.
+
+    0, outside the tissue, stays.
+    """
+    return BySection(image, partial(_levelled, levels), box)
 
 
 def _levelled(levels: Levels, section: np.ndarray) -> np.ndarray:

@@ -5,6 +5,7 @@ import pytest
 from scipy import ndimage
 
 from ffn.cli import main
+from ffn.geometry import Box
 from ffn.io.foreign.arrays import ArrayVolume
 from ffn.io.sections import JUMPS, levelled, levels_of
 
@@ -35,7 +36,7 @@ def test_levelled_sections_have_the_same_quartiles_whatever_part_is_read(dtype):
     volume = ArrayVolume("raw", uneven().astype(dtype), start_zyx=(3, 10, 20))
     levels = levels_of(volume, volume.box)
     assert levels.jump > JUMPS
-    even = levelled(volume, levels)
+    even = levelled(volume, levels, volume.box)
     whole = even.read()
     quartiles = np.array([np.percentile(section[section > 0], (25, 50, 75)) for section in whole])
     assert whole.dtype == dtype and np.ptp(quartiles, axis=0).max() <= 3
@@ -48,9 +49,17 @@ def test_blank_sections_stay():
     image = uneven()
     image[4], image[7] = 0, 90
     volume = ArrayVolume("raw", image)
-    whole = levelled(volume, levels_of(volume, volume.box)).read()
+    whole = levelled(volume, levels_of(volume, volume.box), volume.box).read()
     assert not whole[4].any() and (whole[7] == 90).all()
     assert levels_of(ArrayVolume("raw", np.zeros_like(image)), volume.box) is None
+
+
+def test_a_box_has_even_sections_whatever_is_around_it():
+    image = np.concatenate([np.full((len(uneven()), 64, 200), 250, np.uint8), uneven()], axis=2)
+    volume, box = ArrayVolume("raw", image), Box((2, 0, 200), (12, 64, 272))
+    alone = ArrayVolume("raw", uneven()[2:])
+    found = levelled(volume, levels_of(volume, box), box).read()
+    np.testing.assert_array_equal(found, levelled(alone, levels_of(alone, alone.box), alone.box).read())
 
 
 @pytest.mark.parametrize(
