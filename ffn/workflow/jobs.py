@@ -162,7 +162,7 @@ class Jobs:
         return Frame.of(box, place.image, model, self.run.segment.mirror, place.segment_box).canvas.num_voxels
 
     def _voxels_of_a_share(self, stage: str, volume: str, output: str | None) -> int:
-        """Count the voxels that a share works on, also in steps; if there are none, all."""
+        """Count the voxels that a share works on, of `fill` with their halos, also in steps; if there are none, all."""
         place = self.places[volume]
         parts: list[Step | None] = [None, *(step for step in self._steps(stage, volume, output) if step.box)]
         voxels = max(
@@ -170,6 +170,9 @@ class Jobs:
             // max(1, len(self.of(stage, volume, output, part)))
             for part in parts
         )
+        if stage == "fill":
+            tile_zyx = map(min, self.run.fill.block_size_zyx, place.segment_box.shape)
+            voxels = voxels * self._at_once(stage, place) // math.prod(tile_zyx)
         finer = place.finer.get(output or "")  # a mip that ingest makes is made of more voxels
         return voxels * (finer.num_voxels if finer else 1)
 

@@ -274,7 +274,7 @@ STAGES = {
             title="give unsegmented voxels to the segments around them",
             example="ffn fill --segmentation seg.zarr --image raw.zarr --max-distance 100 --out filled.zarr",
             outputs=(Output("segmentation", "segmentation/{volume}/filled.zarr", of="filled"),),
-            need=Need(base_mb=800, bytes_per_voxel=80, seconds_per_mvoxel=2.5),
+            need=Need(base_mb=800, bytes_per_voxel=80, seconds_per_mvoxel=1.6),
             blocks=Blocks("segment_box", itemsize=8, steps=(Step("compete"),)),
             masked=True,
         ),

@@ -56,13 +56,15 @@ def test_volumes_are_sorted_by_what_is_made_of_them():
     assert made.foreign == made.agglomerated == made.filled == made.swept == []
 
 
-def test_filling_needs_memory_for_what_is_around_a_tile():
+def test_filling_needs_memory_and_time_for_what_is_around_a_tile():
     """With 100 nm, a tile of 256³ with its halo has 2.0 times as many voxels at 8 nm, and 3.6 times at 4 nm."""
     fill = {"max_distance_nm": 5, "sigma_nm": 0, "block_size_zyx": [8, 16, 999]}
     made = pipeline(fill=fill)
     z, y, _ = made.places["first"].voxel_size_zyx_nm
     outer = 8 + 2 * math.ceil(80 / z), 16 + 2 * math.ceil(80 / y), SHAPE[2]
-    assert made.jobs.spec("fill", Wildcards(volume="first")).at_once == math.prod(outer) < math.prod(SHAPE)
+    found = made.jobs.spec("fill", Wildcards(volume="first"))
+    assert found.at_once == math.prod(outer) < math.prod(SHAPE)
+    assert found.voxels == math.prod(SHAPE) * math.prod(outer) // (8 * 16 * SHAPE[2])
 
 
 def test_training_gets_the_masks_of_the_volumes_that_it_reads(tmp_path):
