@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import re
+import threading
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
@@ -66,6 +67,7 @@ class TiffVolume(SliceVolume):
 
     def __init__(self, spec: str) -> None:
         self._path = path = Path(spec)
+        self._lock = threading.Lock()  # pages are read from one place in the file after another
         with decoding_errors(path):
             self._file = tifffile.TiffFile(path, is_ome=False)  # pages are slices even where OME calls them time points
         try:
@@ -94,7 +96,7 @@ class TiffVolume(SliceVolume):
             return voxels[box.slices()].astype(self.dtype)
 
     def _read_slice(self, index: int) -> np.ndarray:
-        with decoding_errors(self._path):
+        with self._lock, decoding_errors(self._path):
             return self._file.asarray(key=index, series=0)
 
     def close(self) -> None:

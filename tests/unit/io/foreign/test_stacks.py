@@ -1,3 +1,4 @@
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -100,6 +101,15 @@ def test_mixed_formats_and_gaps_are_refused(tmp_path):
 def test_a_multipage_tiff_is_a_volume(tmp_path, options, dtype):
     tifffile.imwrite(tmp_path / "stack.tif", voxels(dtype), **options)
     assert check(tmp_path / "stack.tif", voxels(dtype)) is None
+
+
+def test_several_threads_can_read_a_compressed_tiff(tmp_path):
+    volume = np.random.default_rng(0).integers(0, 250, (40, 100, 100), np.uint8)
+    tifffile.imwrite(tmp_path / "all.tif", volume, compression="zlib", photometric="minisblack")
+    boxes = [Box((z, 0, 0), (z + 10, 100, 100)) for z in range(0, 30, 2)] * 4
+    with open_volume(tmp_path / "all.tif") as opened, ThreadPoolExecutor(4) as pool:
+        for box, found in zip(boxes, pool.map(opened.read, boxes), strict=True):
+            np.testing.assert_array_equal(found, volume[box.slices()])
 
 
 @pytest.mark.parametrize("options", [{}, {"compression": "zlib"}, {"byteorder": ">"}, {"bigtiff": True}], ids=str)
