@@ -97,9 +97,11 @@ def segment(
     require_other_file(out, *inputs.files())
     with open_volume(inputs.image) as volume:
         box = box or volume.box
-        if within is not None and not within.contains(box):
-            raise ConfigError(f"--within: {within} does not contain --box {box}")
-        network = _network(volume, [box], inputs, config)
+        if within is not None:
+            require_inside(volume, within)
+            if not within.contains(box):
+                raise ConfigError(f"--within: {within} does not contain --box {box}")
+        network = _network(volume, [box], inputs, config, within)
     common, lanes = _prepared(inputs, network, config, [box], 1, within)
     _flood_all([SubvolumeFlood(common, box, out)], lanes, config, 1)
 
@@ -137,7 +139,7 @@ def segment_subvolumes(
         boxes = tile(within, tiles.size_zyx, tiles.overlap_zyx)
         _require_overlap(boxes, tiles.overlap_zyx, load_model(inputs.model).config.fov_size_zyx)
         shapes = _of_all_shapes(boxes)
-        network = _network(volume, shapes, inputs, config)
+        network = _network(volume, shapes, inputs, config, within)
     key = {**_key(inputs, network, config), "within": within}
     with make_files(folder, ".zarr", boxes, fingerprint(config, {**key, "size": boxes[0].shape}), job) as left:
         taken = iter(left)
@@ -208,12 +210,16 @@ class _Progress:
         self._bar.close()
 
 
-def _network(volume: Volume, boxes: Sequence[Box], inputs: SegmentInputs, config: SegmentConfig) -> Network:
+def _network(
+    volume: Volume, boxes: Sequence[Box], inputs: SegmentInputs, config: SegmentConfig, within: Box | None
+) -> Network:
     """Check all inputs, and return the network; choosing engine and precision may take minutes."""
     require_image(volume)
     for box in boxes:
         require_inside(volume, box)
-    check(volume.box, boxes, volume.voxel_size_zyx_nm, inputs, config, load_model(inputs.model).config)
+    model = load_model(inputs.model).config
+    frames = [Frame.of(box, volume.box, model, config.mirror, within) for box in boxes]
+    check(volume.box, frames, volume.voxel_size_zyx_nm, inputs, config, model)
     return inputs.network(config)
 
 
@@ -252,23 +258,22 @@ def _of_all_shapes(boxes: Grid) -> list[Box]:
 
 def check(
     image: Box,
-    boxes: Sequence[Box],
+    frames: Sequence[Frame],
     voxel_size_zyx_nm: VoxelSize | None,
     given: SegmentInputs | ImageConfig,
     config: SegmentConfig,
     model: ModelConfig,
 ) -> None:
     """Refuse boxes without room for a FOV or beyond masks, given segments outside of the image, and bad seed points."""
-    for box in boxes:
-        frame = Frame.of(box, image, model, config.mirror)
+    for frame in frames:
         if reach_of(frame.canvas.shape, model).intersect(frame.wanted).is_empty:
             raise VolumeError(
-                f"box {box} holds no centre of a FOV of {model.fov_size_zyx} in the image. Choose a larger box or a "
-                "smaller FOV, or set segment.mirror"
+                f"box {frame.box} holds no centre of a FOV of {model.fov_size_zyx} in the image. Choose a larger box "
+                "or a smaller FOV, or set segment.mirror"
             )
     with under("masks"), open_masks(given.masks, voxel_size_zyx_nm) as masks:
-        for box in boxes:
-            masks.require(box)
+        for frame in frames:
+            masks.require(frame.box)
     if given.init_segmentation is not None:
         with under("init_segmentation"):
             require_labels_in(given.init_segmentation, image, voxel_size_zyx_nm)

@@ -150,7 +150,8 @@ def _check_given(name: str, place: Place, config: RunConfig) -> None:
     if boxes:
         from ffn.inference import segment
 
-        segment.check(place.image, boxes, size, volume, config.segment, config.model)
+        frames = [segment.Frame.of(box, place.image, config.model, config.segment.mirror) for box in boxes]
+        segment.check(place.image, frames, size, volume, config.segment, config.model)
     if volume.corrections or volume.nuclei:
         from ffn.assembly import given
 

@@ -95,6 +95,16 @@ def test_a_box_inside_the_image_is_segmented_up_to_its_faces(scene):
 
 
 @pytest.mark.parametrize(
+    ("box", "within", "message"),
+    [("106:108,24:58,7:60", BOX, "no centre of a FOV"), (BOX, "90:140,20:60,3:63", "outside of the volume")],
+)
+def test_a_larger_box_beyond_the_image_and_a_subvolume_without_room_are_refused(scene, capsys, box, within, message):
+    arguments = f"segment --image {scene}/raw.h5:raw --model {scene}/model --out {scene}/seg.zarr"
+    assert main([*arguments.split(), "--box", str(box), "--within", str(within)]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("options", "number"),
     [((), 1), (("--masks", "{scene}/mask.h5:labels"), 2), (("--init-segmentation", "{scene}/given.h5:labels"), 2)],
 )
