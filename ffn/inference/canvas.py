@@ -122,27 +122,19 @@ class Canvas:
     def claim(self) -> None:
         """Take note that the object has become a segment, which `segmentation` shows already."""
 
-    def fits(self, position_zyx: ZYX) -> bool:
-        """Whether the FOV at `position_zyx` lies inside the subvolume."""
-        (z0, y0, x0), (z1, y1, x1) = self.reach.start, self.reach.stop
-        z, y, x = position_zyx
-        return z0 <= z < z1 and y0 <= y < y1 and x0 <= x < x1
-
     def may_visit(self, position_zyx: ZYX) -> bool:
         """Whether the FOV may move here now: it fits, the voxel is free, and the POM reaches the move threshold."""
+        (z0, y0, x0), (z1, y1, x1) = self.reach.start, self.reach.stop
+        z, y, x = position_zyx
         return (
-            self.fits(position_zyx)
+            (z0 <= z < z1 and y0 <= y < y1 and x0 <= x < x1)
             and bool(REJECTED <= self.segmentation[position_zyx] <= 0)
             and self.is_strong(position_zyx)
         )
 
     def is_strong(self, position_zyx: ZYX) -> bool:
         """Whether the POM at a voxel, such as the seed, reaches the move threshold now."""
-        return bool(self.logit(position_zyx) >= self.thresholds.move)
-
-    def logit(self, position_zyx: ZYX) -> float:
-        """Return the POM at a voxel."""
-        return float(self.pom_logit[position_zyx])
+        return float(self.pom_logit[position_zyx]) >= self.thresholds.move
 
     def fov(self, position_zyx: ZYX) -> Box:
         """Return the FOV around `position_zyx`."""

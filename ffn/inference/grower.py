@@ -22,7 +22,7 @@ class ObjectGrower:
         self.canvas = canvas
         self.seed_zyx = seed_zyx
         self.limited = False  # whether `max_fovs` has stopped it
-        self._movement = FaceMaxMovement(seed_zyx, canvas.deltas_zyx, canvas.thresholds.move, inside=canvas.inside)
+        self._movement = FaceMaxMovement(seed_zyx, canvas.deltas_zyx, inside=canvas.inside)
         self._max_fovs = max_fovs
         self._next: ZYX | None = None
         self._elsewhere: Callable[[], Sequence[ZYX]] | None = None  # fetches the queue from where `leap` left it
@@ -98,9 +98,7 @@ class ObjectGrower:
         start, stop = state["visited"]
         canvas.resume(Box(zyx(start), zyx(stop)), state["pom_logit"])
         queue, evaluated = (map(zyx, state[name].tolist()) for name in ("queue", "evaluated"))
-        grower._movement = FaceMaxMovement(
-            grower.seed_zyx, canvas.deltas_zyx, canvas.thresholds.move, queue, evaluated, canvas.inside
-        )
+        grower._movement = FaceMaxMovement(grower.seed_zyx, canvas.deltas_zyx, queue, evaluated, canvas.inside)
         return grower
 
 

@@ -26,14 +26,12 @@ class FaceMaxMovement:
         self,
         seed_zyx: ZYX,
         deltas_zyx: ZYX,
-        move_logit: float,
         queue: Iterable[ZYX] | None = None,
         evaluated: Iterable[ZYX] = (),
         inside: Box | None = None,
     ) -> None:
         self._seed = seed_zyx
         self._deltas = deltas_zyx
-        self._move_logit = move_logit
         self._inside = inside
         self.queue: deque[ZYX] = deque([seed_zyx] if queue is None else queue)
         self.evaluated = list(evaluated)
@@ -50,10 +48,6 @@ class FaceMaxMovement:
     def upcoming(self, count: int) -> list[ZYX]:
         """Return the first positions, at most `count`, that `pop` would return if it were called again and again."""
         return list(islice((position for position in self.queue if self._cell(position) not in self._done), count))
-
-    def update(self, position_zyx: ZYX, pom_logit: np.ndarray) -> None:
-        """Mark `position_zyx` as evaluated and queue the moves that the POM of its FOV allows."""
-        self.follow(position_zyx, face_max_offsets(pom_logit, self._deltas, self._move_logit))
 
     def follow(self, position_zyx: ZYX, offsets: Iterable[ScoredOffset]) -> None:
         """Mark `position_zyx` as evaluated and queue the moves by `offsets`, which are those of `face_max_offsets`."""

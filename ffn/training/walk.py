@@ -127,7 +127,7 @@ class Walk:
         return np.concatenate([self.score(), self.moves.ravel()])
 
     def _resume(self, queue: Iterable[ZYX], evaluated: Iterable[ZYX]) -> FaceMaxMovement:
-        return FaceMaxMovement(self._center, self._deltas_zyx, MOVE_LOGIT, queue, evaluated)
+        return FaceMaxMovement(self._center, self._deltas_zyx, queue, evaluated)
 
     def _may_visit(self, position_zyx: ZYX) -> bool:
         """Whether the FOV fits at `position_zyx` and the POM there is high enough by now; count the move."""

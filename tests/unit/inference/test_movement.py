@@ -16,6 +16,10 @@ def pom(**faces):
     return logits
 
 
+def moves(**faces):
+    return face_max_offsets(pom(**faces), DELTAS, MOVE_LOGIT)
+
+
 def test_face_offsets_are_sorted_by_score_and_reach_the_threshold():
     logits = pom(down=5, right=1)
     logits[2, 1, 2] = 7  # -y face
@@ -41,31 +45,31 @@ def test_an_axis_with_delta_0_has_no_faces():
 
 
 def test_positions_come_breadth_first():
-    movement = FaceMaxMovement((10, 10, 10), DELTAS, MOVE_LOGIT)
+    movement = FaceMaxMovement((10, 10, 10), DELTAS)
     assert movement.pop() == (10, 10, 10)
-    movement.update((10, 10, 10), pom(down=3, right=5))
+    movement.follow((10, 10, 10), moves(down=3, right=5))
     assert movement.pop() == (10, 10, 13)
-    movement.update((10, 10, 13), pom(right=9))
+    movement.follow((10, 10, 13), moves(right=9))
     assert [movement.pop(), movement.pop(), movement.pop()] == [(11, 10, 10), (10, 10, 16), None]
 
 
 def test_a_cell_is_visited_once():
-    movement = FaceMaxMovement((10, 10, 10), DELTAS, MOVE_LOGIT)
+    movement = FaceMaxMovement((10, 10, 10), DELTAS)
     assert movement.pop() == (10, 10, 10)
-    movement.update((10, 10, 10), pom(down=5))
+    movement.follow((10, 10, 10), moves(down=5))
     assert movement.pop() == (11, 10, 10)
-    movement.update((11, 10, 10), pom())
-    movement.update((9, 10, 10), pom(down=5))  # leads back to the cell of the seed
+    movement.follow((11, 10, 10), moves())
+    movement.follow((9, 10, 10), moves(down=5))  # leads back to the cell of the seed
     assert movement.pop() is None
 
 
 def test_a_resumed_movement_knows_the_cells_it_visited():
-    movement = FaceMaxMovement((10, 10, 10), DELTAS, MOVE_LOGIT, [(10, 10, 11), (11, 10, 10)], [(10, 10, 10)])
+    movement = FaceMaxMovement((10, 10, 10), DELTAS, [(10, 10, 11), (11, 10, 10)], [(10, 10, 10)])
     assert movement.pop() == (11, 10, 10), "(10, 10, 11) is in the cell of the seed"
 
 
 def test_moves_beyond_the_image_lead_to_what_is_mirrored_there():
-    movement = FaceMaxMovement((10, 10, 10), DELTAS, MOVE_LOGIT, inside=Box((10, 0, 0), (20, 11, 12)))
+    movement = FaceMaxMovement((10, 10, 10), DELTAS, inside=Box((10, 0, 0), (20, 11, 12)))
     assert movement.pop() == (10, 10, 10)
-    movement.update((10, 10, 10), pom(up=3, down=5, right=4))
+    movement.follow((10, 10, 10), moves(up=3, down=5, right=4))
     assert list(movement.queue) == [(11, 10, 10), (10, 10, 9), (11, 10, 10)]
