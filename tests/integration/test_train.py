@@ -64,10 +64,10 @@ def test_learns_to_walk_along_one_of_two_tubes(tubes):
     centers = make_centers()[:107]
 
     def perfect(walk):
-        return np.where(walk.example.labels[walk.window] > 0.5, 3, -3)
+        return np.where(walk.example.labels(walk.window) > 0.5, 3, -3)
 
     def bright(walk):
-        return np.where(walk.example.image[walk.window] > 0, 3, -3)
+        return np.where(walk.example.image(walk.window) > 0, 3, -3)
 
     staying = score(tubes, centers, perfect, moves=False)
     assert staying["f1"] + 0.04 < float(last["f1"]) < score(tubes, centers, perfect)["f1"]

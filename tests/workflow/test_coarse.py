@@ -30,9 +30,11 @@ def test_a_coarse_run_guides_a_fine_one(tmp_path):
     given = read(segments).repeat(2, 0).repeat(2, 1).repeat(2, 2)
     found = read(fine.results / "segmentation/cube/segmentation.zarr")
     assert given.shape == found.shape == (64, 56, 72) and given.any()
+    smallest = 1e6 * SMALL_RUN["reconcile"]["min_component_um3"]
     for segment in np.unique(given[given > 0]).tolist():
         voxels = found[given == segment]
-        assert len(np.unique(voxels[voxels > 0])) == 1
+        if len(voxels) >= smallest:  # a number of coarse voxels is rounded, so a given one may be a bit smaller
+            assert len(np.unique(voxels[voxels > 0])) == 1
         # what a border of subvolumes cuts off is dropped if it is small
-        assert np.count_nonzero(voxels == 0) < 1e6 * SMALL_RUN["reconcile"]["min_component_um3"]
+        assert np.count_nonzero(voxels == 0) < smallest
     assert found[given == 0].any()
