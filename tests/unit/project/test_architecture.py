@@ -207,15 +207,15 @@ class Budget(NamedTuple):
 
 
 BUDGETS = [
-    Budget("lines of ffn/", lambda: lines("ffn"), 37_000),
-    Budget("code lines of ffn/", lambda: code_lines("ffn"), 23_400),
-    Budget("lines of tests/", lambda: lines("tests"), 29_300),
-    Budget("command-line options", command_options, 333),
-    Budget("configuration leaves", configuration_leaves, 163),
+    Budget("lines of ffn/", lambda: lines("ffn"), 35_400),
+    Budget("code lines of ffn/", lambda: code_lines("ffn"), 23_050),
+    Budget("lines of tests/", lambda: lines("tests"), 28_850),
+    Budget("command-line options", command_options, 331),
+    Budget("configuration leaves", configuration_leaves, 160),
     Budget("names that fill imports", lambda: imported_names("ffn/assembly/fill.py"), 15),
     Budget("names that agglomerate imports", lambda: imported_names("ffn/assembly/agglomerate.py"), 30),
     Budget("names that export imports", lambda: imported_names("ffn/viewing/export.py"), 29),
-    Budget("functions with more than 6 parameters", long_signatures, 7),
+    Budget("functions with more than 6 parameters", long_signatures, 6),
     Budget("assertions on sentences", asserted_sentences, 50),
 ]
 
