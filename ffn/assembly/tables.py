@@ -44,7 +44,7 @@ class OverlapIndex:
 
     Examples
     --------
-    >>> index = OverlapIndex(Box((0, 0, 100), (100, 200, 600)), (8.0, 8.0, 8.0))
+    >>> index = OverlapIndex(Box((0, 0, 100), (100, 200, 600)), (10.0, 10.0, 10.0))
     >>> index.place_of(np.array([[0, 192, 96], [0, 0, 576]])).tolist(), index.runs(Box((0, 0, 400), (9, 9, 599)))
     ([4, 3], [(2, 4)])
     """
