@@ -7,7 +7,7 @@ are those of network and flood filling; others are in `config.py` of their packa
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
 
 from pydantic import (
@@ -22,7 +22,7 @@ from pydantic import (
     model_validator,
 )
 
-from ffn.errors import ConfigError
+from ffn.errors import ConfigError, explain
 from ffn.geometry import ZYX, Box, add
 
 EngineName = Literal["tensorflow", "openvino", "kernels", "jax"]
@@ -32,16 +32,6 @@ MAX_VOXEL_SIZE_RATIO = 1.25  # our choice: beyond it, exchanging axes in trainin
 PART_ZYX = (128, 128, 128)  # voxels that stages read and compare at a time; our choice, which bounds memory
 
 LOOKS_LIKE_OPTION = re.compile(r"@|-(?!\.?\d)")  # negative numbers are values
-# Options that are lengths in nm or sizes in µm³ and were voxels, and their names of then.
-RENAMED = {
-    "sigma": "blur_nm",
-    "min_size": "min_label_um3",
-    "min_membrane_distance": "membrane_distance_nm",
-    "min_segment_size": "min_segment_um3",
-    "seed_min_distance": "seed_distance_nm",
-    "min_component_size": "min_component_um3",
-    "min_fragment_size": "min_fragment_um3",
-}
 # The type of an option that does not change a stage's result: `threads: SameResult[int] = Field(…)`.
 T = TypeVar("T")
 S = TypeVar("S", bound="Section")
@@ -385,27 +375,3 @@ def _delta(radius: int, delta: int, config: FloodConfig) -> int:
     if config.effort == "normal" or delta == 0:
         return delta
     return max(delta, int(FAST_SHARE * radius)) if config.effort == "fast" else max(1, int(BEST_SHARE * delta))
-
-
-def explain(error: ValidationError, where: Callable[[tuple], str]) -> str:
-    """Turn pydantic's first complaint into one line that names key, value and expectation."""
-    first, *others = error.errors()
-    path = tuple(str(part) for part in first["loc"])
-    message = first["msg"].removeprefix("Value error, ")
-    if path and path[-1].startswith("literal["):  # one of several types; the complaints of the others follow
-        path = path[:-1]
-        others = [other for other in others if other["loc"][:-1] == first["loc"][:-1]]
-        message = " or ".join([message, *(other["msg"].removeprefix("Input should ") for other in others)])
-    if first["type"] == "extra_forbidden":
-        if new := RENAMED.get(path[-1]):
-            return f"{where(path)}: was in voxels, expected {new} instead, in {'nm' if new.endswith('nm') else 'µm³'}"
-        return f"{where(path)}: unknown key, expected a documented option. Check its spelling and place"
-    if first["type"] == "missing":
-        return f"{where(path)}: is missing, it is required"
-    if first["type"] == "value_error":
-        return f"{where(path)}: {message}" if path else message
-    if first["type"] in ("model_type", "dict_type"):
-        message = "expected lines of 'name: value' below it"
-    if first["type"] == "tuple_type":
-        message = "expected a list in [ ]"
-    return f"{where(path)}: found {first['input']!r}, {message[0].lower()}{message[1:]}"

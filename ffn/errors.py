@@ -3,7 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
+# Options that were in voxels, by section and name, and their names in nm or µm³.
+RENAMED: dict[tuple[str, ...], str] = {
+    ("membrane", "sigma"): "blur_nm",
+    ("partition", "min_size"): "min_label_um3",
+    ("coordinates", "min_membrane_distance"): "membrane_distance_nm",
+    ("segment", "min_segment_size"): "min_segment_um3",
+    ("segment", "seed_min_distance"): "seed_distance_nm",
+    ("reconcile", "min_component_size"): "min_component_um3",
+    ("consensus", "min_fragment_size"): "min_fragment_um3",
+}
 
 
 class FfnError(Exception):
@@ -73,3 +88,27 @@ class EvaluationError(FfnError):
 
 class ClusterError(FfnError):
     """A job cannot be started on this machine as asked, or this site does not work."""
+
+
+def explain(error: ValidationError, where: Callable[[tuple], str]) -> str:
+    """Turn pydantic's first complaint into one line that names key, value and expectation."""
+    first, *others = error.errors()
+    path = tuple(str(part) for part in first["loc"])
+    message = first["msg"].removeprefix("Value error, ")
+    if path and path[-1].startswith("literal["):  # one of several types; the complaints of the others follow
+        path = path[:-1]
+        others = [other for other in others if other["loc"][:-1] == first["loc"][:-1]]
+        message = " or ".join([message, *(other["msg"].removeprefix("Input should ") for other in others)])
+    if first["type"] == "extra_forbidden":
+        if new := RENAMED.get(path[-2:]):
+            return f"{where(path)}: was in voxels, expected {new} instead, in {'nm' if new.endswith('nm') else 'µm³'}"
+        return f"{where(path)}: unknown key, expected a documented option. Check its spelling and place"
+    if first["type"] == "missing":
+        return f"{where(path)}: is missing, it is required"
+    if first["type"] == "value_error":
+        return f"{where(path)}: {message}" if path else message
+    if first["type"] in ("model_type", "dict_type"):
+        message = "expected lines of 'name: value' below it"
+    if first["type"] == "tuple_type":
+        message = "expected a list in [ ]"
+    return f"{where(path)}: found {first['input']!r}, {message[0].lower()}{message[1:]}"

@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal, NoReturn, TypeVar, Union, get_args, 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from ffn.config import RENAMED, ImageConfig, Mask, Section, explain
-from ffn.errors import ConfigError
+from ffn.config import ImageConfig, Mask, Section
+from ffn.errors import RENAMED, ConfigError, explain
 from ffn.geometry import Box
 
 M = TypeVar("M", bound=BaseModel)
@@ -38,7 +38,8 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print the error and how to get help; exit with 2."""
         for word in message.split() if message.startswith("unrecognized") else ():
-            if new := RENAMED.get(word.removeprefix("--").replace("-", "_")):
+            new = next((new for (_, old), new in RENAMED.items() if word == option_name(old)), "")
+            if option_name(new) in self._option_string_actions:
                 message = f"{word}: was in voxels, expected {option_name(new)} instead, in {new.rpartition('_')[2]}"
         print(f"{self.prog}: error: {message}. See '{self.prog} --help'", file=sys.stderr)
         raise SystemExit(2)

@@ -11,8 +11,8 @@ import numpy as np
 import yaml
 from pydantic import ValidationError
 
-from ffn.config import ModelConfig, explain
-from ffn.errors import ModelError
+from ffn.config import ModelConfig
+from ffn.errors import ModelError, explain
 from ffn.io import atomic, hdf5
 from ffn.model.grey_levels import Histogram
 from ffn.model.network import Weights, weight_shapes

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from pydantic import ValidationError
 
-from ffn.config import ImageConfig, Mask, ModelConfig, Normalize, explain
-from ffn.errors import ConfigError, ModelError, RecordError, VolumeError
+from ffn.config import ImageConfig, Mask, ModelConfig, Normalize
+from ffn.errors import ConfigError, ModelError, RecordError, VolumeError, explain
 from ffn.geometry import Box
 from ffn.io import training_records
 from ffn.io.masks import identities

@@ -21,6 +21,7 @@ REFUSED = [
     ({"run": "a/b"}, "run: .*'a/b'"),
     ({"init": "a\nb"}, r"init: .*a\\nb"),
     ({"membrane": {"sigma": 8.2}}, "membrane.sigma: .*blur_nm"),
+    ({"fill": {"sigma": 8.2}}, "fill.sigma: unknown key"),
     ({"segment": {"min_segment_size": 300}}, "segment.min_segment_size: .*min_segment_um3"),
     # relations between options
     ({"model": {"fov_size_zyx": [9, 10, 13]}}, "model: fov_size_zyx: 10"),
