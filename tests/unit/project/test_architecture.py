@@ -207,11 +207,11 @@ class Budget(NamedTuple):
 
 
 BUDGETS = [
-    Budget("lines of ffn/", lambda: lines("ffn"), 35_400),
-    Budget("code lines of ffn/", lambda: code_lines("ffn"), 23_050),
-    Budget("lines of tests/", lambda: lines("tests"), 28_850),
-    Budget("command-line options", command_options, 331),
-    Budget("configuration leaves", configuration_leaves, 160),
+    Budget("lines of ffn/", lambda: lines("ffn"), 36_400),
+    Budget("code lines of ffn/", lambda: code_lines("ffn"), 23_700),
+    Budget("lines of tests/", lambda: lines("tests"), 29_500),
+    Budget("command-line options", command_options, 336),
+    Budget("configuration leaves", configuration_leaves, 164),
     Budget("names that fill imports", lambda: imported_names("ffn/assembly/fill.py"), 15),
     Budget("names that agglomerate imports", lambda: imported_names("ffn/assembly/agglomerate.py"), 30),
     Budget("names that export imports", lambda: imported_names("ffn/viewing/export.py"), 29),
