@@ -58,6 +58,12 @@ def load_model(folder: str | Path) -> Model:
         raise ModelError(
             f"{folder / WEIGHTS}: checksum differs from {DESCRIPTION}, expected the weights of this model. Restore them"
         )
+    for name, array in weights.items():
+        if num_bad := array.size - np.count_nonzero(np.isfinite(array)):
+            raise ModelError(
+                f"{folder / WEIGHTS}: {name}: {num_bad} of {array.size} weights are NaN or infinite, expected finite "
+                "ones: the training diverged. Train again with a lower train.learning_rate"
+            )
     return Model(config, weights, description.get("provenance", {}), load_histogram(folder))
 
 

@@ -85,9 +85,9 @@ class Walk:
 
     def advance(self) -> bool:
         """Move to the next position that the POM has reached; return False if none is left."""
+        if not self._peak <= RUNAWAY_LOGIT:  # or NaN
+            return False
         if self._policy == "max_pred":
-            if not self._peak <= RUNAWAY_LOGIT:  # or NaN
-                return False
             self._movement.follow(self.position_zyx, self._face_moves())
         while (position := self._movement.pop()) is not None:
             if self._may_visit(position):

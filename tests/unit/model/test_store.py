@@ -44,6 +44,15 @@ def test_weights_of_another_model_are_refused(tmp_path, folder):
         load_model(folder)
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_weights_that_are_not_finite_are_refused(tmp_path, value):
+    weights = random_weights()
+    weights["conv1_a/biases"][1] = value
+    save_model(tmp_path / "model", Model(CONFIG, weights, {}))  # by a training that diverged
+    with pytest.raises(ModelError, match="conv1_a/biases"):
+        load_model(tmp_path / "model")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -135,10 +135,11 @@ def test_moves_to_voxels_of_loss_weight_0_are_not_counted():
     np.testing.assert_array_equal(walk.moves, [[4, 0, 1], [0, 0, 0], [0, 0, 0]])
 
 
+@pytest.mark.parametrize("train", [FIXED, FACES, MAX_PRED], ids=lambda train: train.fov_policy)
 @pytest.mark.parametrize("runaway", [101.0, -101.0, np.inf, np.nan])
-def test_max_pred_ends_where_a_logit_has_run_away(runaway):
-    walk, output = make_walk(MAX_PRED), np.full(FOV, 99, np.float32)
-    for _ in range(5):
+def test_a_walk_ends_where_a_logit_has_run_away(runaway, train):
+    walk, output = make_walk(train), np.full(FOV, 99, np.float32)
+    for _ in range(3):
         walk.write(output)
         assert walk.advance()
     output[0, 0, 0] = runaway
