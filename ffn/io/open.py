@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import glob
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +16,7 @@ from ffn.io import hdf5
 from ffn.io.foreign import open_source
 from ffn.io.hdf5_volume import Hdf5Volume
 from ffn.io.scratch import rows_that
-from ffn.io.store_names import MAIN, split_store
+from ffn.io.store_names import MAIN, files_named, split_store
 from ffn.io.volume import HDF5_SUFFIXES, Converted, Volume, place_of, split_spec, with_ignored
 
 SMALL_BYTES = 10**6  # of smaller files, Snakemake compares the content: one that was only touched repeats nothing
@@ -181,7 +180,7 @@ def identity(spec: str | Path) -> str:
 
 def _files(path: Path) -> Iterator[str]:
     """Yield a file, the files in a folder, or those that a glob names, in their order; none for a URL."""
-    for found in [path] if path.exists() else sorted(map(Path, glob.glob(str(path), recursive=True))):
+    for found in [path] if path.exists() else sorted(files_named(str(path))):
         if found.is_dir():
             yield from files_in(str(found))
         elif found.is_file():

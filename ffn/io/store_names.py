@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import glob
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from ffn.errors import VolumeError
@@ -27,6 +29,19 @@ def split_store(spec: str) -> tuple[str, str] | None:
     """
     match = STORE.fullmatch(spec)
     return match and (match[1], (match[2] or MAIN).removesuffix(f"/{MAIN}"))
+
+
+def files_named(pattern: str) -> Sequence[Path]:
+    """Return what a glob names, in no order; parts of it that exist as they are written are no patterns.
+
+    Where nothing is found, brackets may belong to the names of the files.
+    """
+    folder, rest = Path(pattern), list[str]()
+    while folder.name and not folder.exists():
+        folder, rest = folder.parent, [folder.name, *rest]
+    found = glob.glob(str(Path(glob.escape(str(folder)), *rest)), recursive=True)
+    plain = [part.replace("[", "[[]") for part in rest]
+    return [*map(Path, found or glob.glob(str(Path(glob.escape(str(folder)), *plain)), recursive=True))]
 
 
 def store_to_write(spec: str) -> str:

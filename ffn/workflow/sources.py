@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import glob
 import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -18,6 +16,7 @@ from ffn.io.foreign.locations import Location
 from ffn.io.ingest import holds_labels
 from ffn.io.open import open_mip_or_finer, voxel_sizes
 from ffn.io.reference import can_stay
+from ffn.io.store_names import files_named
 from ffn.io.volume import Volume, file_of, place_of
 from ffn.workflow.run import VolumeConfig
 
@@ -107,7 +106,7 @@ def is_newer(spec: str, made: str) -> bool:
     place = place_of(spec)
     if not os.path.exists(made) or Location.parse(file_of(spec)).path is None:
         return False
-    found = [place] if place.exists() else map(Path, glob.glob(str(place), recursive=True))
+    found = [place] if place.exists() else files_named(str(place))
     paths = [place, *place.iterdir()] if place.is_dir() else found
     return max((path.stat().st_mtime for path in paths if path.exists()), default=0) > os.stat(made).st_mtime
 

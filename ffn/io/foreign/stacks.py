@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import glob
+import os
 import re
 import threading
 from collections import Counter
 from collections.abc import Sequence
+from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,9 +18,11 @@ from ffn.errors import VolumeError
 from ffn.geometry import Box, zyx
 from ffn.io.foreign import IMAGE_FORMATS, image_format
 from ffn.io.foreign.decoding import Header, decoding_errors, read_header, read_pixels, tiff_header
+from ffn.io.store_names import files_named
 from ffn.io.volume import Volume
 
-_NUMBER = re.compile(r"(\d+)")
+# Ways to read numbers in names: z=0.25um holds a decimal, run1.9.png and run1.10.png two numbers.
+_DECIMAL, _NUMBER = re.compile(r"((?:(?<==)-)?\d+(?:\.\d+)?)"), re.compile(r"(\d+)")
 
 
 class SliceVolume(Volume):
@@ -105,18 +108,20 @@ class TiffVolume(SliceVolume):
 
 
 def open_slices(spec: str) -> ImageStack:
-    """Open the images in a folder, or those that a glob names, in natural order."""
-    names = Path(spec).iterdir() if Path(spec).is_dir() else map(Path, glob.glob(spec, recursive=True))
-    found = [path for path in names if image_format(path) and path.is_file() and not path.name.startswith(".")]
-    paths = sorted(found, key=natural_key)
+    """Open the images in a folder, or those that a glob names, in the order of their numbers."""
+    names = Path(spec).iterdir() if Path(spec).is_dir() else files_named(spec)
+    paths = sorted(p for p in names if image_format(p) and not p.is_dir() and not p.name.startswith("."))
     if not paths:
         raise VolumeError(
             f"{spec}: holds no image, expected slices named {' '.join(f'*{end}' for end in IMAGE_FORMATS)}"
         )
     if other := next((path for path in paths if image_format(path) != image_format(paths[0])), None):
         raise VolumeError(f"{other}: is next to {paths[0].name}, expected one format. Choose slices with a glob")
-    require_series(paths)
-    return ImageStack(paths, spec)
+    if lost := next((path for path in paths if not path.exists()), None):
+        raise VolumeError(
+            f"{lost}: is a link to {os.path.realpath(lost)}, which is missing, expected a slice. Mount or restore it"
+        )
+    return ImageStack(in_series(paths), spec)
 
 
 def _only_stack(path: Path, series: list[tifffile.TiffPageSeries]) -> tifffile.TiffPageSeries:
@@ -145,28 +150,51 @@ def _require_one_channel(path: Path, file: tifffile.TiffFile) -> None:
         raise VolumeError(f"{path}: has {found}, expected one channel and one time. Save one alone")
 
 
-def natural_key(path: Path) -> tuple[list[str | int], str]:
-    """Return the sort key that puts ``slice2`` before ``slice10``.
+def in_series(paths: Sequence[Path]) -> list[Path]:
+    """Return slices in the order of their numbers; refuse a gap, a double number, and names that do not fit together.
+
+    Of several numbers in the names, that of the slice is the one that rises by a constant step. Decimals are tried
+    first. Names without numbers pass.
 
     Examples
     --------
-    >>> [p.name for p in sorted([Path("s10.png"), Path("s2.png")], key=natural_key)]
-    ['s2.png', 's10.png']
+    >>> [p.name for p in in_series([Path("s10_z=1.0um.png"), Path("s9_z=0.95um.png"), Path("s8_z=0.9um.png")])]
+    ['s8_z=0.9um.png', 's9_z=0.95um.png', 's10_z=1.0um.png']
     """
-    parts = _NUMBER.split(str(path))
-    return [int(part) if i % 2 else part for i, part in enumerate(parts)], str(path)
+    refusals = []
+    for number in (_DECIMAL, _NUMBER):
+        try:
+            return _ordered(paths, number)
+        except VolumeError as refusal:
+            refusals.append(refusal)
+    raise refusals[0]
 
 
-def require_series(paths: Sequence[Path]) -> None:
-    """Refuse slices in natural order whose numbers have a gap, or whose names do not fit together.
+def _natural_key(path: Path, number: re.Pattern[str]) -> tuple[list[str | Decimal], str]:
+    """Return the sort key that puts ``slice2`` before ``slice10``."""
+    parts = number.split(str(path))
+    return [Decimal(part) if i % 2 else part for i, part in enumerate(parts)], str(path)
 
-    The last number that differs between the names is that of the slice. It may rise by any constant step, for which the
-    smallest step found is taken. Names without numbers pass.
-    """
-    if len(paths) < 2 or not any(_NUMBER.search(path.name) for path in paths):
-        return
-    _require_same_pattern(paths)
-    series = _slice_numbers(paths)
+
+def _ordered(paths: Sequence[Path], number: re.Pattern[str]) -> list[Path]:
+    """Return slices in natural order, if a number rises by a constant step then, else in the order of one that does."""
+    paths = sorted(paths, key=lambda path: _natural_key(path, number))
+    if len(paths) < 2 or not any(number.search(path.name) for path in paths):
+        return paths
+    _require_same_pattern(paths, number)
+    rows = [[Decimal(text) for text in number.findall(str(path))] for path in paths]
+    columns = [column for column in zip(*rows, strict=True) if len(set(column)) > 1]
+    if any(map(_rises_evenly, columns)):
+        return paths
+    if complete := next((column for column in columns if _rises_evenly(sorted(column))), None):
+        return [path for _, path in sorted(zip(complete, paths, strict=True))]
+    _refuse(paths, columns or [tuple(row[-1] for row in rows)])
+    return paths
+
+
+def _refuse(paths: Sequence[Path], columns: Sequence[Sequence[Decimal]]) -> None:
+    """Say what is wrong with the numbers that rise, or else with the last ones."""
+    series = next((column for column in columns if all(a < b for a, b in pairwise(column))), columns[-1])
     step = min(b - a for a, b in pairwise(series))
     for (previous, path), (a, b) in zip(pairwise(paths), pairwise(series), strict=True):
         if b <= a:
@@ -181,16 +209,16 @@ def require_series(paths: Sequence[Path]) -> None:
             )
 
 
-def _slice_numbers(paths: Sequence[Path]) -> list[int]:
-    """Return the last number in each name, among those that differ between the names."""
-    numbers = [[int(text) for text in _NUMBER.findall(str(path))] for path in paths]
-    varying = [column for column in zip(*numbers, strict=True) if len(set(column)) > 1]
-    return list(varying[-1]) if varying else [row[-1] for row in numbers]
+def _rises_evenly(series: Sequence[Decimal]) -> bool:
+    """Whether numbers rise by a constant step, up to the rounding of their last decimal."""
+    steps = [b - a for a, b in pairwise(series)]
+    places = max(-int(number.as_tuple().exponent) for number in series)
+    return min(steps) > 0 and max(steps) - min(steps) <= (2 * Decimal(10) ** -places if places else 0) < 2 * min(steps)
 
 
-def _require_same_pattern(paths: Sequence[Path]) -> None:
+def _require_same_pattern(paths: Sequence[Path], number: re.Pattern[str]) -> None:
     """Check that all names are equal but for their numbers."""
-    patterns = [_NUMBER.sub("#", str(path)) for path in paths]
+    patterns = [number.sub("#", str(path)) for path in paths]
     common, _ = Counter(patterns).most_common(1)[0]
     for path, pattern in zip(paths, patterns, strict=True):
         if pattern != common:
