@@ -27,6 +27,7 @@ REVISIONS: dict[str, int] = {
     "reconcile": 6,
     "report": 7,
     "segment": 6,
+    "skeletonize": 2,
     "study": 5,
     "sweep": 7,
     "train": 4,

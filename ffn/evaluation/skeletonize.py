@@ -5,17 +5,18 @@ from __future__ import annotations
 import argparse
 import logging
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
+from ffn.assembly.connected import connected_roots
 from ffn.config import Mask
 from ffn.errors import EvaluationError
 from ffn.evaluation.config import SkeletonizeConfig
-from ffn.evaluation.scoring import blocks_in
 from ffn.evaluation.skeletons import Skeleton, Skeletons, join
-from ffn.geometry import ZYX, Box, VoxelSize, zyx
+from ffn.geometry import ZYX, Box, Grid, VoxelSize, cut, divide_up, zyx
 from ffn.io.block_log import Result
 from ffn.io.blocks import WHOLE, Job, add_job_options, forget_blocks, job_of, reduce_blocks
 from ffn.io.masks import identities, mask_inputs, open_masked_truth
@@ -26,6 +27,10 @@ from ffn.provenance import fingerprint, provenance
 
 TEASAR = {"scale": 1.5, "const": 300.0}  # a branch is longer than 1.5 times the local radius plus 300 nm
 READ_AT_ONCE = 256  # voxels along each axis, rounded down to whole steps
+# Thinned voxels, 10 µm at 40 nm; our choice: smaller ones make longer skeletons. On 170×250×250 voxels of FIB-25, with
+# blocks of 1.2 µm instead of one, 23 % longer, and the NERL of a segmentation was 0.710 instead of 0.701.
+BLOCK_ZYX: ZYX = (256, 256, 256)
+PIECES = ("bodies", "voxels", "nodes", "edges", "pieces")  # see `_trace`
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +74,7 @@ def skeletonize(
     masks : tuple of Mask
         Voxels that are not scored, so bodies have no skeleton there.
     job : Job
-        Which blocks to thin, and whether to find the skeletons; see `ffn.io.blocks`.
+        Which blocks, and whether to join their skeletons; see `ffn.io.blocks`.
 
     Returns
     -------
@@ -86,8 +91,8 @@ def skeletonize(
     Notes
     -----
     Method: TEASAR (Sato et al. 2000), implemented by kimimaro, on every n-th voxel of each axis. Each node is a voxel
-    of its body. The last job holds the thinned volume in memory, 8 bytes for every cube with sides of `spacing_nm`: a
-    skeleton in parts, or without the volume around its body, would be another one.
+    of its body. In a box of several blocks, two pieces meet where the body crosses a face of a block; that a body along
+    a face has a piece on each side makes such skeletons longer.
     """
     require_other_file(str(out), labels_spec, *(mask.path for mask in masks if mask.path))
     with open_masked_truth(labels_spec, masks) as volume:
@@ -100,17 +105,18 @@ def skeletonize(
                 "--voxel-size'"
             )
         step = step_for(config.spacing_nm, size, box.shape)
-        blocks = blocks_in(box)
         key = fingerprint("skeletonize", None, **identities({"labels": labels_spec}, masks), box=box, step=step)
 
         def work(block: Box) -> Result:
-            return {"labels": thin(volume, block, box, step)}
+            return _trace(read_thinned(volume, block, step), block, box, step, size)
 
-        results = reduce_blocks(str(out), blocks, work, key, job)
+        results = reduce_blocks(str(out), blocks_in(box, step), work, key, job)
     if results is None:
         return None
-    labels = assemble((each["labels"] for each in results), blocks, box, step)
-    skeletons = join(_trace(labels, box, step, size, config))
+    thinned = join_pieces(results, math.ceil(config.min_voxels / math.prod(step)))
+    first = np.array(box.start) + np.array(step) // 2
+    nodes = (thinned.nodes_zyx_nm * step + first + 0.5) * np.array(size)
+    skeletons = Skeletons(nodes, thinned.edges, thinned.owners)
     if not len(skeletons.edges):
         log.warning("no body in %s has a skeleton: no connected piece has %d voxels", box, config.min_voxels)
     skeletons.write(out, provenance("skeletonize", config, labels=labels_spec, box=box, **mask_inputs(masks)))
@@ -119,26 +125,71 @@ def skeletonize(
     return skeletons
 
 
-def _trace(
-    labels: np.ndarray, box: Box, step_zyx: ZYX, voxel_size_zyx_nm: VoxelSize, config: SkeletonizeConfig
-) -> Iterator[Skeleton]:
-    """Yield the skeletons of all bodies, by ascending id."""
+def blocks_in(box: Box, step_zyx: ZYX) -> Grid:
+    """Cut `box` into blocks that include the first layer of the next, where kimimaro ends the paths of both."""
+    ranges = cut(Box.from_shape(_thinned_shape(box, step_zyx)), block_shape(box, step_zyx)).ranges_zyx
+    axes = zip(ranges, box.start, box.stop, step_zyx, strict=True)
+    return Grid([[(a + i * s, min(a + (j + 1) * s, b)) for i, j in along] for along, a, b, s in axes])
+
+
+def block_shape(box: Box, step_zyx: ZYX) -> ZYX:
+    """Return the shape of the blocks without the layers that they share: about the same along each axis."""
+    shape = _thinned_shape(box, step_zyx)
+    return divide_up(shape, divide_up(shape, BLOCK_ZYX))
+
+
+def _trace(labels: np.ndarray, block: Box, box: Box, step_zyx: ZYX, voxel_size_zyx_nm: VoxelSize) -> Result:
+    """Return the skeletons of the connected pieces of a block, in thinned voxels of the box.
+
+    ``bodies`` and ``voxels`` have a row for each piece, `Skeletons` of pieces are ``nodes``, ``edges`` and ``pieces``.
+    """
+    import cc3d
     import kimimaro
 
     spacing = np.array(step_zyx) * np.array(voxel_size_zyx_nm)
+    pieces = cc3d.connected_components(np.asfortranarray(labels.astype(np.uint64)))
     found = kimimaro.skeletonize(
-        np.asfortranarray(labels.astype(np.uint64)),
+        pieces,
         teasar_params=TEASAR,
         anisotropy=tuple(spacing.tolist()),
-        dust_threshold=math.ceil(config.min_voxels / math.prod(step_zyx)),
+        dust_threshold=0,
         fill_holes=False,
         progress=False,
         parallel=1,
     )
-    first = np.array(box.start) + np.array(step_zyx) // 2
-    for owner in sorted(found):
-        voxels = np.rint(found[owner].vertices / spacing).astype(np.int64) * np.array(step_zyx) + first
-        yield Skeleton(int(owner), (voxels + 0.5) * np.array(voxel_size_zyx_nm), found[owner].edges)
+    bodies = np.zeros(int(pieces.max()) + 1, np.uint64)
+    bodies[pieces] = labels
+    own = pieces[Box.from_shape(block_shape(box, step_zyx)).slices()]
+    first = (np.array(block.start) - box.start) // step_zyx
+    made = join(Skeleton(n, np.rint(one.vertices / spacing) + first, one.edges) for n, one in sorted(found.items()))
+    return {
+        "bodies": bodies,
+        "voxels": np.bincount(own.ravel(), minlength=len(bodies)),
+        "nodes": made.nodes_zyx_nm.astype(np.int64),
+        "edges": made.edges,
+        "pieces": made.owners.astype(np.int64),
+    }
+
+
+def join_pieces(results: Iterable[Result], least_voxels: int) -> Skeletons:
+    """Join the pieces of bodies that share a node, and leave out those that have few voxels together."""
+    columns: dict[str, list[np.ndarray]] = defaultdict(list)
+    num_pieces = num_nodes = 0
+    for each in results:
+        for name, values in each.items():
+            columns[name].append(values + {"edges": num_nodes, "pieces": num_pieces}.get(name, 0))
+        num_pieces += len(each["bodies"])
+        num_nodes += len(each["nodes"])
+    bodies, voxels, nodes, edges, pieces = (np.concatenate(columns[name]) for name in PIECES)
+    ids, body = np.unique(bodies, return_inverse=True)
+    rows = np.column_stack([body[pieces], nodes])
+    known, places = np.unique(rows, axis=0, return_inverse=True)
+    links = np.column_stack([pieces, num_pieces + places.ravel()])
+    groups = connected_roots(num_pieces + len(known), links)
+    sizes = np.bincount(groups[:num_pieces], voxels, len(groups))
+    edges = np.unique(np.sort(places.ravel()[edges], axis=1), axis=0)
+    joined = Skeletons(known[:, 1:].astype(np.float64), edges, ids[known[:, 0]])
+    return joined.keep(sizes[groups[num_pieces:]] > least_voxels)
 
 
 def step_for(spacing_nm: float, voxel_size_zyx_nm: VoxelSize, shape_zyx: ZYX) -> ZYX:
@@ -149,29 +200,15 @@ def step_for(spacing_nm: float, voxel_size_zyx_nm: VoxelSize, shape_zyx: ZYX) ->
 
 def read_thinned(volume: Volume, box: Box, step_zyx: ZYX) -> np.ndarray:
     """Read one voxel of every `step_zyx` voxels, the middle one."""
+    thinned = np.zeros(_thinned_shape(box, step_zyx), volume.dtype)
     blocks = list(box.blocks(zyx(s * max(1, READ_AT_ONCE // s) for s in step_zyx)))
-    parts = (thin(volume, block, box, step_zyx) for block in track(blocks, len(blocks), "read labels"))
-    return assemble(parts, blocks, box, step_zyx)
-
-
-def thin(volume: Volume, block: Box, box: Box, step_zyx: ZYX) -> np.ndarray:
-    """Read the part of the result of `read_thinned` that lies in a block of `box`."""
-    axes = zip(_kept(box, step_zyx), block.start, block.stop, strict=True)
-    return volume.read(block)[np.ix_(*(kept[(kept >= start) & (kept < stop)] - start for kept, start, stop in axes))]
-
-
-def assemble(parts: Iterable[np.ndarray], blocks: Sequence[Box], box: Box, step_zyx: ZYX) -> np.ndarray:
-    """Return the result of `read_thinned` from that of `thin` for blocks that tile `box`."""
-    axes = _kept(box, step_zyx)
-    thinned = np.zeros(0)
-    for block, part in zip(blocks, parts, strict=True):
-        if not thinned.size:
-            thinned = np.zeros([len(kept) for kept in axes], part.dtype)
-        first = [int(np.searchsorted(kept, start)) for kept, start in zip(axes, block.start, strict=True)]
-        thinned[tuple(slice(a, a + n) for a, n in zip(first, part.shape, strict=True))] = part
+    for block in track(blocks, len(blocks), "read labels"):
+        part = volume.read(block)[tuple(slice(s // 2, None, s) for s in step_zyx)]
+        first = zyx((np.array(block.start) - box.start) // step_zyx)
+        thinned[Box.from_shape(part.shape, first).slices()] = part
     return thinned
 
 
-def _kept(box: Box, step_zyx: ZYX) -> list[np.ndarray]:
-    """Return the coordinates along each axis of the voxels that `read_thinned` reads."""
-    return [np.arange(a + s // 2, b, s) for a, b, s in zip(box.start, box.stop, step_zyx, strict=True)]
+def _thinned_shape(box: Box, step_zyx: ZYX) -> ZYX:
+    """Return the shape of what `read_thinned` reads."""
+    return zyx(-(-(n - s // 2) // s) for n, s in zip(box.shape, step_zyx, strict=True))

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import yaml
 
 from ffn.assembly.competitors import with_halo
-from ffn.geometry import Box, Grid, cut, tile
+from ffn.evaluation import skeletonize
+from ffn.geometry import ZYX, Box, Grid, cut, tile
 from ffn.inference.canvas import Frame
 from ffn.inference.lanes import MOST_CANVASES
 from ffn.io import atomic
@@ -133,11 +134,11 @@ class Jobs:
         box = getattr(place, _blocks(stage, output).box)
         if step:  # a share, or what finishes a step
             files = self._before(stage, "" if step == "blocks" else step, wildcards)
-            at_once = self._at_once(stage, place) if stage == "fill" else 0
+            at_once = self._at_once(stage, place) if stage in ("fill", "skeletonize") else 0
             return JobSpec(str(box), self._voxels_of_a_share(stage, wildcards.volume, output), at_once, files)
         files = self.records(stage, output=output, **_without_job(wildcards))
         is_last = bool(files) and bool(_blocks(stage, output).steps)
-        takes_all = stage in ("skeletonize", "coordinates")  # of the box, at their end
+        takes_all = stage == "coordinates"  # of the box, at its end
         voxels = box.num_voxels if takes_all else self._voxels_of_a_share(stage, wildcards.volume, output)
         return JobSpec(str(box), voxels, self._at_once(stage, place), files, f"--step {LAST}" if is_last else "")
 
@@ -177,15 +178,19 @@ class Jobs:
         return voxels * (finer.num_voxels if finer else 1)
 
     def _at_once(self, stage: str, place: Place) -> int:
-        """Voxels that the last job of a stage, of `fill` every job, holds at once beyond its blocks."""
+        """Voxels that a job of `fill` and `skeletonize`, of others the last one, holds at once beyond its blocks."""
         if stage == "fill":  # a tile and its halo
             outer = with_halo(Box.from_shape(self.run.fill.block_size_zyx), self.run.fill, place.voxel_size_zyx_nm)
             return math.prod(map(min, outer.shape, place.segment_box.shape))
         if stage == "skeletonize":
-            return place.evaluate_box.num_voxels
+            return math.prod(skeletonize.block_shape(place.evaluate_box, self._skeleton_step(place)))
         if stage == "evaluate" and self.run.evaluate.watershed:
             return min(place.evaluate_box.num_voxels, self.run.evaluate.watershed_max_voxels)
         return 0
+
+    def _skeleton_step(self, place: Place) -> ZYX:
+        spacing = self.run.skeletonize.spacing_nm
+        return skeletonize.step_for(spacing, place.voxel_size_zyx_nm, place.evaluate_box.shape)
 
     # --- Jobs that share the blocks or the boxes of a volume -------------------------------------------------------
     def of(self, stage: str, volume: str, output: str | None = None, step: Step | None = None) -> list[str]:
@@ -213,6 +218,9 @@ class Jobs:
 
     def _numbers_of_blocks(self, stage: str, volume: str, output: str | None) -> dict[str, int]:
         """Return how many blocks a stage has, and how many the steps that have another box."""
+        if stage == "skeletonize":
+            place = self.places[volume]
+            return {"": len(skeletonize.blocks_in(place.evaluate_box, self._skeleton_step(place)))}
         blocks, numbers = _blocks(stage, output), {}
         for name in ("", *(step.box for step in self._steps(stage, volume, output))):
             box = getattr(self.places[volume], name or blocks.box)

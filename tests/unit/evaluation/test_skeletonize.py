@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 
+from ffn.assembly.connected import connected_roots
 from ffn.cli import main
 from ffn.errors import EvaluationError
 from ffn.evaluation.config import SkeletonizeConfig
+from ffn.evaluation.run_length import expected_run_length
 from ffn.evaluation.skeletonize import read_thinned, skeletonize, step_for
 from ffn.evaluation.skeletons import read_skeletons
 from ffn.geometry import Box
@@ -28,6 +30,22 @@ def test_skeletons_lie_in_their_bodies_and_have_their_length(tmp_path, tubes):
         assert 900 < length < 1500  # 60 voxels of 20 nm
 
 
+@pytest.mark.parametrize("block_zyx", [(256, 256, 30), (12, 5, 9), (3, 4, 60)])
+def test_blocks_give_about_the_skeletons_of_the_whole_volume(tmp_path, tubes, monkeypatch, block_zyx):
+    """The least size is that of a tube, of which each block has a part."""
+    found = []
+    for block in (None, block_zyx):
+        if block:
+            monkeypatch.setattr("ffn.evaluation.skeletonize.BLOCK_ZYX", block)
+        skeletons = skeletonize(tubes[0], tmp_path / f"{block}.h5", SkeletonizeConfig(min_voxels=4300))
+        roots = connected_roots(len(skeletons.owners), skeletons.edges)
+        segments = np.where(skeletons.nodes_zyx_nm[:, 2] > 1100, 40, skeletons.owners)  # the tubes begin at 600 nm
+        scores = expected_run_length(skeletons, segments)
+        found.append((len(np.unique(roots)), np.unique(skeletons.owners).tolist(), scores["nerl"]))
+    assert found[0][:2] == found[1][:2] == (2, [3, 4])
+    assert abs(found[0][2] - found[1][2]) < 0.05
+
+
 def test_a_volume_without_voxel_size_is_refused(tmp_path):
     hdf5.write_arrays(tmp_path / "labels.h5", {"labels": np.ones((4, 5, 6), np.uint64)}, {})
     with pytest.raises(EvaluationError, match="labels.h5:labels"):
@@ -36,7 +54,7 @@ def test_a_volume_without_voxel_size_is_refused(tmp_path):
 
 
 def test_jobs_and_killed_ones_give_the_bytes_of_one_process(tmp_path, tubes, monkeypatch):
-    monkeypatch.setattr("ffn.evaluation.skeletonize.blocks_in", lambda box: list(box.blocks((12, 23, 31))))
+    monkeypatch.setattr("ffn.evaluation.skeletonize.BLOCK_ZYX", (6, 12, 31))
     command = ["skeletonize", "--labels", tubes[0], "--min-voxels", "500", "--masks", "#box=10:22,20:60,30:33"]
 
     def run(folder, *job):

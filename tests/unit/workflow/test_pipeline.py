@@ -332,6 +332,15 @@ def test_the_blocks_of_a_large_volume_are_shared_among_jobs():
     assert record == "results/small/partitions/large.zarr.jobs/sizes/1-of-7.json"
 
 
+def test_skeletons_need_memory_for_a_block():
+    """Of 256 thinned voxels at most, 40 nm apart: 1300 voxels of 10 nm are two blocks of 163."""
+    synthetic = {"shape_zyx": [100, 1300, 100], "voxel_size_zyx_nm": [10, 10, 10]}
+    jobs = pipeline(volumes={"large": {"synthetic": synthetic}}).jobs
+    assert jobs.of("skeletonize", "large") == ["1-of-2", "2-of-2"]
+    share = jobs.spec("skeletonize_blocks", Wildcards(volume="large", job="2-of-2", step_name="write"))
+    assert (share.at_once, share.voxels) == (25 * 163 * 25, 100 * 650 * 100)
+
+
 def test_an_image_that_stays_where_it_is_needs_no_jobs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     volume = {"image": f"{tmp_path}/raw.zarr", "labels": f"{tmp_path}/labels.zarr", "voxel_size_zyx_nm": [30, 8, 8]}
