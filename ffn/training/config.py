@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
 
 from ffn.config import Axes, Fraction, ModelConfig, NonNegativeInt, Normalize, SameResult, Section
 from ffn.errors import ConfigError
+
+log = logging.getLogger(__name__)
 
 NO_AUGMENTATION: Mapping[str, Any] = {
     "contrast_jitter": 0.0,
@@ -21,9 +24,10 @@ NO_AUGMENTATION: Mapping[str, Any] = {
 PRESETS: dict[str, Mapping[str, Any]] = {
     # Dong et al. 2019: Adam, one FOV per worker, no schedule; the rate of one worker is read off Fig. 4, and beyond 16
     # workers it grows with the square root. Their code builds on google/ffn and leaves the rest as there: clipping, ε,
-    # walks, augmentation.
+    # walks, augmentation, and tf_slim's initial weights.
     "dong2019": {
         "batch_size": 1,
+        "initial": "glorot",
         "optimizer": "adam",
         "learning_rate": 1e-5,
         "scaling_rule": "sqrt",
@@ -37,7 +41,7 @@ PRESETS: dict[str, Mapping[str, Any]] = {
         "compression": "none",
         "fov_policy": "fixed",
         "fov_moves": 1,
-        "shuffle_moves": True,
+        "shuffle_moves": "all",
         "unlabelled_weight": 1.0,
         "permutable_axes": ("y", "x"),
         **NO_AUGMENTATION,
@@ -88,6 +92,11 @@ class TrainConfig(Section):
     )
     batch_size: PositiveInt = Field(1, description="FOVs per worker and step")
     max_steps: NonNegativeInt = Field(10_000, description="optimizer steps; 0 keeps the initial weights")
+    initial: Literal["he", "glorot"] = Field(
+        "he",
+        description="distribution of the initial weights; he: normal, damped in deep networks; glorot: uniform, as in "
+        "google/ffn's TensorFlow code",
+    )
 
     optimizer: Literal["adam", "adamw", "muon", "momentum", "sgd"] = Field("adam", description="optimizer")
     learning_rate: PositiveFloat = Field(
@@ -128,7 +137,7 @@ class TrainConfig(Section):
         "auto",
         description="precision of the convolutions; auto: the fastest on the machine where training starts",
     )
-    compression: Literal["none", "fp16", "1-bit", "qsgd"] = Field(
+    compression: Literal["none", "bfloat16", "1-bit", "qsgd"] = Field(
         "none", description="compression of gradients between processes; 1-bit adds its error to the next gradient"
     )
     qsgd_levels: Annotated[int, Field(ge=1, le=127)] = Field(
@@ -143,9 +152,10 @@ class TrainConfig(Section):
     fov_moves: PositiveInt = Field(
         1, description="largest distance of the FOV from the centre along each axis, deltas; above 1 for max_pred only"
     )
-    shuffle_moves: bool = Field(
-        True,
-        description="whether positions of equal distance (faces: all) are visited in random order",
+    shuffle_moves: Literal["distance", "all"] = Field(
+        "distance",
+        description="random order of the moves; distance: nearer ones first (but for faces), as google/ffn's JAX code; "
+        "all: of all, as its TensorFlow code",
     )
     unlabelled_weight: Fraction = Field(
         1.0, description="loss weight of voxels without a label; 0 if they are unknown rather than background"
@@ -219,6 +229,15 @@ class TrainConfig(Section):
         """Return the options that differ from the preset, with their own and the preset's values."""
         preset = PRESETS[self.preset] if self.preset else {}
         return {name: (getattr(self, name), value) for name, value in preset.items() if getattr(self, name) != value}
+
+    @field_validator("compression", mode="before")
+    @classmethod
+    def _replace_fp16(cls, value: Any) -> Any:
+        """Take bfloat16 for fp16, which earlier versions had: most entries of a gradient are too small for float16."""
+        if value == "fp16":
+            log.warning("train.compression: fp16 is bfloat16 now, which keeps small entries of gradients")
+            return "bfloat16"
+        return value
 
     @model_validator(mode="after")
     def _options_are_used(self) -> TrainConfig:

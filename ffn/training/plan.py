@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from pydantic import ValidationError
@@ -170,10 +170,16 @@ def make_training_plan(
     return plan
 
 
-def choose_model(wanted: ModelConfig, init_folder: str | None, rng_seed: int, remeasures: bool = True) -> Model:
+def choose_model(
+    wanted: ModelConfig,
+    init_folder: str | None,
+    rng_seed: int,
+    remeasures: bool = True,
+    initial: Literal["he", "glorot"] = "he",
+) -> Model:
     """Return the network that training starts from."""
     if init_folder is None:
-        return Model(wanted, initial_weights(wanted, rng_seed), {})
+        return Model(wanted, initial_weights(wanted, rng_seed, initial), {})
     model = load_checkpoint(init_folder) if is_checkpoint(init_folder) else load_model(init_folder)
     given = {name: getattr(wanted, name) for name in wanted.model_fields_set}
     for name in ("depth", "features"):
@@ -320,22 +326,32 @@ def _by_name(option: str, items: list[str], form: str) -> dict[str, list[str]]:
 UNDAMPED_MODULES = 4
 
 
-def initial_weights(config: ModelConfig, rng_seed: int) -> Weights:
-    """Draw the initial weights.
+def initial_weights(config: ModelConfig, rng_seed: int, initial: Literal["he", "glorot"] = "he") -> Weights:
+    """Draw the initial weights; biases are 0.
 
-    Kernels are normal after He et al. 2015. In networks of more than four residual modules, the last kernel of each
-    module is scaled down. Biases are 0. On the phantom, these reach the same loss as Glorot's uniform kernels in half
-    the FOVs.
+    ``he``: kernels are normal after He et al. 2015. In networks of more than four residual modules, the last kernel of
+    each module is scaled down. On the phantom, these reach the same loss as ``glorot`` in half the FOVs. ``glorot``:
+    kernels are uniform after Glorot and Bengio 2010, as tf_slim draws those of google/ffn and Dong et al. 2019.
     """
     rng = generator(rng_seed, "weights")
-    weights = {name: _he_normal(shape, rng) for name, shape in weight_shapes(config).items()}
+    draw = _glorot_uniform if initial == "glorot" else _he_normal
+    weights = {
+        name: np.zeros(shape, np.float32) if len(shape) == 1 else draw(shape, rng)
+        for name, shape in weight_shapes(config).items()
+    }
+    if initial == "glorot":
+        return weights
     damping = np.float32(np.sqrt(max(1.0, (config.depth - 1) / UNDAMPED_MODULES)))
     for module in range(1, config.depth):
         weights[f"conv{module}_b/weights"] /= damping
     return weights
 
 
+def _glorot_uniform(shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    fan_in, fan_out = np.prod(shape[:-1]), np.prod(shape[:-2]) * shape[-1]
+    limit = np.sqrt(6 / (fan_in + fan_out))
+    return rng.uniform(-limit, limit, shape).astype(np.float32)
+
+
 def _he_normal(shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
-    if len(shape) == 1:
-        return np.zeros(shape, np.float32)
     return rng.normal(0, np.sqrt(2 / np.prod(shape[:-1])), shape).astype(np.float32)

@@ -193,7 +193,7 @@ def make_exchange(train: TrainConfig, sizes: Sequence[int], group: ProcessGroup,
     # loads TensorFlow, which JAX without compression does not need
     from ffn.training.parallel.compression import EncodedExchange, HalfExchange, OneBit, Qsgd
 
-    if train.compression == "fp16":
+    if train.compression == "bfloat16":
         return HalfExchange(group, sum(sizes), train.virtual_workers)
     codec = OneBit(sizes) if train.compression == "1-bit" else Qsgd(sum(sizes), train.qsgd_levels, rng_seed)
     return EncodedExchange(group, sum(sizes), train.virtual_workers, codec)

@@ -144,7 +144,7 @@ def training_job(
         volumes = {name: opened[name] for name in data.volumes}
         methods = {name: data.normalize.get(name, "training") for name in opened}
         remeasures = config.max_steps > 0 and not are_matched(methods, model)
-        initial = group.together(lambda: choose_model(model, init, rng_seed, remeasures))
+        initial = group.together(lambda: choose_model(model, init, rng_seed, remeasures, config.initial))
         initial = with_normalisation(initial, volumes, group)
         initial = with_contrast(initial, opened, volumes, data.normalize, group)
         named = dataclasses.replace(data, records=near.records)  # checkpoints are of the originals, not of copies

@@ -115,11 +115,9 @@ class ExampleMaker:
         return Example(grey, levels, kinds, self._train.unlabelled_weight, self._order_moves(rng))
 
     def _order_moves(self, rng: np.random.Generator) -> tuple[ZYX, ...]:
-        """Return the moves in the order of one example: nearer ones first, except for the policy ``faces``."""
-        moves_zyx = self._moves_zyx
-        if self._train.shuffle_moves:
-            moves_zyx = [moves_zyx[i] for i in rng.permutation(len(moves_zyx))]
-        if self._train.fov_policy == "faces":
+        """Return the moves in the random order of one example."""
+        moves_zyx = [self._moves_zyx[i] for i in rng.permutation(len(self._moves_zyx))]
+        if self._train.shuffle_moves == "all" or self._train.fov_policy == "faces":
             return tuple(moves_zyx)
         return tuple(sorted(moves_zyx, key=distance))  # sorting keeps the order of equals
 

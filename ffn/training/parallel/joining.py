@@ -42,7 +42,7 @@ class HorovodGroup(JoinedGroup):
 
         An allreduce adds in an order of its own, which does not matter for one row of each of two processes.
         """
-        if self.size == 2 and rows.shape[0] == 1:
+        if self.size == 2 and rows.shape[0] == 1 and rows.dtype.name == "float32":
             return self._hvd.allreduce(rows[0], op=self._hvd.Sum, name=f"total_{rows.dtype.name}")
         return super().total(rows)
 

@@ -29,9 +29,10 @@ class ProcessGroup:
     def total(self, rows: tf.Tensor) -> tf.Tensor:
         """Sum the (K, N) rows of all processes pairwise, in order of rank, to (N,); usable inside a graph.
 
-        The bits are the same on all processes, and for any number of processes that have these rows together.
+        The bits are the same on all processes, and for any number of processes that have these rows together. Rows of
+        bfloat16 are added in float32, and their sum is rounded.
         """
-        return pairwise_sum(rows)
+        return sum_of(rows)
 
     def all_gather(self, vector: tf.Tensor) -> tf.Tensor:
         """Return equally long vectors of all processes as rows in order of rank; usable inside a graph."""
@@ -123,11 +124,12 @@ class JoinedGroup(ProcessGroup, ABC):
 
         num_rows, num_columns = rows.shape
         padding = -tf.shape(rows)[1] % self.size
-        shares = tf.reshape(tf.pad(rows, [[0, 0], [0, padding]]), (num_rows, self.size, -1))
+        sent = tf.uint16 if rows.dtype == tf.bfloat16 else rows.dtype  # collectives know no bfloat16
+        shares = tf.bitcast(tf.reshape(tf.pad(rows, [[0, 0], [0, padding]]), (num_rows, self.size, -1)), sent)
         received = self.all_to_all(tf.transpose(shares, (1, 0, 2)))
-        share = pairwise_sum(tf.reshape(received, (self.size * num_rows, -1)))
-        total = self.concatenate(share)[: tf.shape(rows)[1]]
-        return tf.ensure_shape(total, (num_columns,))
+        share = sum_of(tf.bitcast(tf.reshape(received, (self.size * num_rows, -1)), rows.dtype))
+        total = self.concatenate(tf.bitcast(share, sent))[: tf.shape(rows)[1]]
+        return tf.ensure_shape(tf.bitcast(total, rows.dtype), (num_columns,))
 
     def all_gather(self, vector: tf.Tensor) -> tf.Tensor:
         """Return equally long vectors of all processes as rows in order of rank; usable inside a graph."""
@@ -194,6 +196,15 @@ def pairwise_sum(rows: Any) -> Any:
     while rows.shape[0] > 1:
         rows = rows[::2] + rows[1::2]
     return rows[0] + pairwise_sum(rest) if rest.shape[0] else rows[0]
+
+
+def sum_of(rows: tf.Tensor) -> tf.Tensor:
+    """Sum rows pairwise in their own type, those of bfloat16 in float32."""
+    import tensorflow as tf
+
+    if rows.dtype != tf.bfloat16:
+        return pairwise_sum(rows)
+    return tf.cast(pairwise_sum(tf.cast(rows, tf.float32)), rows.dtype)
 
 
 def whole_branches(vectors: Sequence[tf.Tensor]) -> tf.Tensor:

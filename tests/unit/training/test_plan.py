@@ -261,6 +261,16 @@ def test_initial_weights_come_from_the_seed():
     assert (initial_weights(MODEL, 2)["conv1_a/weights"] != kernel).all()
 
 
+def test_glorot_weights_are_those_of_tf_slim():
+    """Uniform, with a variance of 2 / (fan in + fan out), in every module alike."""
+    weights = initial_weights(MODEL.model_copy(update={"depth": 9}), 1, "glorot")
+    kernels = np.stack([weights[f"conv{module}_b/weights"] for module in range(1, 9)])
+    assert np.abs(kernels).max() == pytest.approx(np.sqrt(6 / (27 * 8)), rel=0.01)
+    assert kernels.std() == pytest.approx(np.sqrt(2 / (27 * 8)), rel=0.05)
+    assert not weights["conv0_a/biases"].any()
+    assert TrainConfig(preset="dong2019").initial == "glorot"
+
+
 def test_the_last_kernels_of_deep_modules_are_scaled_down():
     deep = initial_weights(MODEL.model_copy(update={"depth": 9}), 1)
     ends = np.stack([deep[f"conv{module}_b/weights"] for module in range(1, 9)])

@@ -57,7 +57,7 @@ def test_the_loss_is_weighted_by_voxel(learner):
     assert learner.step(first_two, 0.0).loss == pytest.approx(losses[:2].mean(), rel=1e-5)
 
 
-@pytest.mark.parametrize("compression", ["none", "fp16", "1-bit", "qsgd"])
+@pytest.mark.parametrize("compression", ["none", "bfloat16", "1-bit", "qsgd"])
 def test_a_step_that_is_not_finite_changes_nothing(compression):
     learner = make_learner(compression=compression, ema_decay=0.9)
     learner.step(make_batch(), 0.01)
@@ -117,7 +117,7 @@ def test_a_restored_learner_continues_bit_identically(options):
 @pytest.mark.parametrize(
     ("options", "rate"),
     [
-        ({"compression": "fp16"}, 0.01),
+        ({"compression": "bfloat16"}, 0.01),
         ({"compression": "1-bit"}, 0.01),
         ({"compression": "qsgd"}, 0.01),
         ({"precision": "bfloat16", "ema_decay": 0.9}, 0.01),

@@ -44,16 +44,20 @@ def test_an_example_is_the_normalised_patch_with_soft_labels(volume):
     np.testing.assert_array_equal(example.labels(), np.where(same_object, np.float32(0.95), np.float32(0.05)))
 
 
-@pytest.mark.parametrize(("policy", "number"), [("fixed", 26), ("faces", 6)])
-def test_moves_are_the_neighbours_nearer_ones_first_and_in_random_order_within_a_distance(volume, policy, number):
-    maker = ExampleMaker({"v": volume}, MODEL, PLAIN.model_copy(update={"fov_policy": policy}))
+@pytest.mark.parametrize(
+    ("policy", "shuffle", "number"), [("fixed", "distance", 26), ("fixed", "all", 26), ("faces", "distance", 6)]
+)
+def test_moves_are_the_neighbours_in_random_order(volume, policy, shuffle, number):
+    maker = ExampleMaker(
+        {"v": volume}, MODEL, PLAIN.model_copy(update={"fov_policy": policy, "shuffle_moves": shuffle})
+    )
     orders = [maker.make(Record((8, 10, 18), "v"), np.random.default_rng(i)).moves_zyx for i in range(9)]
     assert len(set(orders)) >= 4
     for order in orders:
         assert len(set(order)) == len(order) == number
         assert all(move != (0, 0, 0) and np.isin(np.abs(move), [(0, 0, 0), (1, 2, 3)]).all() for move in order)
         lengths = [sum(map(abs, move)) for move in order]
-        assert lengths == sorted(lengths) or policy == "faces"
+        assert (lengths == sorted(lengths)) == ((policy, shuffle) == ("fixed", "distance"))
     assert moves((0, 4, 4), "faces") == [(0, -4, 0), (0, 4, 0), (0, 0, -4), (0, 0, 4)]
 
 
