@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import importlib
 import json
 import os
 import pickle
@@ -33,6 +34,8 @@ from snakemake.jobs import Job
 import ffn.workflow.pipeline
 import ffn.workflow.snakemake_patches  # noqa: F401
 
+# The stages whose inputs are checked when a run is planned: imported by each fork, they take 0.32 of 0.51 s of a plan.
+CHECKING = ("ffn.assembly.given", "ffn.evaluation.evaluate", "ffn.inference.segment", "ffn.training.train")
 BUILTIN = (str, int, float, bool, type(None))
 
 
@@ -98,6 +101,9 @@ def become_snakemake(arguments: list[str], folder: str, log: str, variables: dic
 def main() -> None:
     """Answer requests until standard input ends."""
     import smart_open  # noqa: F401  Snakemake imports it when it parses: most of what takes time
+
+    for name in CHECKING:
+        importlib.import_module(name)
 
     snakemake.cli.get_argument_parser()  # loads the plugins
     gc.freeze()  # no fork looks through what was imported
