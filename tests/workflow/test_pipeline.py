@@ -127,10 +127,6 @@ def test_no_shell_line_grows_with_the_volume(tmp_path):
     assert not workflow.results.exists()  # a dry run writes nothing
 
 
-def test_second_run_does_nothing(finished):
-    assert planned_nothing(finished.plan())
-
-
 @pytest.mark.parametrize("stage", ["coordinates", "normalize", "sweep", "export"])
 def test_every_stage_is_a_target(stage, tmp_path):
     output = Workflow(tmp_path, SMALL_RUN).plan(f"{stage}_all")

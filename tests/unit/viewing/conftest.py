@@ -73,24 +73,29 @@ def segments():
 @pytest.fixture
 def all_sources(tmp_path):
     """Everything that can be exported."""
+    return write_all(tmp_path)
+
+
+def write_all(folder):
+    """Write everything that can be exported."""
     labels = segments()
     origins = np.array(
         [[90, 28, 2, 310, 12, 1], [91, 28, 2, 380, 5, 1], [44, 28, 14, 330, 8, 2], [7, 21, 0, 301, 1, 1]]
     )
-    write(tmp_path / "origins.zarr", labels[:1], tables={"origins": origins})
+    write(folder / "origins.zarr", labels[:1], tables={"origins": origins})
     coordinates = np.array([[30, 0, 320], [30, 1, 321], [30, 2, 322], [0, 0, 0]], np.int32)
-    hdf5.write_arrays(tmp_path / "coordinates.h5", {"partitions/3": coordinates, "partitions/11": coordinates[:1]}, {})
-    (tmp_path / "groups.csv").write_text("base_id,group_id\n90,1\n91,1\n44,44\n7,44\n")
-    (tmp_path / "scores.json").write_text(json.dumps({"errors": ERRORS}))
+    hdf5.write_arrays(folder / "coordinates.h5", {"partitions/3": coordinates, "partitions/11": coordinates[:1]}, {})
+    (folder / "groups.csv").write_text("base_id,group_id\n90,1\n91,1\n44,44\n7,44\n")
+    (folder / "scores.json").write_text(json.dumps({"errors": ERRORS}))
     return Sources(
-        image=write(tmp_path / "raw.h5", (100 + labels // 2).astype(np.uint8), BOX.start, SIZE_NM),
-        segmentation=write(tmp_path / "seg.h5", labels, BOX.start, SIZE_NM),
-        truth=write(tmp_path / "truth.h5", np.where(two_tubes() < 10, two_tubes(), 0), BOX.start, SIZE_NM),
-        origins=str(tmp_path / "origins.zarr"),
-        edges=write(tmp_path / "edges.h5", (labels % 2).astype(np.uint8), BOX.start, SIZE_NM),
-        probability=(write_subvolume(tmp_path, HALVES[0], 99), write_subvolume(tmp_path, HALVES[1], 100)),
-        coordinates=str(tmp_path / "coordinates.h5"),
-        errors=str(tmp_path / "scores.json"),
+        image=write(folder / "raw.h5", (100 + labels // 2).astype(np.uint8), BOX.start, SIZE_NM),
+        segmentation=write(folder / "seg.h5", labels, BOX.start, SIZE_NM),
+        truth=write(folder / "truth.h5", np.where(two_tubes() < 10, two_tubes(), 0), BOX.start, SIZE_NM),
+        origins=str(folder / "origins.zarr"),
+        edges=write(folder / "edges.h5", (labels % 2).astype(np.uint8), BOX.start, SIZE_NM),
+        probability=(write_subvolume(folder, HALVES[0], 99), write_subvolume(folder, HALVES[1], 100)),
+        coordinates=str(folder / "coordinates.h5"),
+        errors=str(folder / "scores.json"),
     )
 
 

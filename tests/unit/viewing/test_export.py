@@ -2,7 +2,10 @@
 
 import itertools
 import json
+import shutil
 from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -19,7 +22,7 @@ from ffn.viewing.inputs import Sources, read_groups
 from ffn.viewing.state import load_state, located
 
 from ..volumes import read_scale, write
-from .conftest import BOX, ERRORS, HALVES, SIZE_NM, read_json, segments, two_tubes, write_subvolume
+from .conftest import BOX, ERRORS, HALVES, SIZE_NM, read_json, segments, two_tubes, write_all, write_subvolume
 
 
 def test_an_export_has_every_volume_at_its_place(tmp_path, sources, cloud_volume):
@@ -148,20 +151,31 @@ def test_the_last_row_of_an_id_tells_its_group(tmp_path):
 
 # Several jobs.
 
+
+class One(NamedTuple):
+    """An export by one job."""
+
+    sources: Sources
+    folder: Path
+    content: dict[str, bytes]
+
+
 CONFIG = ExportConfig(formats=("precomputed", "csv", "ome-zarr", "swc"), min_mesh_voxels=100, threads=1)
 NUM = 3
 SHARED = MIPS[:4]  # by several jobs; a volume has no jobs for mips of a single shard
 
 
-@pytest.fixture
-def small_blocks(monkeypatch):
+@pytest.fixture(scope="module")
+def small_blocks():
     """Several blocks of everything, and a mip that no jobs share."""
-    monkeypatch.setattr(precomputed, "CHUNK_ZYX", (8, 8, 8))
-    for module in (precomputed, ome_zarr):
-        monkeypatch.setattr(module, "SHARD_BYTES", 32 * 8**3 * 8)
-    monkeypatch.setattr(meshes, "BLOCK_ZYX", (12, 20, 30))
-    monkeypatch.setattr(shards, "SHARD_BYTES", 2000)  # of meshes and skeletons
-    monkeypatch.setattr(skeletons, "BLOCK_ZYX", (24, 35, 40))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(precomputed, "CHUNK_ZYX", (8, 8, 8))
+        for module in (precomputed, ome_zarr):
+            patch.setattr(module, "SHARD_BYTES", 32 * 8**3 * 8)
+        patch.setattr(meshes, "BLOCK_ZYX", (12, 20, 30))
+        patch.setattr(shards, "SHARD_BYTES", 2000)  # of meshes and skeletons
+        patch.setattr(skeletons, "BLOCK_ZYX", (24, 35, 40))
+        yield
 
 
 def steps(*names):
@@ -189,36 +203,40 @@ def content(folder):
     return {str(name): path.read_bytes() for name, path in files.items() if name.parts[0] != "neuroglancer.json.jobs"}
 
 
-@pytest.fixture
-def at_once(tmp_path, all_sources, small_blocks):
-    export(all_sources, tmp_path / "one", CONFIG)
-    return content(tmp_path / "one")
+@pytest.fixture(scope="module")
+def one(tmp_path_factory, small_blocks):
+    """An export by one job in a folder with its sources; tests read both, and change only copies."""
+    folder = tmp_path_factory.mktemp("sources")
+    sources = write_all(folder)
+    export(sources, folder / "one", CONFIG)
+    return One(sources, folder / "one", content(folder / "one"))
 
 
-def test_several_jobs_and_processes_leave_the_bytes_of_one(tmp_path, all_sources, at_once):
-    assert not (tmp_path / "one/neuroglancer.json.jobs").exists()
-    assert len(read_json(tmp_path / "one/segmentation/info")["scales"]) > len(SHARED)
-    assert len(list((tmp_path / "one/segmentation/mesh").glob("*.shard"))) > 1
+def test_several_jobs_leave_the_bytes_of_one(tmp_path, one):
+    assert not (one.folder / "neuroglancer.json.jobs").exists()
+    assert len(read_json(one.folder / "segmentation/info")["scales"]) > len(SHARED)
+    assert len(list((one.folder / "segmentation/mesh").glob("*.shard"))) > 1
     out = tmp_path / "several"
-    run(all_sources, out, ALL[:-1])
+    run(one.sources, out, ALL[:-1])
     assert not (out / "neuroglancer.json").exists()
     assert all((out / f"neuroglancer.json.jobs/{step}/tables.json").exists() for step in ("plan", "coarse", "pieces"))
-    run(all_sources, out, ALL[-1:])
-    assert content(out) == at_once
+    run(one.sources, out, ALL[-1:])
+    assert content(out) == one.content
     assert not [*out.rglob("z0*")], "pieces are removed"
     (out / "neuroglancer.json").unlink()  # as the workflow does before it repeats the last job
-    run(all_sources, out, ALL[-1:])
-    assert content(out) == at_once
+    run(one.sources, out, ALL[-1:])
+    assert content(out) == one.content
 
 
-def test_a_repeated_export_replaces_the_first_with_the_same_bytes(tmp_path, all_sources, at_once):
+def test_a_repeated_export_replaces_the_first_with_the_same_bytes(tmp_path, one):
+    shutil.copytree(one.folder, tmp_path / "one")
     (tmp_path / "one/neuroglancer.json").unlink()
     (tmp_path / "one/links/split-09.json").write_text("of other tables")
-    export(all_sources, tmp_path / "one", CONFIG)
-    assert content(tmp_path / "one") == at_once
+    export(one.sources, tmp_path / "one", CONFIG)
+    assert content(tmp_path / "one") == one.content
 
 
-def test_killed_jobs_lose_the_block_in_flight(tmp_path, all_sources, at_once, monkeypatch):
+def test_killed_jobs_lose_the_block_in_flight(tmp_path, one, monkeypatch):
     """Each function dies once, at its second block, and the job is repeated."""
     out, killed = tmp_path / "killed", set()
     for owner, name in (
@@ -241,12 +259,12 @@ def test_killed_jobs_lose_the_block_in_flight(tmp_path, all_sources, at_once, mo
     for job in ALL:
         while True:
             try:
-                run(all_sources, out, [job])
+                run(one.sources, out, [job])
                 break
             except KeyboardInterrupt:
                 repeated += 1
     assert repeated == len(killed) == 5
-    assert content(out) == at_once
+    assert content(out) == one.content
 
 
 def test_the_first_step_keeps_blocks_of_the_same_inputs_only(tmp_path, all_sources, small_blocks):
@@ -277,12 +295,12 @@ def test_another_subvolume_starts_the_export_over_and_only_the_first_step_opens_
     assert not list(out.rglob("*.shard"))
 
 
-def test_other_tables_keep_the_blocks(tmp_path, all_sources, at_once):
-    run(all_sources, tmp_path / "several", ALL[:-1])
-    run(replace(all_sources, errors=None), tmp_path / "several", ALL[-1:])
+def test_other_tables_keep_the_blocks(tmp_path, one):
+    run(one.sources, tmp_path / "several", ALL[:-1])
+    run(replace(one.sources, errors=None), tmp_path / "several", ALL[-1:])
     shown = content(tmp_path / "several")
-    voxels = [name for name in at_once if name.startswith(("segmentation/", "image/"))]
-    assert voxels and all(shown[name] == at_once[name] for name in voxels)
+    voxels = [name for name in one.content if name.startswith(("segmentation/", "image/"))]
+    assert voxels and all(shown[name] == one.content[name] for name in voxels)
     assert [name for name in shown if name.startswith("links/")] == ["links/whole.json"]
 
 
