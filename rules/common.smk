@@ -154,7 +154,7 @@ onstart:
         raise WorkflowError(str(error)) from None
     arguments.write_file_lists(PIPELINE)
     if jobs_of("segment") or jobs_of("segment_list"):
-        PIPELINE.jobs.keep_subvolumes_of_a_job()
+        PIPELINE.jobs.keep_plan()
     atomic.write_text(PATHS.config, yaml.safe_dump(RUN.as_written(), sort_keys=False))
     if not snakemake_patches.is_quiet(workflow):
         LiveJobs().start(logger)

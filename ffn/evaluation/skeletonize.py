@@ -183,11 +183,16 @@ def join_pieces(results: Iterable[Result], least_voxels: int) -> Skeletons:
     bodies, voxels, nodes, edges, pieces = (np.concatenate(columns[name]) for name in PIECES)
     ids, body = np.unique(bodies, return_inverse=True)
     rows = np.column_stack([body[pieces], nodes])
-    known, places = np.unique(rows, axis=0, return_inverse=True)
-    links = np.column_stack([pieces, num_pieces + places.ravel()])
+    order = np.lexsort(rows.T[::-1])  # np.unique of rows takes ten times as long
+    is_first = np.ones(len(rows), bool)
+    is_first[1:] = (rows[order[1:]] != rows[order[:-1]]).any(axis=1)
+    known, places = rows[order[is_first]], np.empty(len(rows), np.int64)
+    places[order] = np.cumsum(is_first) - 1
+    links = np.column_stack([pieces, num_pieces + places])
     groups = connected_roots(num_pieces + len(known), links)
     sizes = np.bincount(groups[:num_pieces], voxels, len(groups))
-    edges = np.unique(np.sort(places.ravel()[edges], axis=1), axis=0)
+    a, b = np.sort(places[edges], axis=1).T
+    edges = np.column_stack(np.divmod(np.unique(a * len(known) + b), max(1, len(known))))
     joined = Skeletons(known[:, 1:].astype(np.float64), edges, ids[known[:, 0]])
     return joined.keep(sizes[groups[num_pieces:]] > least_voxels)
 

@@ -24,13 +24,14 @@ from ffn.io.reference import has_copy
 from ffn.io.shards import Shards, shard_shape
 from ffn.io.store_names import LAST
 from ffn.workflow.models import Models
-from ffn.workflow.needs import most_canvases
+from ffn.workflow.needs import PLANNED_THREADS, flooding_minutes, jobs_within, minutes, most_canvases, takes_gpu
 from ffn.workflow.paths import find_output
 from ffn.workflow.places import Place
 from ffn.workflow.stages import STAGES, Blocks, Step
 
 STEM = re.compile(r"z(-?\d+)-y(-?\d+)-x(-?\d+)")
 KEPT = "subvolumes_of_a_job"  # in the file of this name
+ON_GPUS = "on_gpus"  # in it, too
 
 
 class JobSpec(NamedTuple):
@@ -103,22 +104,34 @@ class Jobs:
         Jobs of other subvolumes are other jobs to Snakemake, so a run keeps the number that it began with, on any
         machine.
         """
-        config, kept = self.run.segment, Path(self.paths.subvolumes_of_a_job)
+        config = self.run.segment
         if config.canvases != "auto":
             return config.canvases
-        if kept.exists():
-            return int(yaml.safe_load(kept.read_text())[KEPT])
+        if KEPT in self._kept:
+            return int(self._kept[KEPT])
         if not self._gpus_at_a_time or config.engine not in ("auto", "jax") or self.paths.existing("segment"):
             return 1
         volumes = [name for name, volume in self.run.volumes.items() if volume.is_segmented]
         number = sum(len(self.boxes("segment", name)) for name in volumes) * (1 + self.run.consensus.enabled)
         return max(1, min(MOST_CANVASES, number // self._gpus_at_a_time))
 
-    def keep_subvolumes_of_a_job(self) -> None:
-        """Keep this number for later calls of Snakemake; without a file, it is 1."""
-        path, number = Path(self.paths.subvolumes_of_a_job), self.subvolumes_of_a_job
-        if path.exists() or number > 1:
-            atomic.write_text(path, yaml.safe_dump({KEPT: number}))
+    @cached_property
+    def plans_for_gpus(self) -> bool:
+        """Whether the hours of a job are those of a GPU, which a run keeps, too."""
+        if ON_GPUS in self._kept:
+            return bool(self._kept[ON_GPUS])
+        return self._gpus > 0 and takes_gpu(self.run.segment) and not self.paths.existing("segment")
+
+    @cached_property
+    def _kept(self) -> dict[str, Any]:
+        path = Path(self.paths.subvolumes_of_a_job)
+        return yaml.safe_load(path.read_text()) if path.exists() else {}
+
+    def keep_plan(self) -> None:
+        """Keep both for later calls of Snakemake; without a file, they are 1 and False."""
+        number, gpus = self.subvolumes_of_a_job, self.plans_for_gpus
+        if self._kept or number > 1 or gpus:
+            atomic.write_text(self.paths.subvolumes_of_a_job, yaml.safe_dump({KEPT: number, ON_GPUS: gpus}))
 
     # --- The work of one job ---------------------------------------------------------------------------------
     def spec(self, rule: str, wildcards: Any) -> JobSpec:
@@ -150,10 +163,13 @@ class Jobs:
     def _spec_of_list(self, stage: str, wildcards: Any) -> JobSpec:
         boxes = self.boxes(stage, wildcards.volume)
         number = len(share_of(wildcards.job, len(boxes)))
-        ends = boxes.grid[0], boxes.grid[-1]
-        largest = max(self.flooded_voxels(stage, wildcards.volume, box) for box in ends)
+        largest = self._largest(stage, wildcards.volume)
         canvases = min(number, most_canvases(self.run.segment, self._gpus))
         return JobSpec(str(self.places[wildcards.volume].segment_box), number * largest, largest, canvases=canvases)
+
+    def _largest(self, stage: str, volume: str) -> int:
+        grid = self.boxes(stage, volume).grid
+        return max(self.flooded_voxels(stage, volume, box) for box in (grid[0], grid[-1]))
 
     def flooded_voxels(self, stage: str, volume: str, box: Box) -> int:
         """Count the voxels of a box: of a subvolume, those of its canvas."""
@@ -163,14 +179,18 @@ class Jobs:
         return Frame.of(box, place.image, model, self.run.segment.mirror, place.segment_box).canvas.num_voxels
 
     def _voxels_of_a_share(self, stage: str, volume: str, output: str | None) -> int:
-        """Count the voxels that a share works on, of `fill` with their halos, also in steps; if there are none, all."""
-        place = self.places[volume]
+        """Count the voxels that a share works on, also in steps; if there are no shares, all."""
         parts: list[Step | None] = [None, *(step for step in self._steps(stage, volume, output) if step.box)]
-        voxels = max(
-            getattr(place, part.box if part else _blocks(stage, output).box).num_voxels
+        return max(
+            self._voxels(stage, volume, output, part.box if part else "")
             // max(1, len(self.of(stage, volume, output, part)))
             for part in parts
         )
+
+    def _voxels(self, stage: str, volume: str, output: str | None, box: str) -> int:
+        """Count the voxels that all jobs work on, of `fill` with their halos, by default in the box of the stage."""
+        place = self.places[volume]
+        voxels = getattr(place, box or _blocks(stage, output).box).num_voxels
         if stage == "fill":
             tile_zyx = map(min, self.run.fill.block_size_zyx, place.segment_box.shape)
             voxels = voxels * self._at_once(stage, place) // math.prod(tile_zyx)
@@ -200,17 +220,25 @@ class Jobs:
         each is a job, or for an image that stays where it is. Each list has at least `subvolumes_of_a_job` boxes to
         flood, if there are as many.
         """
-        most = self.run.workflow.max_jobs_per_stage
         if find_output(stage, output).boxes:
-            number = len(self.boxes(stage, volume))
+            number, model = len(self.boxes(stage, volume)), self._models.costed.flooding_model
+            voxels = number * self._largest(stage, volume)
+            most = self._most(flooding_minutes(voxels, model, PLANNED_THREADS, self.plans_for_gpus), number)
             most = min(most, max(1, number // (self.subvolumes_of_a_job if stage == "segment" else 1)))
             return jobs_of(number, most) if number > most else []
         if (stage, output) == ("ingest", "image") and self._refers(volume):
             return []
         step = step or Step("")
         numbers = self._numbers_of_blocks(stage, volume, output)
+        voxels = max(self._voxels(stage, volume, output, box) for box in numbers)
+        most = self._most(minutes(stage, voxels), max(numbers.values()))
         own, largest = (jobs_of(n // step.blocks_per_job, most) for n in (numbers[step.box], max(numbers.values())))
         return own if len(largest) > 1 else []
+
+    def _most(self, num_minutes: int, num_parts: int) -> int:
+        """Return how many jobs may share what one does in this time."""
+        config = self.run.workflow
+        return max(config.max_jobs_per_stage, jobs_within(config.max_hours_per_job, num_minutes, num_parts))
 
     def _refers(self, volume: str) -> bool:
         """Whether an image stays where it is; one that was copied before remains a copy."""

@@ -45,7 +45,7 @@ class RunPaths:
 
     @property
     def subvolumes_of_a_job(self) -> str:
-        """How many subvolumes a job floods at least, if that was ever more than 1."""
+        """How many subvolumes a job floods at least, and whether on GPUs, if either was ever the case."""
         return f"{self.machine}/subvolumes-of-a-job.yaml"
 
     def check_root(self) -> None:

@@ -156,8 +156,13 @@ class WorkflowConfig(Section):
 
     max_jobs_per_stage: SameResult[PositiveInt] = Field(
         1000,
-        description="jobs of a stage for a volume at most; where there are more blocks or subvolumes, each walks a "
-        "list of them",
+        description="jobs of a stage for a volume at most, unless max_hours_per_job needs more; where there are more "
+        "blocks or subvolumes, each walks a list of them",
+    )
+    max_hours_per_job: SameResult[PositiveInt] = Field(
+        12,
+        description="a list is so short that its job asks for no more hours, on one core, or with the network on eight "
+        "or a GPU; a single block or subvolume may",
     )
 
 

@@ -22,6 +22,7 @@ from ffn.training.plan import parse_masks
 from ffn.workflow import arguments
 from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.places import check_sources
+from ffn.workflow.resources import resources_of
 from ffn.workflow.run import load_run
 
 MODEL = {"depth": 2, "features": 8, "fov_size_zyx": [9, 11, 13], "deltas_zyx": [2, 3, 3]}
@@ -265,6 +266,33 @@ def test_lists_have_a_subvolume_for_each_canvas():
     assert made.jobs.of("segment", "second") == ["1-of-1"]
 
 
+def test_lists_are_so_short_that_their_jobs_take_an_hour(tmp_path, monkeypatch):
+    """Also on a machine without the GPUs that the run began with."""
+    monkeypatch.chdir(tmp_path)
+
+    def made(gpus=0):
+        tiles = {"size_zyx": [200, 200, 200], "overlap_zyx": [50, 50, 50]}
+        few = {"max_jobs_per_stage": 1, "max_hours_per_job": 1}
+        sections = {"subvolumes": tiles, "workflow": few, "segment": {"canvases": 1}, "agglomerate": {"enabled": True}}
+        return pipeline(gpus, volumes={"large": {"synthetic": {"shape_zyx": [600, 900, 1500]}}}, **sections)
+
+    def asked(made, stage, job, threads):
+        rule = f"{stage}_{'list' if stage in ('segment', 'agglomerate') else 'blocks'}"
+        job = Wildcards(volume="large", order="", job=job, step_name="mip0" if stage == "export" else "write")
+        return resources_of(made, rule)["runtime"](job, threads=threads, attempt=1)
+
+    cpu, numbers = made(), {}
+    for stage in ("segment", "agglomerate", "evaluate", "export"):
+        jobs = cpu.jobs.of(stage, "large")
+        numbers[stage] = len(jobs)
+        assert 30 < asked(cpu, stage, jobs[-1], 1 if stage in ("evaluate", "export") else 8) <= 60
+    assert min(numbers.values()) > 1
+    on_gpus = made(gpus=1)
+    assert len(on_gpus.jobs.of("segment", "large")) != numbers["segment"], "a FOV of a tiny network waits for the host"
+    on_gpus.jobs.keep_plan()
+    assert made().jobs.of("segment", "large") == on_gpus.jobs.of("segment", "large")
+
+
 def test_lists_fill_gpus_and_a_run_keeps_to_what_it_began_with(tmp_path, monkeypatch):
     """Ten subvolumes in each of two volumes."""
     monkeypatch.chdir(tmp_path)
@@ -285,9 +313,9 @@ def test_lists_fill_gpus_and_a_run_keeps_to_what_it_began_with(tmp_path, monkeyp
     assert lists(6) == 0, "as it began: a job for each subvolume"
     first.unlink()
     begun = made(6, engine="jax")
-    begun.jobs.keep_subvolumes_of_a_job()
+    begun.jobs.keep_plan()
     assert [lists(gpus) for gpus in (0, 1, 3)] == [3, 3, 3]
-    made(1, canvases=5).jobs.keep_subvolumes_of_a_job()
+    made(1, canvases=5).jobs.keep_plan()
     assert lists(3) == 2
 
 
