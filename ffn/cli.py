@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from ffn import __version__
 from ffn.errors import FfnError
+from ffn.io.faults import line_of
 from ffn.io.store_names import without_metadata
 from ffn.options import Parser
 from ffn.workflow.stages import STAGES
@@ -90,14 +91,26 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     except BrokenPipeError:
         return 1
-    except OSError as error:  # a full disk, a read-only folder: not a bug of ours
-        where = f"{error.filename}: " if error.filename else ""
-        reason = "No space left on device" if "No space left" in str(error) else error.strerror or error
-        print(f"ffn: error: {where}{reason}. Nothing was left half-written", file=sys.stderr, flush=True)
-        return 2
     except KeyboardInterrupt:
         print("ffn: interrupted", file=sys.stderr)
         return 130
+    except Exception as error:  # a full disk, a read-only folder: not a bug of ours
+        if (line := _of_a_disk(error)) is None:
+            raise
+        print(f"ffn: error: {line}", file=sys.stderr, flush=True)
+        return 2
+
+
+def _of_a_disk(error: Exception) -> str | None:
+    """Return the line for an error of the system; None for a bug."""
+    file = getattr(error, "filename", None)
+    if line := line_of(error, file or "."):
+        return line
+    if isinstance(error, FileNotFoundError) and file and not os.path.isdir(os.path.dirname(os.path.abspath(file))):
+        return f"{os.path.dirname(file)}: the folder has disappeared, or was moved. Put it back, and run the same again"
+    if isinstance(error, OSError):
+        return f"{file}: {error.strerror}" if file else str(error)
+    return None
 
 
 def _run(argv: list[str]) -> int:

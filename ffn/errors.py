@@ -58,6 +58,10 @@ class VolumeError(FfnError):
     """A volume cannot be opened, read or written as asked."""
 
 
+class UnwritableError(VolumeError):
+    """A disk is full, or takes no files for another reason that its owner can change."""
+
+
 class RecordError(FfnError):
     """Coordinates or training records are missing, damaged or inconsistent."""
 

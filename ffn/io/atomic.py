@@ -17,6 +17,8 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+from ffn.io.faults import named
+
 
 @contextlib.contextmanager
 def atomic_path(path: str | Path, writer: str = "") -> Iterator[Path]:
@@ -33,17 +35,23 @@ def atomic_path(path: str | Path, writer: str = "") -> Iterator[Path]:
     ------
     Path
         Path in the same folder, where nothing is. It is removed after an error.
+
+    Raises
+    ------
+    UnwritableError
+        If the disk is full, or takes no files for another reason that its owner can change.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.tmp{writer}{path.suffix}")
-    _remove(temporary)
-    try:
-        yield temporary
-        _sync(temporary)
-        _replace(temporary, path)
-    finally:
+    with named(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
         _remove(temporary)
+        try:
+            yield temporary
+            _sync(temporary)
+            _replace(temporary, path)
+        finally:
+            _remove(temporary)
 
 
 def this_job() -> str:
@@ -62,7 +70,8 @@ def write_text_once(path: str | Path, text: str) -> None:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.tmp-{uuid.uuid4().hex}")  # the ranks of a job have the same command line
-    try:
+    with named(path), contextlib.ExitStack() as stack:
+        stack.callback(_remove, temporary)
         temporary.write_text(text)
         _sync(temporary)
         try:
@@ -73,8 +82,6 @@ def write_text_once(path: str | Path, text: str) -> None:
             if not path.exists():
                 temporary.replace(path)
         _sync(path.parent)
-    finally:
-        _remove(temporary)
 
 
 def write_json(path: str | Path, content: object) -> None:
@@ -86,10 +93,16 @@ def _replace(temporary: Path, path: Path) -> None:
     """Rename; move an existing folder out of the way first, because rename cannot replace one that has content."""
     old = path.with_name(f".{path.name}.old")
     is_folder = temporary.is_dir()
-    if is_folder and path.is_dir() and not path.is_symlink():
+    is_replaced = is_folder and path.is_dir() and not path.is_symlink()
+    if is_replaced:
         _remove(old)
         path.rename(old)
-    temporary.replace(path)
+    try:
+        temporary.replace(path)
+    except OSError:
+        if is_replaced:
+            old.rename(path)
+        raise
     if is_folder:
         _remove(old)  # also of a process that was killed between the two renames
     _sync(path.parent)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from io import FileIO
 from pathlib import Path
 
 import h5py
@@ -45,18 +46,43 @@ def create_file(path: str | Path) -> Iterator[h5py.File]:
     require_here(path)
     if Path(path).is_dir():
         raise VolumeError(f"{path}: is a folder, expected a file to write. Choose another name")
-    try:
-        with (
-            atomic_path(path) as temporary,
-            h5py.File(temporary, "w", locking=False, rdcc_nbytes=CHUNK_CACHE_BYTES) as file,
-        ):
-            yield file
-    except (PermissionError, NotADirectoryError, FileExistsError) as reason:
-        raise VolumeError(f"{path}: cannot be written ({reason}). Choose another output folder") from None
-    except RuntimeError as reason:
-        if "errno" not in str(reason):
-            raise
-        raise OSError(str(reason)) from None  # a full disk, which h5py may notice only when it closes the file
+    with atomic_path(path) as temporary, open(temporary, "w+b", buffering=0) as disk:
+        patient = _PatientFile(disk)
+        try:
+            with h5py.File(patient, "w", rdcc_nbytes=CHUNK_CACHE_BYTES) as file:
+                yield file
+        finally:
+            if patient.fault:
+                raise patient.fault
+
+
+class _PatientFile:
+    """A file that seems to take everything after its disk has filled up.
+
+    HDF5 cannot close a file of which a write has failed: it ends the process by a SIGSEGV.
+    """
+
+    def __init__(self, disk: FileIO) -> None:
+        self.fault: OSError | None = None
+        self._disk = disk
+        self.seek, self.tell, self.read, self.readinto = disk.seek, disk.tell, disk.read, disk.readinto
+
+    def write(self, content: memoryview) -> int:
+        """Write all of it, unless an earlier write has failed."""
+        left = memoryview(content)
+        try:
+            while left and not self.fault:
+                left = left[self._disk.write(left) :]
+        except OSError as reason:
+            self.fault = reason
+        return len(content)
+
+    def truncate(self, size: int) -> int:
+        """Make the file longer or shorter, unless a write has failed."""
+        return size if self.fault else self._disk.truncate(size)
+
+    def flush(self) -> None:
+        """Do nothing, as nothing waits."""
 
 
 def require_here(path: str | Path, error: type[FfnError] = VolumeError) -> None:

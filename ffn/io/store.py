@@ -20,6 +20,7 @@ import numpy as np
 from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io.atomic import atomic_path
+from ffn.io.faults import named
 from ffn.io.ome_zarr import array_metadata, encode, group_metadata, image_metadata, ours_in
 from ffn.io.shard_writer import ShardWriter
 from ffn.io.shards import Shards, shard_shape
@@ -219,9 +220,6 @@ def new_folder(path: str) -> Iterator[StoreFolder]:
         yield final
         return
     place = final.path.resolve()  # behind a link, if the folder lies on another disk
-    try:
-        with _alone(place), atomic_path(place) as temporary:
-            temporary.mkdir()
-            yield StoreFolder(str(temporary))
-    except (PermissionError, NotADirectoryError, FileExistsError) as reason:
-        raise VolumeError(f"{path}: cannot be written ({reason}). Choose another output folder") from None
+    with named(path), _alone(place), atomic_path(place) as temporary:
+        temporary.mkdir()
+        yield StoreFolder(str(temporary))

@@ -12,8 +12,9 @@ from urllib.parse import urlsplit
 import numpy as np
 import tensorstore as ts
 
-from ffn.errors import VolumeError
+from ffn.errors import UnwritableError, VolumeError
 from ffn.io.atomic import atomic_path, this_job
+from ffn.io.faults import line_of
 from ffn.io.foreign.locations import CONTEXT, CREDENTIALS, DENIED, Folder, Location, first_line, writable_store
 from ffn.io.ome_zarr import encode, table_metadata
 from ffn.io.store_names import METADATA
@@ -106,6 +107,8 @@ class StoreFolder(Folder):
         try:
             yield
         except (ValueError, OSError) as reason:
+            if self.path and (line := line_of(reason, self.path)):
+                raise UnwritableError(line) from None
             found = f"{self.place}/{key}".rstrip("/") + f": cannot be written ({first_line(reason)})"
             scheme = urlsplit(self.place).scheme
             if scheme in CREDENTIALS and str(reason).startswith(DENIED):

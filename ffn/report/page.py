@@ -14,7 +14,6 @@ from typing import Any
 import jinja2
 
 from ffn import __version__
-from ffn.errors import EvaluationError
 from ffn.evaluation.intervals import NUM_RESAMPLES
 from ffn.evaluation.metrics import METRICS
 from ffn.io.atomic import write_text
@@ -74,10 +73,7 @@ def report(run_dir: str | Path, out: str | Path) -> None:
         If `run_dir` is not the folder of a run, one of its files is damaged, or `out` cannot be written.
     """
     page = render(Path(run_dir))
-    try:
-        write_text(out, page)
-    except OSError as reason:
-        raise EvaluationError(f"{out}: cannot be written ({reason}). Choose another --out") from None
+    write_text(out, page)
     log.info("%s: %.1f MB", out, len(page) / 1e6)
 
 

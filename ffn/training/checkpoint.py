@@ -89,20 +89,17 @@ class CheckpointFolder:
 
     def _write(self, checkpoint: Checkpoint) -> None:
         parts = {f"{part}/{name}": array for part, arrays in checkpoint.parts.items() for name, array in arrays.items()}
-        try:
-            with atomic.atomic_path(self._path(checkpoint.step)) as temporary:
-                temporary.mkdir()
-                hdf5.write_arrays(temporary / SHARED, checkpoint.shared, {})
-                hdf5.write_arrays(temporary / PARTS, parts, {})
-                manifest = {
-                    "step": checkpoint.step,
-                    "processes": self._group.size,
-                    "fingerprint": self._fingerprint,
-                    "sha256": {name: digest(temporary / name) for name in (SHARED, PARTS)},
-                }
-                atomic.write_json(temporary / MANIFEST, manifest)
-        except OSError as reason:
-            raise TrainError(f"{self._folder}: checkpoint {checkpoint.step} cannot be written ({reason})") from None
+        with atomic.atomic_path(self._path(checkpoint.step)) as temporary:
+            temporary.mkdir()
+            hdf5.write_arrays(temporary / SHARED, checkpoint.shared, {})
+            hdf5.write_arrays(temporary / PARTS, parts, {})
+            manifest = {
+                "step": checkpoint.step,
+                "processes": self._group.size,
+                "fingerprint": self._fingerprint,
+                "sha256": {name: digest(temporary / name) for name in (SHARED, PARTS)},
+            }
+            atomic.write_json(temporary / MANIFEST, manifest)
         steps = self._steps()
         for step in set(steps) - self._kept.among(steps):
             shutil.rmtree(self._path(step), ignore_errors=True)

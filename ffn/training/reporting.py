@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from ffn.errors import TrainError
 from ffn.io import atomic
 from ffn.model.network import Weights
 from ffn.model.store import Model, load_model, save_model
@@ -104,11 +103,8 @@ class Report:
 
     def _save_best(self, row: MetricsRow, weights: Weights) -> None:
         origin = provenance("train", step=int(row["step"]), validation_f1=row["f1"])
-        try:
-            with atomic.atomic_path(self._best) as temporary:
-                save_model(temporary, Model(self._config, weights, origin))
-        except OSError as reason:
-            raise TrainError(f"{self._best}: cannot be written ({reason})") from None
+        with atomic.atomic_path(self._best) as temporary:
+            save_model(temporary, Model(self._config, weights, origin))
 
     def _complain(self) -> None:
         """Log each sign of trouble, once as long as it lasts."""

@@ -88,17 +88,14 @@ def export(sources: Sources, out: str | Path, config: ExportConfig, box: Box | N
     plan_key = {**fingerprint("export", config, box=box, **sources.volumes), "contents": sources.contents}
     planned = plan_subvolumes(folder, sources, plan_key, job)
     key = {**plan_key, "subvolumes": planned.read("contents").tobytes().hex()}
-    try:
-        with open_volumes(sources, planned) as volumes:
-            work = ExportWork(folder, plan_parts(volumes, config, box), config, key, job)
-            work.begin(planned, plan_key)
-            counts = work.run()
-            if job.writes and counts is not None:
-                _write(work, counts, tables, sources)
-        if job.record_path:
-            write_json(job.record_path, key)
-    except OSError as reason:
-        raise ExportError(f"{out}: cannot be written ({reason.strerror}). Choose another --out") from None
+    with open_volumes(sources, planned) as volumes:
+        work = ExportWork(folder, plan_parts(volumes, config, box), config, key, job)
+        work.begin(planned, plan_key)
+        counts = work.run()
+        if job.writes and counts is not None:
+            _write(work, counts, tables, sources)
+    if job.record_path:
+        write_json(job.record_path, key)
 
 
 def _require_replaceable(out: Path) -> None:

@@ -22,6 +22,7 @@ from ffn.geometry import Box
 from ffn.io.atomic import write_json, write_text
 from ffn.io.block_log import BlockLogs, Result, Work
 from ffn.io.blocks import Job, forget_blocks, no_result, reduce_step
+from ffn.io.faults import named
 from ffn.io.scratch import Table
 from ffn.io.store_names import LAST, jobs_folder
 from ffn.io.tables import Tables, write_tables
@@ -78,6 +79,10 @@ class ExportWork:
 
     def run(self) -> dict[str, Counts] | None:
         """Do the job; return all facts about the segments of each layer if it does the last step and finishes it."""
+        with named(self.folder):
+            return self._run()
+
+    def _run(self) -> dict[str, Counts] | None:
         if self.job.step in MIPS:
             self.write_mip(MIPS.index(self.job.step))
         if self.job.step in (PLAN, *MIPS):

@@ -1,0 +1,66 @@
+"""One line for each reason for which a disk takes no file, whichever library met it."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from ffn.errors import UnwritableError, VolumeError
+
+AGAIN = "and run the same command again"
+REASONS = {
+    errno.ENOSPC: f"no space is left on {{disk}}. Make room there, {AGAIN}",
+    errno.EDQUOT: f"your quota on {{disk}} is used up. Remove files there or ask for more, {AGAIN}",
+    errno.EFBIG: f"the limit of a file's size (ulimit -f) on {{disk}} is reached. Raise it, {AGAIN}",
+    errno.EROFS: "{disk} is mounted read-only, expected a disk to write to. Choose another output folder",
+    **dict.fromkeys((errno.ENOTDIR, errno.EEXIST), "{folder} holds a file in its place. Choose another output"),
+    errno.EACCES: "you may not write to {folder}, expected a folder of yours. Choose another, or ask its owner",
+}
+# TensorStore, HDF5 and TensorFlow give the number, or the words, of the system's error in theirs.
+NUMBER = re.compile(r"os_error_code='(\d+)'|errno = (\d+)|\[Errno (\d+)\]")
+WORDS = {os.strerror(number): number for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)}
+
+
+@contextlib.contextmanager
+def named(path: str | Path) -> Iterator[None]:
+    """Turn errors of writing to `path` into an `UnwritableError`; other errors stay."""
+    try:
+        yield
+    except Exception as reason:
+        if line := line_of(reason, path):
+            raise UnwritableError(line) from None
+        raise
+
+
+def line_of(reason: Exception, path: str | Path) -> str | None:
+    """Return the line for an error of writing to `path`; None for another error."""
+    number = None if isinstance(reason, VolumeError) else _number(reason)
+    file = getattr(reason, "filename", None)
+    if number is None or (number not in WORDS.values() and not _is_beside(file, path)):
+        return None
+    folder = Path(path).absolute()
+    while not folder.is_dir():
+        folder = folder.parent
+    disk = next(place for place in (folder, *folder.parents) if os.path.ismount(place))
+    return f"{path}: {REASONS[number].format(disk=disk, folder=folder)}"
+
+
+def _number(reason: Exception) -> int | None:
+    number = getattr(reason, "errno", None)
+    text = str(reason)
+    if number is None and (match := NUMBER.search(text)):
+        number = int(next(filter(None, match.groups())))
+    if number is None:
+        number = next((found for words, found in WORDS.items() if words in text), None)
+    return number if number in REASONS else None
+
+
+def _is_beside(file: object, path: str | Path) -> bool:
+    """Whether a file that an error names may be the output, not an input."""
+    return not isinstance(file, str | os.PathLike) or os.path.abspath(file).startswith(
+        os.path.abspath(Path(path).parent)
+    )
