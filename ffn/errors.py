@@ -115,4 +115,4 @@ def explain(error: ValidationError, where: Callable[[tuple], str]) -> str:
         message = "expected lines of 'name: value' below it"
     if first["type"] == "tuple_type":
         message = "expected a list in [ ]"
-    return f"{where(path)}: found {first['input']!r}, {message[0].lower()}{message[1:]}"
+    return f"{where(path)}: found {first['input']!r:.200}, {message[0].lower()}{message[1:]}"

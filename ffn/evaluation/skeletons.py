@@ -20,7 +20,8 @@ RADIUS = {"id": "radius", "data_type": "float32", "num_components": 1}  # attrib
 SHORTEST = 4  # the median edge of skeletons is at least a voxel divided by this
 CACHE_BYTES = 2**26  # of the indices of shards, while many skeletons are read
 DATASETS = ("nodes_zyx_nm", "edges", "owners")
-SWC_COLUMNS = ("node", "type", "x", "y", "z", "radius", "parent")  # in nm; the parent of a root is -1
+SWC = ".swc"  # suffix, in any case
+SWC_COLUMNS = ("node", "type", "x", "y", "z", "radius", "parent")  # in nm; roots have -1, or 0 where no node is 0
 IDENTITY_XYZ = (1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0)
 
 
@@ -132,7 +133,7 @@ def _is_precomputed(path: Path) -> bool:
 
 
 def _is_swc(path: Path) -> bool:
-    return path.is_dir() or path.suffix == ".swc"
+    return path.is_dir() or path.suffix.lower() == SWC
 
 
 def _require_usable(skeletons: Skeletons, path: Path, voxel_size_zyx_nm: VoxelSize | None) -> None:
@@ -148,7 +149,7 @@ def _require_usable(skeletons: Skeletons, path: Path, voxel_size_zyx_nm: VoxelSi
 
 
 def _swc_files(place: Path) -> list[Path]:
-    return sorted(place.glob("*.swc")) if place.is_dir() else [place]
+    return sorted(path for path in place.iterdir() if path.suffix.lower() == SWC) if place.is_dir() else [place]
 
 
 def _read_swc(paths: Sequence[Path]) -> Iterator[Skeleton]:
@@ -164,7 +165,7 @@ def _read_swc(paths: Sequence[Path]) -> Iterator[Skeleton]:
             found = "values that are not finite" if len(rows) else "no nodes"
             raise EvaluationError(f"{path}: has {found}, {expected}")
         numbers, parents = rows[:, 0].astype(np.int64), rows[:, 6].astype(np.int64)
-        children = np.flatnonzero(parents >= 0)
+        children = np.flatnonzero(parents >= (0 if 0 in numbers else 1))
         order = np.argsort(numbers, kind="stable")
         ends = order[np.searchsorted(numbers, parents[children], sorter=order).clip(max=len(rows) - 1)]
         lost = parents[children][numbers[ends] != parents[children]]

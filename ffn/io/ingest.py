@@ -209,7 +209,8 @@ def _stays(volume: Volume, out: str, config: IngestConfig) -> bool:
 def _voxel_size(volume: Volume, given: VoxelSize | None) -> VoxelSize:
     known = volume.voxel_size_zyx_nm
     if given is None and known is None:
-        raise ConfigError(f"--voxel-size: is missing and {volume.name} declares none, expected Z Y X in nm")
+        declared = f"one in {volume.unknown_unit!r:.100}, an unknown unit" if volume.unknown_unit else "none"
+        raise ConfigError(f"--voxel-size: is missing and {volume.name} declares {declared}, expected Z Y X in nm")
     if given is not None and known is not None and not np.allclose(given, known, rtol=1e-4):
         raise ConfigError(
             f"--voxel-size: {given} nm differs from the {known} nm that {volume.name} declares, expected the same. "

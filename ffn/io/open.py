@@ -38,6 +38,7 @@ def open_volume(spec: str | Path) -> Iterator[Volume]:
     """
     with contextlib.closing(_open(str(spec))) as volume:
         _require_place(volume)
+        volume.require_data()
         yield volume
 
 
@@ -77,6 +78,7 @@ def open_mip_or_finer(
         volume = finest.at_mip(index)
         if not is_placed:
             _require_place(volume)
+        volume.require_data()
         yield volume, 0 if mip is None else mip - index
 
 

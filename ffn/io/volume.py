@@ -55,12 +55,15 @@ class Volume:
         Folder on this machine with chunks that TensorStore reads.
     misplaced : VolumeError or None
         Why the first voxel is taken for the origin, if its place is not a whole number of voxels.
+    unknown_unit : str
+        Unit of the voxel size that the source declares, if nobody knows it.
     """
 
     provenance: dict = {}
     chunk_zyx: ZYX | None = None
     folder: Path | None = None
     misplaced: VolumeError | None = None
+    unknown_unit: str = ""
 
     def __init__(self, name: str, box: Box, dtype: np.dtype, voxel_size_zyx_nm: VoxelSize | None = None) -> None:
         self.name, self.box, self.dtype, self.voxel_size_zyx_nm = name, box, dtype, voxel_size_zyx_nm
@@ -78,6 +81,9 @@ class Volume:
     def at_mip(self, mip: int) -> Volume:
         """Return a mip of the image, of which 0 is the finest."""
         return self
+
+    def require_data(self) -> None:
+        """Refuse a volume whose voxels are not there, which would be read as 0; warn where a part is not."""
 
     def close(self) -> None:
         """Release the file."""

@@ -16,6 +16,7 @@ from ffn.io.store_names import CHUNKED_FILES
 from ffn.io.volume import Volume
 
 CHUNKED_SUFFIXES = (".zarr", ".n5", ".precomputed")
+ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz", ".7z")
 IMAGE_FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".tif": "TIFF", ".tiff": "TIFF"}
 
 
@@ -59,7 +60,7 @@ FORMATS = (
     Format("NumPy array (.npy)", _is_file(".npy"), "arrays.open_npy"),
     Format("slices (folder or quoted glob of PNG, JPEG or TIFF)", _is_slices, "stacks.open_slices"),
     Format("multipage TIFF", _is_file(".tif", ".tiff"), "stacks.TiffVolume"),
-    Format("OME-Zarr, zarr, N5, Neuroglancer precomputed (folder or URL)", _is_chunked, "chunked.ChunkedVolume"),
+    Format("OME-Zarr, zarr, N5, Neuroglancer precomputed (folder or URL)", _is_chunked, "chunked.open_chunked"),
 )
 
 
@@ -91,5 +92,7 @@ def open_source(spec: str) -> Volume:
             module, _, name = known.opener.partition(".")
             opener: Callable[[str], Volume] = getattr(importlib.import_module(f"{__name__}.{module}"), name)
             return opener(spec)
+    if spec.lower().endswith(ARCHIVES) and Path(spec).is_file():
+        raise VolumeError(f"{spec}: is an archive, expected a folder. Unpack it, and name what was inside")
     found = "is in no known format" if Path(spec).exists() else "no such file or folder"
     raise VolumeError(f"{spec}: {found}, expected {readable_formats()}. Check the path")

@@ -17,21 +17,16 @@ from ffn.geometry import ZYX, VoxelSize, zyx
 VOXEL_SIZE_NM = "voxel_size_nm"  # attribute with a voxel size, zyx; with it, an offset counts voxels
 ILASTIK = "element_size_um"
 ZYX_NAMES = ("z", "y", "x")
-NM_PER_UNIT = {
-    "": 1.0,
-    "angstrom": 0.1,
-    "nm": 1.0,
-    "nanometer": 1.0,
-    "um": 1e3,
-    "µm": 1e3,  # micro sign
-    "μm": 1e3,  # Greek mu
-    "micron": 1e3,
-    "micrometer": 1e3,
-    "mm": 1e6,
-    "millimeter": 1e6,
-    "m": 1e9,
-    "meter": 1e9,
+_NM = {
+    1e-3: "pm picometer",
+    0.1: "å angstrom ångström ångstrom",
+    1.0: "nm nanometer",
+    1e3: "um μm micron micrometer",  # casefold makes this Greek letter of the micro sign
+    1e6: "mm millimeter",
+    1e7: "cm centimeter",
+    1e9: "m meter",
 }
+NM_PER_UNIT = {"": 1.0} | {name: nm for nm, names in _NM.items() for name in names.split()}
 MAX_SHIFT = 0.05  # voxels, that a volume may be off its place; our choice, for offsets that were rounded to some digits
 
 
@@ -127,6 +122,18 @@ def _by_length(name: str, shape: Sequence[int]) -> list[int]:
     return choices[-1] if choices else []
 
 
+def nm_per(unit: str) -> float | None:
+    """Return the nm in a unit, in any spelling; None for an unknown one.
+
+    Examples
+    --------
+    >>> nm_per("Micrometres"), nm_per("Å"), nm_per("pixel")
+    (1000.0, 0.1, None)
+    """
+    name = unit.strip().casefold().replace("metre", "meter")
+    return NM_PER_UNIT.get(name, NM_PER_UNIT.get(name.removesuffix("s")))
+
+
 def to_nm(sizes: Sequence[float], units: Sequence[str]) -> VoxelSize | None:
     """Convert three lengths to nm; return None if a unit is unknown or a length is not positive.
 
@@ -135,9 +142,10 @@ def to_nm(sizes: Sequence[float], units: Sequence[str]) -> VoxelSize | None:
     >>> to_nm((0.04, 4, 4), ("um", "nm", ""))
     (40.0, 4.0, 4.0)
     """
-    if any(unit not in NM_PER_UNIT for unit in units) or not all(0 < size < math.inf for size in sizes):
+    factors = [nm for unit in units if (nm := nm_per(unit)) is not None]
+    if len(factors) != 3 or not all(0 < size < math.inf for size in sizes):
         return None
-    z, y, x = (float(size) * NM_PER_UNIT[unit] for size, unit in zip(sizes, units, strict=True))
+    z, y, x = (float(size) * nm for size, nm in zip(sizes, factors, strict=True))
     return z, y, x
 
 
@@ -177,7 +185,7 @@ def voxel_size_and_offset(attributes: Mapping[str, Any], name: str) -> tuple[Vox
         raise VolumeError(f"{name}: attribute {key} is {found}, expected three positive lengths. Correct it")
     if key == VOXEL_SIZE_NM:
         return size, whole_voxels(offset, where)
-    offset_nm = np.multiply(offset, [NM_PER_UNIT[unit] for unit in units])
+    offset_nm = np.multiply(offset, [nm_per(unit) or 1 for unit in units])
     start = whole_voxels(np.divide(offset_nm, size), f"{where} is {offset}")
     named = [axis for axis in axis_names(attributes) if axis in ZYX_NAMES]
     if key == ILASTIK or sorted(named) != sorted(ZYX_NAMES):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +13,20 @@ import numpy as np
 import tensorstore as ts
 
 from ffn.errors import VolumeError
-from ffn.geometry import ZYX, Box, VoxelSize, subtract
+from ffn.geometry import ZYX, Box, VoxelSize, add, subtract, zyx
+from ffn.io.foreign.absent import ChunkNames, names_in, write_chunk
 from ffn.io.foreign.attributes import SpatialAxes, to_nm
-from ffn.io.foreign.locations import Location, first_line, open_folder
+from ffn.io.foreign.locations import Folder, Location, first_line, open_folder
 from ffn.io.foreign.mips import PRECOMPUTED, Mip, driver_of, find_mips
 from ffn.io.ome_zarr import our_attributes
 from ffn.io.store_names import CHUNKED_FILES
 from ffn.io.volume import Volume, number_type
 
+log = logging.getLogger(__name__)
+
 XYZ_DRIVERS = ("n5", PRECOMPUTED)
+CODECS = "raw bytes transpose zlib gzip bz2 bzip2 xz blosc zstd crc32c sharding_indexed".split()  # of TensorStore
+_LISTED: set[tuple[str, int]] = set()  # volumes whose chunks this process has listed
 COMPRESSED = (".gz", ".br", ".zstd", ".bz2", ".xz")  # suffixes that cloud-volume adds to the names of chunks
 
 
@@ -31,7 +39,11 @@ class ChunkedVolume(Volume):
         Opens it from any folder.
     mip : int
         Level of resolution of the image, 0 is the full one.
+    lost : VolumeError or None
+        Why mip 0 cannot be opened, in the volume that is open instead.
     """
+
+    lost: VolumeError | None = None
 
     def __init__(self, spec: str, mip: int = 0) -> None:
         name = f"{spec} (mip {mip})" if mip else spec
@@ -41,7 +53,9 @@ class ChunkedVolume(Volume):
         ours = our_attributes(self._folder)
         mips = find_mips(self._folder, name)
         chosen = mips[mip]
-        self._store = store = self._open(name, chosen.path, mip, is_whole=bool(ours))
+        self._is_whole = bool(ours)  # then a shard that is missing was lost, which is an error
+        self._store, self._chunks = self._open(name, chosen.path, mip)
+        store = self._store
         driver = store.spec().to_json()["driver"]
         _refuse_compressed_files(store.spec().to_json())
         order = "xyz" if driver in XYZ_DRIVERS else "zyx"
@@ -50,7 +64,7 @@ class ChunkedVolume(Volume):
         box = Box.from_shape(self._axes.of(store.shape), start)
         size = chosen.voxel_size_zyx_nm or self._voxel_size_by_units()
         super().__init__(name, box, number_type(name, np.dtype(store.dtype.numpy_dtype)), size)
-        self.misplaced = misplaced
+        self.misplaced, self.unknown_unit = misplaced, chosen.unknown_unit
         self.folder, self.address = self._location.path, self._location.absolute
         self.chunk_zyx = self._axes.of(store.chunk_layout.read_chunk_template.shape)
         self.provenance = ours.get("provenance", {})
@@ -58,7 +72,44 @@ class ChunkedVolume(Volume):
 
     def at_mip(self, mip: int) -> ChunkedVolume:
         """Return a mip of the image, of which 0 is the finest."""
+        if self.lost and not mip:
+            raise self.lost
         return ChunkedVolume(self._location.spec, mip) if mip else self
+
+    def require_data(self) -> None:
+        """Refuse an array without chunks on this machine, and warn once of chunks that are missing."""
+        if self.lost:
+            raise self.lost
+        if self.folder is None or self._is_whole:
+            return
+        if not self._chunks.exist():
+            there = next(names_in(self._chunks.folder), "")
+            found = f"has no chunk in {self._chunks.folder.address}" + (f", but files such as {there}" if there else "")
+            other = next((mip for mip in range(len(self.mips)) if mip != self.mip and self._has_chunks(mip)), None)
+            advice = "Restore them" if other is None else _advice_of(other, self.mips[other])
+            raise VolumeError(f"{self.name}: mip {self.mip} {found}, expected some, or every voxel is 0. {advice}")
+        if (self.address, self.mip) not in _LISTED:
+            _LISTED.add((self.address, self.mip))
+            self._warn_of_missing()
+
+    def _has_chunks(self, mip: int) -> bool:
+        with contextlib.suppress(VolumeError):
+            return ChunkedVolume(self._location.spec, mip)._chunks.exist()
+        return False
+
+    def _warn_of_missing(self) -> None:
+        missing = self._chunks.missing(self._store)
+        if missing is None or not missing.any():
+            return
+        side = self._axes.of(write_chunk(self._store))
+        places = [np.flatnonzero(missing.any(axis=tuple({*range(missing.ndim)} - {axis}))) for axis in self._axes.zyx]
+        first = add(self.box.start, zyx(n * each[0] for n, each in zip(side, places, strict=True)))
+        last = add(self.box.start, zyx(n * (each[-1] + 1) for n, each in zip(side, places, strict=True)))
+        log.warning(
+            "%s: %d of %d chunks (%.0f %%) are missing, all within %s, and read as the fill value. Restore them, "
+            "unless the program that wrote the volume leaves out what is empty",
+            *(self.name, missing.sum(), missing.size, 100 * missing.mean(), Box(first, last).intersect(self.box)),
+        )
 
     def _read(self, box: Box) -> np.ndarray:
         to_array = subtract(self._axes.of(self._store.domain.inclusive_min), self.box.start)
@@ -69,13 +120,13 @@ class ChunkedVolume(Volume):
                 f"{self.name}: box {box} cannot be read ({first_line(error)}), expected whole chunks. Restore it"
             ) from None
 
-    def _open(self, name: str, path: str, mip: int, is_whole: bool) -> ts.TensorStore:
+    def _open(self, name: str, path: str, mip: int) -> tuple[ts.TensorStore, ChunkNames]:
         folder = self._folder.below(path) if path else self._folder
         driver = driver_of(folder) if self._location.driver == "auto" else self._location.driver
         spec: dict[str, Any] = {"driver": driver, "kvstore": folder.spec}
         if driver == PRECOMPUTED:
             spec["scale_index"] = mip
-        if is_whole:  # then a shard that is missing was lost
+        if self._is_whole:
             spec["fill_missing_data_reads"] = False
         attributes = folder.json("attributes.json") if driver == "n5" else {}
         if attributes.get("isLabelMultiset"):
@@ -84,8 +135,17 @@ class ChunkedVolume(Volume):
         if given:
             spec["metadata"] = given
         try:
-            return ts.open(spec, read=True, open=True, assume_metadata=bool(given), context=folder.context).result()
+            store = ts.open(spec, read=True, open=True, assume_metadata=bool(given), context=folder.context).result()
+            chunks = ChunkNames.of(store, folder)
+            if driver == "zarr" and "dimension_separator" not in folder.json(".zarray") and not chunks.exist():
+                nested = ts.open({**spec, "metadata": {"dimension_separator": "/"}}, context=folder.context).result()
+                nested_chunks = ChunkNames.of(nested, folder)
+                if nested_chunks.exist():
+                    log.info("%s: has chunks named 0/0/0, as zarr wrote them before 2.8 without saying so", name)
+                    return nested, nested_chunks
+            return store, chunks
         except (ValueError, OSError) as error:
+            _refuse_codecs(name, folder)
             raise VolumeError(
                 f"{name}: cannot be opened ({first_line(error)}), "
                 f"expected one array or image of zarr, N5 or precomputed. {_advice(self._location.path)}"
@@ -97,6 +157,33 @@ class ChunkedVolume(Volume):
         return (
             to_nm([unit.multiplier for unit in units], [unit.base_unit for unit in units]) if len(units) == 3 else None
         )
+
+
+def _refuse_codecs(name: str, folder: Folder) -> None:
+    """Refuse filters and codecs that TensorStore does not know, in an array that it cannot open."""
+    v2 = folder.json(".zarray")
+    codecs = [
+        v2.get("compressor"),
+        folder.json("attributes.json").get("compression"),
+        *_codecs(folder.json("zarr.json")),
+    ]
+    names = [
+        [str(each.get("id") or each.get("type") or each.get("name")) for each in steps if isinstance(each, dict)]
+        for steps in (v2.get("filters") or (), codecs)
+    ]
+    odd = [*names[0], *(each for each in names[1] if each not in CODECS)]
+    if odd:
+        raise VolumeError(
+            f"{name}: has the filter or codec {', '.join(odd):.100}, expected none or one of {', '.join(CODECS)}. "
+            "Write it again without, where it was written"
+        )
+
+
+def _codecs(metadata: dict[str, Any]) -> Iterator[Any]:
+    """Yield the codecs of zarr version 3, and those inside shards."""
+    for codec in metadata.get("codecs", ()):
+        yield codec
+        yield from _codecs(codec.get("configuration", {}))
 
 
 def _refuse_compressed_files(spec: dict[str, Any]) -> None:
@@ -111,6 +198,27 @@ def _refuse_compressed_files(spec: dict[str, Any]) -> None:
             f"{packed}: is a compressed file, expected plain chunks, or the volume would read as zeros. "
             f"Unpack a copy, with gunzip -r {folder} if it is .gz"
         )
+
+
+def open_chunked(spec: str) -> ChunkedVolume:
+    """Open the finest mip, or the first that can be opened, whose `lost` says why the finest cannot."""
+    try:
+        return ChunkedVolume(spec)
+    except VolumeError as reason:
+        location, mips = Location.parse(spec), list[Mip]()
+        with contextlib.suppress(VolumeError):
+            mips = find_mips(open_folder(location), spec) if location.path else []
+        for mip in range(1, len(mips)):
+            with contextlib.suppress(VolumeError):
+                volume = ChunkedVolume(spec, mip)
+                volume.lost = VolumeError(f"{reason}. But only mip 0 is lost. {_advice_of(mip, volume.mips[mip])}")
+                return volume
+        raise
+
+
+def _advice_of(mip: int, size: VoxelSize | None) -> str:
+    option = f"--voxel-size {' '.join(f'{side:g}' for side in size)}" if size else f"--mip {mip}"
+    return f"Mip {mip} is there: {option}"
 
 
 def _place(mip: Mip, name: str) -> tuple[ZYX, VolumeError | None]:

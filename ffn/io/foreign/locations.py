@@ -113,7 +113,7 @@ class Folder:
             content = {} if file.state == "missing" else json.loads(file.value)
             if not isinstance(content, dict):
                 raise ValueError(f"it holds {reprlib.repr(content)}")
-        except (ValueError, OSError) as error:
+        except (ValueError, OSError, RecursionError) as error:
             if str(error).startswith(DENIED) and not self._tells_what_is_missing:
                 return {}
             found = f"{self._address(name)}: cannot be read ({first_line(error)})"
@@ -139,7 +139,9 @@ class Folder:
         return self._address("").rstrip("/")
 
     def below(self, path: str) -> Folder:
-        """Return the folder at `path` in this one."""
+        """Return the folder at `path` in this one; refuse a place outside, which metadata may name."""
+        if ".." in path.split("/") or "://" in path:
+            raise VolumeError(f"{self.address}: its metadata name {path!r:.200}, expected a place inside. Correct them")
         return self._at(f"{self.spec['path']}{path.strip('/')}/")
 
     def above(self) -> tuple[Folder, str] | None:
@@ -230,4 +232,5 @@ def _stores(location: Location) -> Iterator[dict[str, Any]]:
         yield {"driver": "http", "base_url": f"{host}/{url.netloc}/", "path": path}
         yield {"driver": "gcs", "bucket": url.netloc, "path": path}
     else:
-        yield ts.KvStore.Spec(location.address.rstrip("/") + "/").to_json()
+        address = url._replace(path=url.path.rstrip("/") + "/").geturl()  # before a query, such as a signature
+        yield ts.KvStore.Spec(address).to_json()

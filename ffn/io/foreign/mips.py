@@ -18,6 +18,7 @@ from ffn.geometry import ZYX, VoxelSize
 from ffn.io.foreign.attributes import (
     MAX_SHIFT,
     axis_names,
+    nm_per,
     three_numbers,
     to_nm,
     voxel_size_and_offset,
@@ -26,6 +27,7 @@ from ffn.io.foreign.attributes import (
 from ffn.io.foreign.locations import Folder
 
 PRECOMPUTED = "neuroglancer_precomputed"
+ENCODINGS = ("raw", "png", "jpeg", "compressed_segmentation")  # of precomputed, that TensorStore reads
 N5 = "attributes.json"
 OLD_AXES = ("t", "c", "z", "y", "x")  # of OME-Zarr 0.1 and 0.2, which do not name them
 UNKNOWN = ("unknown",) * 3
@@ -55,6 +57,11 @@ class Mip:
     def voxel_size_zyx_nm(self) -> VoxelSize | None:
         """Side of a voxel in nm, None where the unit is unknown."""
         return to_nm(self.scale, self.units)
+
+    @property
+    def unknown_unit(self) -> str:
+        """The first unit that is there and unknown; empty if there is none."""
+        return next((unit for unit in self.units if unit not in UNKNOWN and nm_per(unit) is None), "")
 
     def start_zyx(self, name: str) -> ZYX:
         """Return the place of the first voxel, in voxels of this mip, or raise VolumeError if it is between voxels.
@@ -90,8 +97,9 @@ def find_mips(folder: Folder, name: str) -> list[Mip]:
     try:
         return _find_mips(folder, name)
     except (TypeError, KeyError, AttributeError, ValueError, IndexError) as reason:
+        found = str(reason) if isinstance(reason, ValueError) else repr(reason)
         raise VolumeError(
-            f"{name}: its metadata cannot be read ({reason!r}), expected axes z, y and x with voxel size, place and "
+            f"{name}: its metadata cannot be read ({found:.200}), expected axes z, y and x with voxel size, place and "
             "units. Correct them, or name an array inside"
         ) from None
 
@@ -113,6 +121,14 @@ def driver_of(folder: Folder) -> str:
 def _find_mips(folder: Folder, name: str) -> list[Mip]:
     scales = folder.json("info").get("scales", ())
     if scales:
+        odd = next((each.get("encoding") for each in scales if each.get("encoding", "raw") not in ENCODINGS), None)
+        if odd is not None:
+            raise VolumeError(
+                f"{name}: has the encoding {odd!s:.40}, expected one of {', '.join(ENCODINGS)}. Copy it with another: "
+                "igneous image xfer --encoding compressed_segmentation for labels, raw for images"
+            )
+        for scale in scales:
+            folder.below(str(scale.get("key", "")))  # which refuses places outside of the folder
         return [_precomputed_mip(scale, name) for scale in scales]
     n5 = folder.json(N5)
     if "dimensions" in n5:
@@ -213,13 +229,18 @@ def _ome_mip(image: Attributes, dataset: Attributes) -> Mip:
     axes = [axis if isinstance(axis, Mapping) else {"name": axis} for axis in image.get("axes", OLD_AXES)]
     names = [axis["name"].lower() for axis in axes]
     scale, translation = np.ones(len(axes)), np.zeros(len(axes))
-    for step in [*dataset.get("coordinateTransformations", ()), *image.get("coordinateTransformations", ())]:
-        if step["type"] == "scale":
-            scale, translation = scale * step["scale"], translation * step["scale"]
-        elif step["type"] == "translation":
-            translation = translation + step["translation"]
-        elif step["type"] != "identity":
-            raise ValueError(f"transformation {step['type']}")
+    for owner, described in ((f"dataset {dataset['path']}", dataset), ("the image", image)):
+        for step in described.get("coordinateTransformations", ()):
+            kind = step["type"]
+            if kind not in ("identity", "scale", "translation"):
+                raise ValueError(f"{owner} has a transformation of type {kind!s:.40}")
+            values = step.get(kind, ())
+            if kind != "identity" and len(values) != len(axes):
+                raise ValueError(f"the {kind} of {owner} has {len(values)} numbers, its axes are {len(axes)}")
+            if kind == "scale":
+                scale, translation = scale * values, translation * values
+            elif kind == "translation":
+                translation = translation + values
     return _mip(dataset["path"], names, scale, translation, [axis.get("unit") or UNKNOWN[0] for axis in axes])
 
 

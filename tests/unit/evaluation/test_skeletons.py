@@ -53,6 +53,15 @@ def test_a_single_swc_file_is_read(tmp_path, two):
     assert read_skeletons(tmp_path / "swc/2.swc").edge_lengths_nm().sum() == pytest.approx(500)
 
 
+def test_the_suffix_counts_in_any_case_and_parent_0_is_a_root(tmp_path, two):
+    write_swc(tmp_path / "swc", two)
+    for file in list((tmp_path / "swc").iterdir()):
+        file.with_suffix(".SWC").write_text(file.read_text().replace(" -1\n", " 0\n"))
+        file.unlink()
+    for path in ("swc", "swc/2.SWC"):
+        assert len(read_skeletons(tmp_path / path).edges)
+
+
 def test_skeletons_in_micrometres_are_refused(tmp_path, two):
     write_swc(tmp_path / "nm", two)
     write_swc(tmp_path / "um", dataclasses.replace(two, nodes_zyx_nm=two.nodes_zyx_nm / 1000))

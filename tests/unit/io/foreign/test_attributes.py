@@ -11,6 +11,8 @@ from ffn.io.foreign.attributes import to_nm, voxel_size_and_offset
         ((40, 4, 4.5), ("", "nm", "nanometer"), (40, 4, 4.5)),
         ((0.04, 0.004, 0.004), ("um", "µm", "micrometer"), (40, 4, 4)),
         ((4e-5, 4e-6, 4e-9), ("mm", "millimeter", "m"), (40, 4, 4)),
+        ((40, 4, 4), ("Nanometers", "nanometres", " nm"), (40, 4, 4)),
+        ((400, 40, 40), ("Å", "\u212b", "angstroms"), (40, 4, 4)),
         ((40, 4, 4), ("nm", "nm", "pixel"), None),
         ((40, 0, 4), ("nm", "nm", "nm"), None),
     ],

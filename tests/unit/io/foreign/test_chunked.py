@@ -233,3 +233,24 @@ def test_damaged_scales_of_precomputed_are_refused(tmp_path, scales):
     info = json.loads((path / "info").read_text())
     (path / "info").write_text(json.dumps({**info, "scales": scales}))
     refuse(path, f"{path}: ")
+
+
+@pytest.mark.parametrize("change", [{"encoding": "compresso"}, {"key": "../../.."}])
+def test_an_encoding_or_place_that_cannot_be_read_is_named(tmp_path, change):
+    path = Path(create_precomputed(tmp_path / "image"))
+    info = json.loads((path / "info").read_text())
+    info["scales"][0].update(change)
+    (path / "info").write_text(json.dumps(info))
+    refuse(path, f"{path}: ", *change.values())
+
+
+@pytest.mark.parametrize("change", [{"filters": [{"id": "delta"}]}, {"compressor": {"id": "lzma"}}])
+def test_unknown_filters_and_codecs_are_named(tmp_path, change):
+    path = Path(create_store(tmp_path / "raw.zarr", "zarr", SHAPE, voxels()))
+    (path / ".zarray").write_text(json.dumps(json.loads((path / ".zarray").read_text()) | change))
+    refuse(path, f"{path}: ", "delta" if "filters" in change else "lzma")
+
+
+def test_an_archive_is_named(tmp_path):
+    (tmp_path / "raw.zarr.zip").write_bytes(b"PK")
+    refuse(tmp_path / "raw.zarr.zip", "raw.zarr.zip: is an archive")

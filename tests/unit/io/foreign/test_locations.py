@@ -110,6 +110,18 @@ def test_a_server_that_wants_a_password_is_named(bucket, monkeypatch):
     refuse(spec, f"{spec}: ", "HTTP code 403")
 
 
+def test_a_signature_stays_behind_the_path(bucket, monkeypatch):
+    wanted, asked = bucket.do_GET, []
+
+    def do_get(self):
+        asked.append(urlsplit(self.path).query)
+        wanted(self)
+
+    monkeypatch.setattr(bucket, "do_GET", do_get)
+    check(f"{bucket.address}/bucket/raw.zarr?sig=a%2Fb")
+    assert set(asked) == {"sig=a%2Fb"}
+
+
 @pytest.mark.parametrize("spec", ["http://127.0.0.1:9/raw.zarr", "dvid://host/uuid/grayscale"])
 def test_an_address_that_cannot_be_reached_is_named(monkeypatch, spec):
     monkeypatch.setitem(CONTEXT, "http_request_retries", {"max_retries": 0})

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import zarr
 
-from ffn.errors import VolumeError
+from ffn.errors import ConfigError, VolumeError
 from ffn.geometry import Box
 from ffn.io.config import IngestConfig
 from ffn.io.ingest import ingest
@@ -150,6 +150,31 @@ def test_damaged_metadata_are_refused(tmp_path, change):
     unpack(tmp_path / "a.zarr")
     edit(tmp_path / "a.zarr", change)
     refuse(tmp_path / "a.zarr", "a.zarr: its metadata")
+
+
+@pytest.mark.parametrize("of_image", [True, False])
+def test_a_transformation_with_too_few_numbers_is_named(tmp_path, of_image):
+    unpack(tmp_path / "a.zarr")
+    steps = [{"type": "scale", "scale": [1, 2, 2]}]
+    owner = (lambda content: content) if of_image else (lambda content: content["datasets"][0])
+    edit(tmp_path / "a.zarr", lambda content: owner(content).update(coordinateTransformations=steps))
+    refuse(tmp_path / "a.zarr", "a.zarr: ", "scale ", " 3 ", " 4")
+
+
+def test_an_unknown_unit_is_quoted_and_a_given_size_counts(tmp_path):
+    unpack(tmp_path / "a.zarr")
+    edit(tmp_path / "a.zarr", lambda content: [axis.update(unit="furlong") for axis in content["axes"]])
+    with pytest.raises(ConfigError, match="'furlong'"):
+        ingest(f"{tmp_path}/a.zarr", f"{tmp_path}/out.zarr", IngestConfig())
+    ingest(f"{tmp_path}/a.zarr", f"{tmp_path}/out.zarr", IngestConfig(mip=0, voxel_size_zyx_nm=(40, 8, 8)))
+
+
+@pytest.mark.parametrize("content", ['{"a": ' + "[" * 10**5, '{"multiscales": [{"datasets": [{"path": "../../b"}]}]}'])
+def test_hostile_metadata_are_one_line(tmp_path, content):
+    (tmp_path / "a.zarr").mkdir()
+    (tmp_path / "a.zarr/.zgroup").write_text('{"zarr_format": 2}')
+    (tmp_path / "a.zarr/.zattrs").write_text(content)
+    refuse(tmp_path / "a.zarr", "a.zarr")
 
 
 def test_a_group_of_images_names_those_inside(tmp_path):

@@ -1,0 +1,79 @@
+"""Data that are declared and not there are refused, or warned about, instead of read as zeros."""
+
+import json
+from pathlib import Path
+
+import pytest
+import zarr
+
+from ffn.io.open import open_mip, open_volume
+
+from .readers import SHAPE, check, refuse, voxels
+from .test_chunked import create_n5, create_precomputed, create_store
+
+CHUNK = (2, 4, 5)
+
+
+def write(path, kind):
+    """Write an array with several chunks, the first of which has a name that is returned."""
+    if kind == "n5":
+        create_n5(path, blockSize=CHUNK[::-1])
+        return "0/0/0"
+    if kind == "precomputed":
+        create_precomputed(path, chunk_size=CHUNK[::-1], key="s")
+        return "s/100-105_-20--16_3-5"
+    zarr.create_array(path, data=voxels(), chunks=CHUNK, zarr_format=int(kind[-1]))
+    return {"zarr2": "0.0.0", "zarr3": "c/0/0/0"}[kind]
+
+
+KINDS = ["n5", "precomputed", "zarr2", "zarr3"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_missing_chunks_are_counted_and_placed_once(tmp_path, caplog, kind):
+    first = write(tmp_path / "raw", kind)
+    for _ in range(2):
+        with open_volume(tmp_path / "raw"):
+            pass
+    assert not caplog.records
+    write(tmp_path / "part", kind)
+    (tmp_path / "part" / first).unlink()
+    for _ in range(2):
+        with open_volume(tmp_path / "part") as volume:
+            box = volume.box
+    ends = ",".join(f"{start}:{start + side}" for start, side in zip(box.start, CHUNK, strict=True))
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "1 of 36 " in caplog.text and ends in caplog.text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_array_without_chunks_is_refused(tmp_path, kind):
+    write(tmp_path / "raw", kind)
+    for file in list((tmp_path / "raw").rglob("*")):
+        if file.is_file() and any(map(str.isdigit, file.name)):
+            file.rename(file.with_name(f"lost-{file.name}"))
+    refuse(tmp_path / "raw", f"{tmp_path}/raw: ", "lost")
+
+
+def test_nested_chunks_are_read_where_the_metadata_do_not_tell(tmp_path):
+    path = Path(create_store(tmp_path / "raw.zarr", "zarr", SHAPE, voxels(), metadata={"dimension_separator": "/"}))
+    metadata = json.loads((path / ".zarray").read_text())
+    del metadata["dimension_separator"]
+    (path / ".zarray").write_text(json.dumps(metadata))
+    check(path)
+
+
+@pytest.mark.parametrize("gone", ["chunks", "array"])
+def test_a_mip_that_is_there_is_named_and_read(tmp_path, gone):
+    axes = [{"name": name, "type": "space", "unit": "nanometer"} for name in "zyx"]
+    scales = [[{"type": "scale", "scale": [8 * 2**mip] * 3}] for mip in range(2)]
+    datasets = [{"path": str(mip), "coordinateTransformations": scales[mip]} for mip in range(2)]
+    group = zarr.create_group(tmp_path / "a.zarr", zarr_format=2)
+    group.create_array("1", data=voxels())
+    if gone == "chunks":
+        group.create_array("0", shape=[2 * n for n in SHAPE], dtype="uint8")
+    group.attrs["multiscales"] = [{"axes": axes, "datasets": datasets}]
+    refuse(tmp_path / "a.zarr", "a.zarr: ", "mip 0 ", "--voxel-size 16 16 16")
+    for choice in ({"mip": 1}, {"size_zyx_nm": (16, 16, 16)}):
+        with open_mip(tmp_path / "a.zarr", **choice) as volume:
+            assert (volume.read() == voxels()).all()
