@@ -8,8 +8,7 @@ namespace ffn {
 namespace {
 
 constexpr int64_t kUnitsPerWorker = 6;
-constexpr int64_t kGradientPlanes = 8;  // whose sum is one partial result, whatever the number of threads
-constexpr int64_t kRows = 8;            // inputs of a unit that adds partial results up
+constexpr int64_t kGradientParts = 8;  // partial sums of a step, whatever the number of threads or the batch
 
 // The sum of `count` arrays, each `step` after the one before, at one place.
 double sum_of(const float* values, int64_t count, int64_t step) {
@@ -24,8 +23,10 @@ FloatNetwork::FloatNetwork(const Instructions& instructions, int64_t batch, cons
                            std::vector<const float*> weights, const Workers& workers)
     : do_(instructions), batch_(batch), plan_(plan), weights_(std::move(weights)), workers_(workers) {
   ranges_ = std::min(plan.shape.z, divide_up(kUnitsPerWorker * workers.count, batch * plan.strips));
-  gradient_ranges_ = divide_up(plan.shape.z, kGradientPlanes);
+  gradient_ranges_ = std::min(plan.shape.z, divide_up(kGradientParts, batch * plan.strips));
 }
+
+int64_t FloatNetwork::gradient_parts() const { return std::min(kGradientParts, gradient_units()); }
 
 int64_t FloatNetwork::num_activations() const { return pairs_of_batch() + num_convolutions() * maps_of_batch(); }
 
@@ -139,7 +140,7 @@ void FloatNetwork::backward(const float* gradient, const float* activations,
   const Buffer kernels(last * plan_.weights() * sizeof(float));
   const Buffer workspaces(workers_.count * plan_.workspace() * sizeof(float));
   const Buffer maps(2 * maps_of_batch() * sizeof(float));
-  const Buffer sums(gradient_units() * sums_size() * sizeof(float));
+  const Buffer sums(gradient_parts() * sums_size() * sizeof(float));
   const Buffer plane_sums(planes * std::max(first_sums_size(), width + 1) * sizeof(float));
   float *outer = maps.as<float>(), *inner = outer + maps_of_batch();
   std::vector<float> weights(width), no_bias(width);
@@ -190,14 +191,17 @@ void FloatNetwork::add_up_last(const float* sums, float* weights, float* bias) c
 }
 
 Work FloatNetwork::weight_gradient(const float* from, const float* gradient, float* sums, float* workspaces) const {
-  return {kWeightGradient, gradient_units(), [=, this](int worker, int64_t unit) {
-            const int64_t first = unit / (plan_.strips * gradient_ranges_) * plan_.map(), z = plan_.shape.z;
-            const int64_t range = unit % gradient_ranges_, row = unit / gradient_ranges_ % plan_.strips;
-            float* mine = sums + unit * sums_size();
+  return {kWeightGradient, gradient_parts(), [=, this](int worker, int64_t part) {
+            const int64_t z = plan_.shape.z, units = gradient_units(), parts = gradient_parts();
+            float* mine = sums + part * sums_size();
             std::fill_n(mine, sums_size(), 0.0f);
-            do_.weight_gradient(plan_.shape, {from + first, gradient + first, mine, range * z / gradient_ranges_,
-                                              (range + 1) * z / gradient_ranges_, plan_.row_begin(row),
-                                              plan_.row_begin(row + 1), workspaces + worker * plan_.workspace()});
+            for (int64_t unit = part * units / parts; unit < (part + 1) * units / parts; ++unit) {
+              const int64_t first = unit / (plan_.strips * gradient_ranges_) * plan_.map();
+              const int64_t range = unit % gradient_ranges_, row = unit / gradient_ranges_ % plan_.strips;
+              do_.weight_gradient(plan_.shape, {from + first, gradient + first, mine, range * z / gradient_ranges_,
+                                                (range + 1) * z / gradient_ranges_, plan_.row_begin(row),
+                                                plan_.row_begin(row + 1), workspaces + worker * plan_.workspace()});
+            }
           }};
 }
 
@@ -205,34 +209,13 @@ Work FloatNetwork::weight_gradient(const float* from, const float* gradient, flo
 Work FloatNetwork::add_up(const float* sums, float* weights, float* bias) const {
   const int64_t blocks = plan_.shape.blocks, rows = kBlock / kRows;
   return {kRest, blocks * blocks * 3 * rows, [=, this](int, int64_t unit) {
-            static const Points points;
-            const int64_t features = plan_.shape.features, z = unit / rows % 3;
-            const int64_t in = unit / rows / 3 % blocks, out = unit / rows / 3 / blocks;
-            for (int64_t row = unit % rows * kRows; row < (unit % rows + 1) * kRows; ++row) {
-              const int64_t input = in * kBlock + row;
-              if (input >= features) break;
-              double taps[9][kBlock] = {};
-              for (int64_t position = 0; position < kPositions; ++position) {
-                double total[kBlock] = {};
-                const float* from =
-                    sums + (((out * kPositions + position) * blocks + in) * 3 + z) * kBlock * kBlock + row * kBlock;
-                for (int64_t part = 0; part < gradient_units(); ++part)
-                  for (int64_t lane = 0; lane < kBlock; ++lane) total[lane] += from[part * sums_size() + lane];
-                for (int64_t tap = 0; tap < 9; ++tap) {
-                  const double factor =
-                      points.of[position / kPatch][tap / 3] * points.of[position % kPatch][tap % 3];
-                  for (int64_t lane = 0; lane < kBlock; ++lane) taps[tap][lane] += factor * total[lane];
-                }
-              }
-              for (int64_t tap = 0; tap < 9; ++tap)
-                for (int64_t lane = 0; lane < std::min(kBlock, features - out * kBlock); ++lane)
-                  weights[((z * 9 + tap) * features + input) * features + out * kBlock + lane] =
-                      static_cast<float>(taps[tap][lane]);
-            }
+            const int64_t z = unit / rows % 3, in = unit / rows / 3 % blocks, out = unit / rows / 3 / blocks;
+            do_.add_up(plan_.shape, {sums, gradient_parts(), sums_size()}, z, in * kBlock + unit % rows * kRows, out,
+                       weights);
             if (unit) return;
             const float* from = sums + sums_size() - plan_.width();
-            for (int64_t i = 0; i < features; ++i)
-              bias[i] = static_cast<float>(sum_of(from + i, gradient_units(), sums_size()));
+            for (int64_t i = 0; i < plan_.shape.features; ++i)
+              bias[i] = static_cast<float>(sum_of(from + i, gradient_parts(), sums_size()));
           }};
 }
 

@@ -33,6 +33,7 @@ class FloatNetwork {
   int64_t sums_size() const;        // of the gradient of one convolution's weights
   int64_t first_sums_size() const;  // of the first one's
   int64_t gradient_units() const { return batch_ * plan_.strips * gradient_ranges_; }
+  int64_t gradient_parts() const;
 
   Work clear_halos(float* maps, int count) const;
   Work transform(int index, bool mirrored, float* to) const;

@@ -95,12 +95,12 @@ ALWAYS void multiply_some(int num, const Segments& segments, int64_t row, const 
 // Not inlined: constants of the code around it would take registers.
 template <Form kForm, int kVectors>
 __attribute__((noinline)) void multiply_width(const Segments& segments, int64_t rows, const float* bias, float* sums) {
-  constexpr int kRows = kLanes == 16 ? 14 : 12 / kVectors;  // whose sums fit the registers
-  const int64_t groups = (rows + kRows - 1) / kRows;
+  constexpr int kMost = kLanes == 16 ? 14 : 12 / kVectors;  // rows whose sums fit the registers
+  const int64_t groups = (rows + kMost - 1) / kMost;
   int64_t row = 0;
   for (int64_t group = 0; group < groups; ++group) {
     const int num = (int)((rows - row + groups - group - 1) / (groups - group));
-    multiply_some<kForm, kVectors, kRows>(num, segments, row, bias, sums);
+    multiply_some<kForm, kVectors, kMost>(num, segments, row, bias, sums);
     row += num;
   }
 }
@@ -228,6 +228,16 @@ ALWAYS void gradient_to_points(const Vector y[kTile], Vector at[kPatch]) {
   at[5] = y[3];
 }
 
+// The gradient of a kernel's three taps along one axis from that of its values at the six points, as `Points` has them.
+ALWAYS void gradient_of_taps(const Vector at[kPatch], Vector taps[3]) {
+  constexpr float kScaleA = 1 / (2 * kA2 * (kA2 - kB2)), kScaleB = 1 / (2 * kB2 * (kB2 - kA2));
+  const Vector even_a = kScaleA * (at[1] + at[2]), odd_a = kScaleA * (at[1] - at[2]);
+  const Vector even_b = kScaleB * (at[3] + at[4]), odd_b = kScaleB * (at[3] - at[4]);
+  taps[0] = at[0] + even_a + even_b;
+  taps[1] = kA * odd_a + kB * odd_b;
+  taps[2] = kA2 * even_a + kB2 * even_b + at[5];
+}
+
 // One vector of channels of a tile of output gradients to all positions; returns their sum.
 ALWAYS Vector transform_gradient_tile(const float* from, int64_t row, int64_t position, float* to) {
   Vector half[kPatch][kTile], sum{};
@@ -341,6 +351,39 @@ void weight_gradient(const Shape& shape, const GradientStrip& strip) {
   }
 }
 
+void add_up(const Shape& shape, const PartialSums& partial, int64_t z, int64_t first, int64_t block, float* weights) {
+  alignas(64) float totals[kPositions][kRows * kBlock];
+  const int64_t inputs = least(kRows, shape.features - first), outputs = block * kBlock;
+  for (int64_t position = 0; position < kPositions; ++position) {
+    const int64_t product = ((block * kPositions + position) * shape.blocks + first / kBlock) * 3 + z;
+    const float* from = partial.values + product * kBlock * kBlock + first % kBlock * kBlock;
+    for (int64_t at = 0; at < inputs * kBlock; at += kLanes) {
+      Vector sum = load(from + at);
+      for (int64_t part = 1; part < partial.count; ++part) sum += load(from + part * partial.size + at);
+      store(&totals[position][at], sum);
+    }
+  }
+  for (int64_t input = 0; input < inputs; ++input)
+    for (int64_t channel = 0; channel < least(kBlock, shape.features - outputs); channel += kLanes) {
+      Vector half[3][kPatch];  // taps along y
+      for (int x = 0; x < kPatch; ++x) {
+        Vector in[kPatch], out[3];
+        for (int y = 0; y < kPatch; ++y) in[y] = load(&totals[y * kPatch + x][input * kBlock + channel]);
+        gradient_of_taps(in, out);
+        for (int y = 0; y < 3; ++y) half[y][x] = out[y];
+      }
+      for (int y = 0; y < 3; ++y) {
+        Vector taps[3];
+        gradient_of_taps(half[y], taps);
+        for (int x = 0; x < 3; ++x) {
+          const int64_t tap = (z * 3 + y) * 3 + x;
+          float* to = weights + (tap * shape.features + first + input) * shape.features + outputs + channel;
+          for (int lane = 0; lane < least(kLanes, shape.features - outputs - channel); ++lane) to[lane] = taps[x][lane];
+        }
+      }
+    }
+}
+
 void convolve_inputs(const Shape& shape, const float* pairs, Weights weights, int64_t z, float* to) {
   const int64_t row = (shape.x + 2) * 2, plane = (shape.y + 2) * row;
   const float* values = weights.values;
@@ -412,7 +455,7 @@ void update(const Shape& shape, const float* from, const float* weights, float b
 
 }  // namespace
 
-extern const Instructions FFN_INSTRUCTIONS = {convolve,        convolve_inputs,       update,
-                                               weight_gradient, input_weight_gradient, update_gradient};
+extern const Instructions FFN_INSTRUCTIONS = {convolve, convolve_inputs,       update,         weight_gradient,
+                                               add_up,   input_weight_gradient, update_gradient};
 
 }  // namespace ffn

@@ -26,6 +26,7 @@ constexpr int64_t kTile = 4;       // outputs of a tile along y and x
 constexpr int64_t kPatch = 6;      // inputs that they need
 constexpr int64_t kPositions = kPatch * kPatch;
 constexpr int64_t kMaxBlocks = 8;
+constexpr int64_t kRows = 8;       // inputs whose partial sums a unit adds up
 constexpr double kNear = 0.70710678118654752, kFar = 1.41421356237309505;  // a and b; a * b = 1 keeps rounding small
 
 // Where the parts of a feature map lie, in floats.
@@ -66,6 +67,12 @@ struct GradientStrip {
   float* workspace;  // 4 * blocks times tile_block floats
 };
 
+// Results of `weight_gradient` for parts of the tiles.
+struct PartialSums {
+  const float* values;
+  int64_t count, size;
+};
+
 struct Instructions {
   // Convolution of 3 x 3 x 3.
   void (*convolve)(const Shape&, const Strip&);
@@ -76,6 +83,9 @@ struct Instructions {
                  float* updated);
   // Adds to the sums; for the weights of the first convolution, [output block][tap, image or POM][32 outputs].
   void (*weight_gradient)(const Shape&, const GradientStrip&);
+  // Adds up what `weight_gradient` summed, for kRows inputs, a z tap and a block of outputs. Writes the gradient of the
+  // weights, [z tap][y tap][x tap][input][output].
+  void (*add_up)(const Shape&, const PartialSums&, int64_t z_tap, int64_t input, int64_t block, float* weights);
   void (*input_weight_gradient)(const Shape&, const float* pairs, const float* gradient, int64_t z, float* sums);
   // Back through the last convolution: writes the gradient of `from`, adds that of the weights and, behind it, the
   // bias.
