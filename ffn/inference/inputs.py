@@ -27,6 +27,7 @@ class Network:
     normalisation: Normalisation
     choice: Choice
     trained_deltas_zyx: ZYX  # of the model as it was stored
+    padding: tuple[int, ...] = ()  # grey levels of the image that are no tissue, left out of seeds and objects
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,7 @@ class FloodInputs:
         key: dict[str, object] = {**self.about(network, f"{network.choice.engine} {network.choice.precision}")}
         del key["image"]  # its content counts, not its path
         key |= {"network": network.model.config.model_dump_json(), "own_deltas": network.trained_deltas_zyx}
+        key |= {"padding": network.padding} if network.padding else {}
         return {**key, "volumes": list(map(identity, self.files())), **self.known}
 
 

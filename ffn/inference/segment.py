@@ -5,9 +5,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
+import json
+import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from ffn.config import ImageConfig, ModelConfig, SegmentConfig, SubvolumesConfig
 from ffn.errors import ConfigError, SegmentError, VolumeError, under
@@ -27,9 +30,13 @@ from ffn.io.volume import Volume, require_image, require_inside, require_other_f
 from ffn.machine.jax_device import jax_device, results_depend_on
 from ffn.machine.limits import threads_here
 from ffn.model.choice import FOLDER
-from ffn.model.store import load_model
+from ffn.model.grey_levels import HISTOGRAM_DTYPES
+from ffn.model.normalize import survey_of
+from ffn.model.store import load_model, load_tissue
 from ffn.options import add_box_option, add_options, add_staging_option, box_value, from_arguments
 from ffn.progress import progress_bar
+
+log = logging.getLogger(__name__)
 
 NAMES = {MAIN, "probability", "origins", "overlaps", "given"}  # in a store
 SHOW_SECONDS = 0.2
@@ -220,7 +227,27 @@ def _network(
     model = load_model(inputs.model).config
     frames = [Frame.of(box, volume.box, model, config.mirror, within) for box in boxes]
     check(volume.box, frames, volume.voxel_size_zyx_nm, inputs, config, model)
-    return inputs.network(config)
+    return replace(inputs.network(config), padding=_padding(volume, within or boxes[0], inputs))
+
+
+def _padding(volume: Volume, box: Box, inputs: SegmentInputs) -> tuple[int, ...]:
+    """Return the grey levels of padding; warn of it, and of an image that is not like the training data."""
+    trained_on = load_tissue(inputs.model)
+    if trained_on is None:
+        log.info("%s: records no voxel size and no side of membranes, so neither is compared", inputs.model)
+    elif other := trained_on.other_size(volume.voxel_size_zyx_nm):
+        log.warning("%s: %s", inputs.image, other)
+    if inputs.normalization:
+        known = json.loads(Path(inputs.normalization).read_text())
+        lines, padding = [known["warning"]] if known.get("warning") else [], known.get("padding", [])
+    elif volume.dtype in HISTOGRAM_DTYPES:
+        seen = survey_of(inputs.image, inputs.masks, box)
+        lines, padding = seen.complaints(inputs.image, trained_on), list(seen.padding)
+    else:
+        return ()
+    for line in lines:
+        log.warning("%s: %s", inputs.image, line)
+    return tuple(padding)
 
 
 def _prepared(

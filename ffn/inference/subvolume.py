@@ -27,6 +27,7 @@ from ffn.io.open import open_truth, open_volume
 from ffn.io.store import create_volumes
 from ffn.io.store_names import MAIN
 from ffn.io.volume import Placement, voxel_size_of
+from ffn.model.tissue import is_padding
 from ffn.provenance import provenance, revision
 
 log = logging.getLogger(__name__)
@@ -80,6 +81,9 @@ class SubvolumeFlood:
             declared = volume.voxel_size_zyx_nm
         with open_masks(common.near.masks, declared) as masks:
             self._masked = masks.read_around(frame.seen) if masks else None
+        if common.network.padding:
+            padded = is_padding(self._part.raw, common.network.padding)
+            self._masked = padded if self._masked is None else self._masked | padded
         self._given = _given(common.near.init_segmentation, frame.seen, declared)
         found = fingerprint(common.config, {**common.key, "box": self.box, "seen": frame.seen})
         self.checkpoint = CheckpointFile(path_for(self.path), found, common.config.checkpoint_seconds)

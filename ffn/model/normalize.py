@@ -15,12 +15,14 @@ import numpy as np
 
 from ffn.config import GreyLevels, ImageConfig, Mask, ModelConfig, Normalize, NormalizeConfig
 from ffn.errors import ModelError, VolumeError
+from ffn.geometry import Box
 from ffn.io import atomic
 from ffn.io.masks import Masks, mask_inputs, open_masks
 from ffn.io.open import open_volume
-from ffn.io.volume import Volume
+from ffn.io.volume import Volume, voxel_size_of
 from ffn.model.grey_levels import HISTOGRAM_DTYPES, Histogram, count_levels, distance, sample_blocks
-from ffn.model.store import DESCRIPTION, load_architecture, load_histogram
+from ffn.model.store import DESCRIPTION, load_architecture, load_histogram, load_tissue
+from ffn.model.tissue import Padding, Tissue, add_flat, membranes_of, padding_of
 from ffn.options import add_options, add_volume_option, from_arguments
 from ffn.progress import track
 from ffn.provenance import provenance
@@ -115,8 +117,8 @@ def normalize(image_spec: str, model_folder: str, out: str, how: ImageConfig, co
 
     The statistics are those of at most 125 blocks, the same ones every time. The file has ``normalize`` (the method),
     ``mean``, ``stddev`` and ``curve`` (see `Normalisation`), ``volume`` and ``trained_on`` (``mean``, ``stddev``),
-    ``distance`` of the two and ``seen_distance`` after normalisation (see `ffn.model.grey_levels.distance`), and
-    ``warning``, null if there is none.
+    ``distance`` of the two and ``seen_distance`` after normalisation (see `ffn.model.grey_levels.distance`),
+    ``warning``, null if there is none, and ``padding``, where grey levels fill regions and do not count.
 
     Parameters
     ----------
@@ -140,17 +142,21 @@ def normalize(image_spec: str, model_folder: str, out: str, how: ImageConfig, co
     """
     model = load_architecture(model_folder)
     reference = reference_histogram(config.reference_image) or load_histogram(model_folder)
-    method, found = how.normalize, histogram_of(image_spec, how.masks)
+    seen = survey_of(image_spec, how.masks)
+    method, found = how.normalize, seen.histogram
     try:
         normalisation = choose(method, found, model, reference)
     except ModelError as error:
         raise ModelError(f"{model_folder}: {error}") from None
     compared = compare(normalisation, found, model, reference)
-    warning = complaint(method, compared)
+    warnings = [complaint(method, compared), *seen.complaints(image_spec, load_tissue(model_folder))]
+    warning = ". ".join(filter(None, warnings)) or None
     if warning:
         log.warning("%s: %s", image_spec, warning)
     inputs = {"image": image_spec, "model": model_folder, "normalize": method, **mask_inputs(how.masks)}
     record = {"normalize": str(method), **normalisation.as_json(), **compared, "warning": warning}
+    if seen.padding:
+        record["padding"] = list(seen.padding)
     text = json.dumps(record | {"provenance": provenance("normalize", config, **inputs)})
     atomic.write_text(out, text + "\n")
 
@@ -168,18 +174,45 @@ def read_normalisation(path: str | None, model: ModelConfig) -> Normalisation:
 
 
 def histogram_of(spec: str, masks: Sequence[Mask] = ()) -> Histogram:
-    """Return the histogram of a sample of an image, without masked voxels."""
+    """Return the histogram of a sample of an image, without masked voxels and padding."""
+    return survey_of(spec, masks).histogram
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Grey levels of a sample of an image without padding, the padding by its level, and the side of membranes."""
+
+    histogram: Histogram
+    padding: Padding
+    membranes: str | None
+
+    def complaints(self, spec: str, trained_on: Tissue | None) -> list[str]:
+        """Return warnings of membranes on the other side than in the training data, and of padding."""
+        other = trained_on.other_membranes(self.membranes) if trained_on else None
+        total = self.histogram.counts.sum() + sum(number for number, _ in self.padding.values())
+        lines = [
+            f"{number / total:.1%} of the voxels are padding: grey level {level} fills regions, such as in {box}. "
+            f"'ffn segment' leaves it out, other stages with masks: [{{path: {spec}, range: [{level}, {level}]}}]"
+            for level, (number, box) in self.padding.items()
+        ]
+        return [*filter(None, [other]), *lines]
+
+
+def survey_of(spec: str, masks: Sequence[Mask] = (), box: Box | None = None) -> Survey:
+    """Return what a sample of an image, or of a box of it, shows."""
     with open_volume(spec) as image:
         if image.dtype not in HISTOGRAM_DTYPES:
             raise VolumeError(f"{spec}: has type {image.dtype}, expected uint8 or uint16 for a histogram. Ingest it")
         with open_masks(masks, image.voxel_size_zyx_nm) as opened:
-            histogram = Histogram.of_counts(_counts(image, opened))
+            counts, padding = _counts(image, opened, box or image.box)
+        membranes = membranes_of(image.read, box or image.box, voxel_size_of(image), padding)
+    histogram = Histogram.of_counts(counts)
     if len(histogram.levels) < 2:
         raise VolumeError(
             f"{spec}: has {len(histogram.levels)} grey levels in a sample outside of its masks, expected several. Is "
             "it the right image, and do the masks leave some of it?"
         )
-    return histogram
+    return Survey(histogram, padding, membranes)
 
 
 def reference_histogram(image_spec: str | None) -> Histogram | None:
@@ -252,13 +285,20 @@ def complaint(method: Normalize, compared: Mapping[str, Any]) -> str | None:
     )
 
 
-def _counts(image: Volume, masks: Masks) -> np.ndarray:
-    blocks = list(sample_blocks(image.box))
+def _counts(image: Volume, masks: Masks, box: Box) -> tuple[np.ndarray, Padding]:
+    """Return how many voxels of a sample have each grey level, without padding, and the padding."""
+    blocks, flat = list(sample_blocks(box)), Padding()
     counts = np.zeros(np.iinfo(image.dtype).max + 1, np.int64)
     for block in track(blocks, len(blocks), "normalize"):
         try:
             masks.require(block)
         except VolumeError:
             continue  # a mask need not cover the whole volume
-        counts += count_levels(image.read(block)[~masks.read(block)])
-    return counts
+        voxels, masked = image.read(block), masks.read(block)
+        counts += count_levels(voxels[~masked])
+        add_flat(flat, voxels, masked, block)
+    padding = {
+        level: (int(counts[level]), place) for level, (_, place) in padding_of(flat, counts).items()
+    }  # with what lies in no whole square
+    counts[list(padding)] = 0
+    return counts, padding

@@ -16,6 +16,7 @@ from ffn.errors import ModelError, explain
 from ffn.io import atomic, hdf5
 from ffn.model.grey_levels import Histogram
 from ffn.model.network import Weights, weight_shapes
+from ffn.model.tissue import Tissue
 
 DESCRIPTION = "model.yaml"
 WEIGHTS = "weights.h5"
@@ -29,6 +30,7 @@ class Model:
     weights: Weights
     provenance: dict[str, Any]
     histogram: Histogram | None = None
+    trained_on: Tissue | None = None  # None where the folder does not record it
 
 
 def save_model(folder: str | Path, model: Model) -> None:
@@ -41,6 +43,8 @@ def save_model(folder: str | Path, model: Model) -> None:
         "weights_sha256": weights_checksum(model.weights),
         "provenance": model.provenance,
     }
+    if model.trained_on is not None:
+        description["trained_on"] = model.trained_on.as_json()
     text = yaml.safe_dump(description, sort_keys=False)
     if model.histogram is not None:
         histogram = {"histogram": model.histogram.coarse().as_json()}
@@ -64,13 +68,19 @@ def load_model(folder: str | Path) -> Model:
                 f"{folder / WEIGHTS}: {name}: {num_bad} of {array.size} weights are NaN or infinite, expected finite "
                 "ones: the training diverged. Train again with a lower train.learning_rate"
             )
-    return Model(config, weights, description.get("provenance", {}), load_histogram(folder))
+    return Model(config, weights, description.get("provenance", {}), load_histogram(folder), load_tissue(folder))
 
 
 def load_histogram(folder: str | Path) -> Histogram | None:
     """Return the grey levels that a model was trained on, None where its folder does not record them."""
     values = _read_description(Path(folder) / DESCRIPTION).get("histogram")
     return None if values is None else Histogram.from_json(values)
+
+
+def load_tissue(folder: str | Path) -> Tissue | None:
+    """Return voxel sizes and membranes of what a model was trained on, None where its folder does not record them."""
+    values = _read_description(Path(folder) / DESCRIPTION).get("trained_on")
+    return None if values is None else Tissue.from_json(values)
 
 
 def load_architecture(folder: str | Path) -> ModelConfig:

@@ -16,9 +16,8 @@ import numpy as np
 from ffn.config import ModelConfig
 from ffn.errors import ModelError, TrainError
 from ffn.io import atomic, hdf5
-from ffn.model.grey_levels import Histogram
 from ffn.model.normalize import reference_histogram, reference_input
-from ffn.model.store import DESCRIPTION, Model, load_architecture, load_histogram, save_model
+from ffn.model.store import DESCRIPTION, Model, load_architecture, load_histogram, load_tissue, save_model
 from ffn.provenance import provenance
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.step import model_weights
@@ -211,14 +210,11 @@ def export_checkpoint(path: str | Path, out_folder: str | Path, reference_image:
     """Write the model in a checkpoint as a model folder."""
     model = load_checkpoint(path)
     origin = provenance("import-checkpoint", model.config, checkpoint=path, **reference_input(reference_image))
-    histogram = _histogram(Path(path)) or reference_histogram(reference_image)
-    save_model(out_folder, Model(model.config, model.weights, origin, histogram))
-
-
-def _histogram(checkpoint: Path) -> Histogram | None:
-    """Return the volumes that the finished training recorded, in the model folder around the checkpoint."""
-    model = checkpoint.absolute().parents[1]
-    return load_histogram(model) if (model / DESCRIPTION).is_file() else None
+    around = Path(path).absolute().parents[1]  # the model folder of the finished training records its volumes
+    is_finished = (around / DESCRIPTION).is_file()
+    histogram = (load_histogram(around) if is_finished else None) or reference_histogram(reference_image)
+    tissue = load_tissue(around) if is_finished else None
+    save_model(out_folder, Model(model.config, model.weights, origin, histogram, tissue))
 
 
 def read_manifest(path: Path) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from ffn.training.metrics import (
     COLUMNS,
     NO_STEPS,
     PARTS_OF_STEP,
+    Losses,
     MetricsRow,
     RowLog,
     StepClock,
@@ -91,7 +92,7 @@ class Trainer:
         self._validated_with = b""
         self._step = self._skipped_in_row = 0
         self._seconds_before = 0.0
-        self._sums = NO_STEPS
+        self._sums, self._losses = NO_STEPS, Losses()
         self._report: Report | None = None  # of rank 0
         self._clock = StepClock()
 
@@ -101,6 +102,7 @@ class Trainer:
         parts, rank = checkpoint.parts, self.group.rank
         errors = [parts.get(_worker_part(worker), {}) for worker in self.plan.workers(rank)]
         self.learner.restore(checkpoint.shared, errors)
+        self._losses.values = checkpoint.shared.get("losses", self._losses.values)  # version 0.4.0 wrote none
         self.walks.restore({lane: parts[_lane_part(lane)] for lane in self.plan.lanes(rank)})
         if rank == 0:
             reported = parts[REPORTED]
@@ -133,6 +135,7 @@ class Trainer:
                 if stop and self._step < self._config.max_steps:
                     self._stop()
                 self._validate()
+            self._judge()
 
     def _train_step(self) -> tuple[bool, bool]:
         """Make one step; return whether any process has to stop, and whether rank 0 wants a checkpoint."""
@@ -147,6 +150,7 @@ class Trainer:
             self.walks.proceed(outcome)
         with self._clock.measure("compute"):
             self._sums = self._sums + sums_of(outcome)
+            self._losses.add(outcome)
         self._step += 1
         self._require_progress(bool(outcome.finite))
         return outcome.stop, outcome.save
@@ -161,6 +165,14 @@ class Trainer:
                     "Lower train.learning_rate or raise train.warmup_steps"
                 )
             )
+
+    def _judge(self) -> None:
+        """Warn of losses that are not finite or have risen, and end the job where nothing was learnt."""
+        text = self._losses.complaint(learning_rate(self._config, self._step - 1))
+        if text and self.group.rank == 0:
+            log.warning("train: %s", text)
+        if self._losses.is_lost:
+            self.group.fail(DivergenceError(f"train: diverged, no model is written: {text}"))
 
     @property
     def _wants_checkpoint(self) -> bool:
@@ -222,7 +234,7 @@ class Trainer:
                 "seconds": np.array(self._seconds()),
                 "validated_with": np.frombuffer(self._validation_digest, np.uint8),
             }
-        return Checkpoint(self._step, self.learner.state(), parts)
+        return Checkpoint(self._step, self.learner.state() | {"losses": self._losses.values}, parts)
 
     def _stop(self) -> None:
         """End the job; its checkpoint is already written."""

@@ -109,6 +109,35 @@ def sums_of(outcome: Outcome) -> np.ndarray:
     return np.array([0.0, 0.0, outcome.bytes_sent, 0, 1])
 
 
+class Losses:
+    """First and last loss of a training, and how many of its steps were skipped or had a loss that is not finite."""
+
+    def __init__(self) -> None:
+        self.values = np.array([math.nan, math.nan, 0, 0])  # first, last, such steps, all steps
+
+    def add(self, outcome: Outcome) -> None:
+        """Count a step."""
+        loss = outcome.loss if outcome.finite and math.isfinite(outcome.loss) else math.nan
+        first, _, bad, steps = self.values
+        self.values = np.array([first if steps else loss, loss, bad + math.isnan(loss), steps + 1])
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the last loss is not finite, or no step after the first changed the weights."""
+        first, last, bad, steps = self.values.tolist()
+        return steps > 1 and (math.isnan(last) or bad - math.isnan(first) == steps - 1)
+
+    def complaint(self, rate: float) -> str | None:
+        """Return what is wrong with the losses, if something is."""
+        first, last, bad, steps = self.values.tolist()
+        if not (bad or last > RISEN * max(first, CONSTANT_LOSS)):
+            return None
+        return (
+            f"{bad:g} of {steps:g} steps had no finite loss or gradient; the first loss is {first:.4g}, the last "
+            f"{last:.4g}, at a learning rate of {rate:.4g}. Lower train.learning_rate or raise train.warmup_steps"
+        )
+
+
 NO_STEPS = np.zeros(5)
 
 
@@ -210,6 +239,7 @@ CONSTANT_LOSS = math.log(2)
 NEAR = 0.05  # relative; this and the next three are our choice
 NUM_ROWS = 5
 COLLAPSED = 0.5  # share of the best F1
+RISEN = 3.0  # of the last loss to the first, or to a constant answer's
 LEARNT = 0.2  # F1 below which there was nothing to lose
 
 

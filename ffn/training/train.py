@@ -17,13 +17,13 @@ from ffn.io.staging import stage_specs, staged_masks, staged_spec
 from ffn.machine.jax_device import keep_programs
 from ffn.machine.runlock import take_lock
 from ffn.model.choice import FOLDER
-from ffn.model.store import Model, save_model
+from ffn.model.store import save_model
 from ffn.options import add_options, add_staging_option, from_arguments
 from ffn.provenance import provenance
 from ffn.training.checkpoint import architecture_of
 from ffn.training.choice import chosen_engine
 from ffn.training.config import TrainConfig, are_matched, fine_tuning_defaults
-from ffn.training.data.volumes import TrainingVolume, open_training_volumes, with_contrast
+from ffn.training.data.volumes import TrainingVolume, open_training_volumes, tissue_of, with_contrast
 from ffn.training.interruption import Interruption
 from ffn.training.loop import run
 from ffn.training.parallel.joining import process_group
@@ -122,7 +122,7 @@ def train(training: Training, out_folder: str, machine: str | None = None) -> No
                 step, weights = run(plan, validation, Path(out_folder), group, interruption)
             if group.rank == 0:
                 origin = _origin(training, plan.train, step)
-                save_model(out_folder, Model(plan.initial.config, weights, origin, plan.initial.histogram))
+                save_model(out_folder, dataclasses.replace(plan.initial, weights=weights, provenance=origin))
             group.barrier()
 
 
@@ -147,6 +147,9 @@ def training_job(
         initial = group.together(lambda: choose_model(model, init, rng_seed, remeasures, config.initial))
         initial = with_normalisation(initial, volumes, group)
         initial = with_contrast(initial, opened, volumes, data.normalize, group)
+        if config.max_steps:
+            tissue = group.together(lambda: tissue_of(volumes) if group.rank == 0 else None)
+            initial = dataclasses.replace(initial, trained_on=group.broadcast(tissue))
         named = dataclasses.replace(data, records=near.records)  # checkpoints are of the originals, not of copies
         plan = group.together(lambda: make_training_plan(named, volumes, initial, config, rng_seed))
         yield group, plan, opened

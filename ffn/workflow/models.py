@@ -10,7 +10,9 @@ from typing import Any
 
 from ffn import options
 from ffn.errors import ConfigError
-from ffn.model.store import DESCRIPTION
+from ffn.geometry import VoxelSize
+from ffn.model.store import DESCRIPTION, load_tissue
+from ffn.model.tissue import Tissue
 from ffn.training.checkpoint import MANIFEST, architecture_of, is_checkpoint
 from ffn.training.config import fine_tuning_defaults
 from ffn.workflow.paths import RunPaths
@@ -106,6 +108,13 @@ class Models:
         """Model folder that training writes; without training, the initial one."""
         folder = self.paths.folder("train")
         return folder if self.run.train.max_steps > 0 else self.initial or folder
+
+    def trained_on(self, sizes: set[VoxelSize]) -> Tissue | None:
+        """Return the tissue of the network that segments: voxel sizes of training volumes, else what `init` records."""
+        init = self.run.init
+        if sizes:
+            return Tissue(tuple(sorted(sizes)))
+        return load_tissue(init) if init and Path(init, DESCRIPTION).is_file() else None
 
     @property
     def used(self) -> str:

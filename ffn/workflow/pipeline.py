@@ -67,6 +67,9 @@ class Pipeline:
         found += [
             f"{change}: the network takes any size, but its accuracy there is unknown" for change in self.models.resized
         ]
+        if trained_on := self.models.trained_on({self.places[name].voxel_size_zyx_nm for name in self.trained}):
+            others = {name: trained_on.other_size(self.places[name].voxel_size_zyx_nm) for name in self.segmented}
+            found += [f"volumes.{name}: {other}" for name, other in others.items() if other]
         run = self.run
         if self.steps and trained_in(self.places, run.select_volume, Box.parse(str(run.select.box))):
             found.append("select.box and train_box overlap, so the choice favours checkpoints that memorised that box")

@@ -17,10 +17,11 @@ from ffn.geometry import ZYX, Box, scale, zyx
 from ffn.io.hdf5_volume import CHUNK_ZYX
 from ffn.io.masks import NO_MASKS, Masks, open_masks
 from ffn.io.open import open_labels, open_volume
-from ffn.io.volume import Volume, require_image, require_labels, require_same_voxel_size
+from ffn.io.volume import NO_SIZE, Volume, require_image, require_labels, require_same_voxel_size
 from ffn.model.grey_levels import HISTOGRAM_DTYPES, Histogram, count_levels, sample_blocks
 from ffn.model.normalize import Normalisation, choose
 from ffn.model.store import Model
+from ffn.model.tissue import Tissue, membranes_of
 from ffn.training.parallel.node_array import node_array
 from ffn.training.parallel.process_group import ProcessGroup
 
@@ -162,6 +163,13 @@ def with_contrast(
             seen.append(normalisation.in_grey_levels(found, model.config))
     whole = Histogram.together(seen) if len(seen) == len(trained_on) else None
     return dataclasses.replace(model, histogram=whole)
+
+
+def tissue_of(volumes: Mapping[str, TrainingVolume]) -> Tissue:
+    """Return voxel sizes and side of membranes of volumes that are trained on."""
+    size = {volume.voxel_size_zyx_nm: volume for volume in volumes.values()}
+    sides = {membranes_of(v.read_image, v.box, v.voxel_size_zyx_nm or NO_SIZE) for v in volumes.values()} - {None}
+    return Tissue(tuple(one for one in size if one), sides.pop() if len(sides) == 1 else None)
 
 
 def _histogram(volume: TrainingVolume, group: ProcessGroup) -> Histogram | None:

@@ -11,9 +11,11 @@ from ffn.model.store import (
     load_architecture,
     load_histogram,
     load_model,
+    load_tissue,
     save_model,
     weights_checksum,
 )
+from ffn.model.tissue import Tissue
 
 CONFIG = ModelConfig(depth=2, features=3, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 1, 2), image_mean=100, image_stddev=20)
 
@@ -98,11 +100,13 @@ def test_the_description_is_written_last(tmp_path, monkeypatch):
     assert [path.name for path in (tmp_path / "model").iterdir()] == ["weights.h5"]
 
 
-def test_a_model_keeps_the_histogram_of_what_it_was_trained_on(tmp_path, folder):
+def test_a_model_keeps_histogram_and_tissue_of_what_it_was_trained_on(tmp_path, folder):
     assert load_histogram(folder) is None and load_model(folder).histogram is None
     histogram = Histogram.of_counts(np.bincount([3, 3, 250], minlength=256))
-    save_model(tmp_path / "with", Model(CONFIG, random_weights(), {}, histogram))
+    tissue = Tissue(((30.0, 6.0, 6.0),), "dark")
+    save_model(tmp_path / "with", Model(CONFIG, random_weights(), {}, histogram, tissue))
     found = load_model(tmp_path / "with").histogram
+    assert (load_tissue(folder), load_tissue(tmp_path / "with")) == (None, tissue)
     assert (found.levels.tolist(), found.counts.tolist()) == ([3.0, 250.0], [2, 1])
 
 

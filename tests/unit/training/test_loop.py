@@ -145,10 +145,22 @@ def test_training_gives_up_after_many_skipped_steps_in_a_row(tmp_path):
 
 def test_single_broken_gradients_are_skipped_and_counted(tmp_path):
     options, saved = {"max_steps": 30, "log_steps": 100, "checkpoint_steps": 21}, Saved()
-    make_trainer(Learner(range(2, 40, 2)), group=ProcessGroup(), **options).run(tmp_path, saved)
+    make_trainer(Learner(range(2, 30, 2)), group=ProcessGroup(), **options).run(tmp_path, saved)
     assert [checkpoint.step for checkpoint in saved] == [21, 30]
     np.testing.assert_array_equal(saved[0].parts["reported"]["sums"], [5.5, 16.5, 840, 11, 10])
     np.testing.assert_array_equal(saved[0].parts["lanes/000000"]["counts"], np.array(COUNTS) * 11)
+
+
+@pytest.mark.parametrize(("broken", "is_lost"), [({2}, False), ({6}, True), (range(2, 7), True)])
+def test_a_training_that_diverged_is_told_and_ends_in_an_error_if_nothing_was_learnt(tmp_path, caplog, broken, is_lost):
+    saved = Saved()
+    trainer = make_trainer(Learner(broken), group=ProcessGroup(), max_steps=6, log_steps=1)
+    with pytest.raises(DivergenceError) if is_lost else contextlib.nullcontext():
+        trainer.run(tmp_path, saved)
+    assert trainer._losses.values[2] == len(broken) and caplog.records
+    resumed = make_trainer(Learner(), max_steps=6)
+    resumed._losses.values = saved[-1].shared["losses"]
+    assert resumed._losses.is_lost == is_lost  # the same command does not turn it into a success
 
 
 class Interrupted(ProcessGroup):

@@ -9,6 +9,7 @@ from ffn.training.metrics import (
     COLUMNS,
     NO_STEPS,
     NUM_ROWS,
+    Losses,
     RowLog,
     StepClock,
     classification_scores,
@@ -41,6 +42,14 @@ def test_skipped_steps_count_in_bytes_only():
     sums = sums_of(outcome(0.5)) + sums_of(outcome(0.25)) + sums_of(outcome(math.nan, finite=False))
     assert means_of(sums) == {"loss": 0.375, "gradient_norm": 0.75, "bytes_sent": 100, "skipped_steps": 1}
     assert np.isnan(means_of(NO_STEPS)["loss"])
+
+
+@pytest.mark.parametrize(("last", "is_told"), [(0.4, False), (2.0, False), (6.8e7, True)])
+def test_a_loss_that_has_risen_is_told_but_no_error(last, is_told):
+    losses = Losses()
+    for loss in (1.31, 6.1e16, last):
+        losses.add(outcome(loss))
+    assert (losses.complaint(0.1) is not None) == is_told and not losses.is_lost
 
 
 def test_rows_after_the_step_and_an_incomplete_line_are_removed(tmp_path):

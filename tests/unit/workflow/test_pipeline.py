@@ -17,6 +17,7 @@ from ffn.errors import ConfigError
 from ffn.io.store_names import tracked_file
 from ffn.model.network import weight_shapes
 from ffn.model.store import Model, save_model
+from ffn.model.tissue import Tissue
 from ffn.options import flags
 from ffn.training.plan import parse_masks
 from ffn.workflow import arguments
@@ -55,6 +56,18 @@ def test_volumes_are_sorted_by_what_is_made_of_them():
     assert made.trained == made.evaluated == made.skeletonized == ["first"]
     assert made.synthetic == made.segmented == ["first", "second"]
     assert made.foreign == made.agglomerated == made.filled == made.swept == []
+
+
+@pytest.mark.parametrize(("size", "is_told"), [((10, 10, 10), False), ((40, 40, 40), True), ((30, 4, 4), True)])
+@pytest.mark.parametrize("trains", [True, False])
+def test_voxels_that_the_network_was_not_trained_on_are_told(tmp_path, size, is_told, trains):
+    config = ModelConfig(**MODEL, image_mean=100, image_stddev=20)
+    weights = {name: np.zeros(shape, np.float32) for name, shape in weight_shapes(config).items()}
+    save_model(tmp_path / "m", Model(config, weights, {}, trained_on=Tissue(((10.0, 10.0, 10.0),))))
+    second = {"synthetic": {"shape_zyx": SHAPE, "voxel_size_zyx_nm": size}, "train_box": "none", "evaluate_box": "none"}
+    volumes = {**RUN["volumes"], "second": second}
+    start = {} if trains else {"init": f"{tmp_path}/m", "train": {"max_steps": 0}}
+    assert any("volumes.second: " in line for line in pipeline(volumes=volumes, **start).warnings) == is_told
 
 
 def test_filling_needs_memory_and_time_for_what_is_around_a_tile():
