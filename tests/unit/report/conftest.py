@@ -92,3 +92,11 @@ def copied(run, tmp_path):
     """A copy of the run."""
     shutil.copytree(run, tmp_path / "run")
     return tmp_path / "run"
+
+
+@pytest.fixture
+def undrawn(copied):
+    """A copy without volumes: a page without pictures, which take most of its time."""
+    for folder in ("volumes", "segmentation"):
+        shutil.rmtree(copied / folder)
+    return copied

@@ -13,16 +13,20 @@ from ..volumes import write
 from .conftest import BOX, SELECTION, Page
 
 
-def test_the_page_is_self_contained_and_well_formed(run):
-    page = Page(render(run))
+@pytest.fixture(scope="module")
+def page(run):
+    return Page(render(run))
+
+
+def test_the_page_is_self_contained_and_well_formed(page):
     assert page.open == []
     assert all(url.startswith("data:") for url in page.loads)
     # three planes of image, truth, FFN, watershed; truth and FFN in 3D; image, truth, FFN of a split and a merger
     assert page.pictures == 3 * 4 + 2 + 2 * 3
 
 
-def test_the_page_shows_what_the_run_has(run):
-    text = Page(render(run)).text
+def test_the_page_shows_what_the_run_has(run, page):
+    text = page.text
     scores = json.loads((run / "evaluation/cube.json").read_text())
     assert "tiny <run>" in text
     assert f"{scores['scores']['all']['are']:.3f}" in text
@@ -42,15 +46,15 @@ def test_a_run_with_nothing_in_it_and_one_without_scores_have_a_page_too(tmp_pat
     assert Page(render(tmp_path)).pictures == 3 * 2 + 1
 
 
-def test_an_export_is_linked(copied):
-    (copied / "precomputed/cube/links").mkdir(parents=True)
-    (copied / "precomputed/cube/segmentation.csv").write_text("id\n")
-    page = render(copied)
-    assert '<a href="precomputed/cube/segmentation.csv">' in page and f"ffn view {copied}" in Page(page).text
+def test_an_export_is_linked(undrawn):
+    (undrawn / "precomputed/cube/links").mkdir(parents=True)
+    (undrawn / "precomputed/cube/segmentation.csv").write_text("id\n")
+    page = render(undrawn)
+    assert '<a href="precomputed/cube/segmentation.csv">' in page and f"ffn view {undrawn}" in Page(page).text
 
 
-def test_run_lengths_are_shown(copied):
-    path = copied / "evaluation/cube.json"
+def test_run_lengths_are_shown(undrawn):
+    path = undrawn / "evaluation/cube.json"
     shares = {"correct": 0.5, "split": 0.2, "omitted": 0.2, "merged": 0.1}
     erl = {
         "erl_nm": 1230.0,
@@ -62,18 +66,18 @@ def test_run_lengths_are_shown(copied):
     }
     scores = json.loads(path.read_text()) | {"erl": erl, "erl_tolerant": {**erl, "erl_nm": 2340.0, "tolerance_nm": 200}}
     path.write_text(json.dumps(scores))
-    text = Page(render(copied)).text
+    text = Page(render(undrawn)).text
     assert all(figure in text for figure in ("1.23", "2.34", "4.56", "0.270", "200"))
-    assert "1.23 µm" in format_scores(copied)
+    assert "1.23 µm" in format_scores(undrawn)
 
 
-def test_what_a_stage_changes_is_told_with_its_interval(copied):
-    path = copied / "evaluation/cube.json"
+def test_what_a_stage_changes_is_told_with_its_interval(undrawn):
+    path = undrawn / "evaluation/cube.json"
     scores = json.loads(path.read_text())
     limits = {"are": [-0.02, 0.01], "voi": [-0.4, -0.05]}
     changes = [{"from": "base", "to": "filled", "intervals": {"all": limits}}]
     path.write_text(json.dumps({**scores, "segmentation": "filled", "changes": changes}))
-    text = Page(render(copied)).text
+    text = Page(render(undrawn)).text
     assert "-0.400" in text and "-0.050" in text
 
 
@@ -86,7 +90,7 @@ def test_a_damaged_score_file_is_an_error_of_one_line(tmp_path, content, capsys)
     assert len(errors) == 1 and "a.json" in errors[0]
 
 
-def test_a_folder_that_is_no_run_and_a_page_that_cannot_be_written_are_refused(run, tmp_path, capsys):
+def test_a_folder_that_is_no_run_and_a_page_that_cannot_be_written_are_refused(undrawn, tmp_path, capsys):
     assert main(["report", str(tmp_path)]) == 2
-    assert main(["report", str(run), "--out", str(tmp_path)]) == 2
+    assert main(["report", str(undrawn), "--out", str(tmp_path)]) == 2
     assert capsys.readouterr().err.count("ffn: error: ") == 2

@@ -44,21 +44,21 @@ def test_commands_in_the_summary_can_be_pasted(copied, capsys):
     assert [main(["view", *words[1:], "--screenshot", f"{folder}/none/a.png"]) for words in views] == [2, 2]
 
 
-def test_the_summary_and_the_page_tell_of_a_ruined_training(copied):
-    table = copied / "model/validation.csv"
+def test_the_summary_and_the_page_tell_of_a_ruined_training(undrawn):
+    table = undrawn / "model/validation.csv"
     table.write_text("step,f1\n0,0.9\n300,0.00006\n")
-    (copied / "model/metrics.csv").write_text("step,loss,accuracy\n300,0.69,0.5\n")
-    for told in (format_summary(copied, "report.html"), render(copied)):
+    (undrawn / "model/metrics.csv").write_text("step,loss,accuracy\n300,0.69,0.5\n")
+    for told in (format_summary(undrawn, "report.html"), render(undrawn)):
         assert "6e-05" in told
 
 
 @pytest.mark.parametrize("warning", ["grey levels are 209.5 ± 42.3, the network was trained on 128.0 ± 33.0", None])
-def test_an_unknown_contrast_is_told_of(copied, warning):
-    (copied / "normalization").mkdir()
+def test_an_unknown_contrast_is_told_of(undrawn, warning):
+    (undrawn / "normalization").mkdir()
     figures = {"volume": {"mean": 209.5, "stddev": 42.3}, "trained_on": {"mean": 128, "stddev": 33}}
     content = {"normalize": "match", "warning": warning, **figures}
-    (copied / "normalization/cube.json").write_text(json.dumps(content))
-    summary, text = format_summary(copied, copied / "report.html"), Page(render(copied)).text
+    (undrawn / "normalization/cube.json").write_text(json.dumps(content))
+    summary, text = format_summary(undrawn, undrawn / "report.html"), Page(render(undrawn)).text
     assert (f"contrast     cube: {warning}" in summary) == (f"Contrast: {warning}" in text) == (warning is not None)
     assert "209.5 ± 42.3" in text
 
