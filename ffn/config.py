@@ -6,6 +6,7 @@ are those of network and flood filling; others are in `config.py` of their packa
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
@@ -19,6 +20,8 @@ from pydantic import (
     PositiveFloat,
     PositiveInt,
     ValidationError,
+    ValidationInfo,
+    field_validator,
     model_validator,
 )
 
@@ -31,6 +34,9 @@ MAX_VOXEL_SIZE_RATIO = 1.25  # our choice: beyond it, exchanging axes in trainin
 
 PART_ZYX = (128, 128, 128)  # voxels that stages read and compare at a time; our choice, which bounds memory
 
+OF_WINDOWS = re.compile(r"[A-Za-z]:\\|\\\\")
+VARIABLE = re.compile(r"\$\w+|\$\{\w+\}")
+WHOLE_NUMBER = re.compile(r"\d+(\.\d+)?[eE]\+?\d+")  # 1e5, which YAML takes for text
 LOOKS_LIKE_OPTION = re.compile(r"@|-(?!\.?\d)")  # negative numbers are values
 # The type of an option that does not change a stage's result: `threads: SameResult[int] = Field(…)`.
 T = TypeVar("T")
@@ -59,6 +65,13 @@ class Section(Value):
     headings: ClassVar[Mapping[str, str]] = {}
     for_workflow: ClassVar[frozenset[str]] = frozenset()
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def _numbers(cls, value: Any, info: ValidationInfo) -> Any:
+        """Take 1e5 for a number wherever the option is one."""
+        takes_text = "str" in repr(cls.model_fields[str(info.field_name)].annotation)
+        return value if takes_text else _as_number(value)
+
     @classmethod
     def same_result(cls) -> set[str]:
         """Names of the options declared as `SameResult`: a change of them repeats nothing."""
@@ -77,6 +90,13 @@ class Section(Value):
         return self.model_dump(mode="json", exclude=self.same_result())
 
 
+def _as_number(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_as_number(each) for each in value]
+    is_whole = isinstance(value, str) and WHOLE_NUMBER.fullmatch(value) and float(value).is_integer()
+    return int(float(value)) if is_whole else value
+
+
 def _checked_box(text: object) -> object:
     """Refuse a malformed box; keep 'all', 'none' and boxes as text (they go on a command line again)."""
     return text if text is None or text in ("all", "none") else str(Box.parse(str(text)))
@@ -86,9 +106,13 @@ def _checked_path(text: str) -> str:
     """Refuse what Snakemake or a command would misread; a path that begins with - or @ is one in this folder."""
     if len(text.splitlines()) != 1 or "\0" in text:
         raise ValueError(f"{text!r} is not one line of text, expected a path. Rename the file")
+    if OF_WINDOWS.match(text):
+        raise ValueError(f"{text!r} is a path of Windows. Write it as this machine sees it, such as /mnt/c/data/raw.h5")
+    if (variable := VARIABLE.search(text)) and not os.path.lexists(text.split(":")[0]):
+        raise ValueError(f"{text!r} has {variable[0]}, and variables are not expanded here. Write the path itself")
     if marks := "".join(sorted(set("{}<>") & set(text))):
         raise ValueError(f"{text!r} has {marks}, which Snakemake takes for names of its own. Rename the file")
-    return f"./{text}" if LOOKS_LIKE_OPTION.match(text) else text
+    return f"./{text}" if LOOKS_LIKE_OPTION.match(text) else os.path.expanduser(text)
 
 
 PositiveZYX = tuple[PositiveInt, PositiveInt, PositiveInt]

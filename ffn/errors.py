@@ -113,6 +113,13 @@ def explain(error: ValidationError, where: Callable[[tuple], str]) -> str:
         return f"{where(path)}: {message}" if path else message
     if first["type"] in ("model_type", "dict_type"):
         message = "expected lines of 'name: value' below it"
+    if first["type"] == "string_type":
+        path = tuple(part for part in path if part != "[key]")
+        message = (
+            f"expected text, which YAML took for a value of type {type(first['input']).__name__}. Put it in quotes"
+        )
+    if first["type"] == "string_pattern_mismatch":
+        message = "expected letters, digits, '_' and '-' alone, in the name of a run also '.'"
     if first["type"] == "tuple_type":
         message = "expected a list in [ ]"
     return f"{where(path)}: found {first['input']!r:.200}, {message[0].lower()}{message[1:]}"

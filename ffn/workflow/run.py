@@ -47,8 +47,9 @@ from ffn.synthetic.config import SynthConfig
 from ffn.training.config import MAX_MISALIGNMENT, TrainConfig, are_matched, fine_tuning_defaults
 from ffn.viewing.config import ExportConfig
 
+MAX_NAME = 100  # letters; file systems take 255, and names of jobs and temporary files are longer; our choice
 # A part of file names and of NAME=FILE in options.
-VolumeName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]*$")]
+VolumeName = Annotated[str, Field(max_length=MAX_NAME, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]*$")]
 CUT = "auto"  # the validation box that fine-tuning cuts from the training box
 NEEDED = "auto"  # the part of a remote image that the other boxes need
 WINDOW_MOVES = 3  # from a contact, in agglomeration; our choice: 90 FOVs per contact on FIB-25 decide well
@@ -169,7 +170,12 @@ class WorkflowConfig(Section):
 class RunConfig(Section):
     """Everything that decides a run's result."""
 
-    run: str = Field("demo", pattern=r"^[A-Za-z0-9_-][A-Za-z0-9_.-]*$", description="name; results go to results/<run>")
+    run: str = Field(
+        "demo",
+        max_length=MAX_NAME,
+        pattern=r"^[A-Za-z0-9_-][A-Za-z0-9_.-]*$",
+        description="name; results go to results/<run>",
+    )
     rng_seed: int = Field(1, ge=0, description="fixes everything that is random")
     volumes: dict[VolumeName, VolumeConfig] = Field(min_length=1, description="by name")
     init: PathText | None = Field(

@@ -20,6 +20,7 @@ from typing import Any
 import psutil
 import snakemake_executor_plugin_slurm
 from snakemake.api import Workflow  # of snakemake.workflow, which only imports after this module
+from snakemake.dag import DAG
 from snakemake.deployment.env_modules import EnvModules
 from snakemake.jobs import GroupJob, Job
 from snakemake.resources import Resource
@@ -41,6 +42,8 @@ def apply(workflow: Workflow) -> None:
     _replace(GroupJob, "get_target_spec", _unfinished)
     _replace(JobScheduler, "exit_gracefully", _told_to_end)
     _replace(RemoteExecutor, "report_job_submission", _registered)
+    # A volume may be called xxxxxxxxxxxxxxxxxxxx. Wildcards take known names alone, so nothing is recursive.
+    _replace(DAG, "check_periodic_wildcards", lambda dag, job: None)
     # The plugin of Slurm drops jobs of an array while others of their rule are ready, and never submits them
     # (https://github.com/snakemake/snakemake-executor-plugin-slurm/issues/473).
     _replace(snakemake_executor_plugin_slurm, "pending_jobs_for_rule", lambda dag, rule: 0)
