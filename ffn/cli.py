@@ -11,7 +11,7 @@ import sys
 from typing import NamedTuple
 
 from ffn import __version__
-from ffn.errors import FfnError
+from ffn.errors import FfnError, without_secrets
 from ffn.io.faults import line_of
 from ffn.io.store_names import without_metadata
 from ffn.options import Parser
@@ -78,16 +78,23 @@ COMMANDS = {name: Command(stage.module, stage.title, stage.example) for name, st
 FROM_FILE = "@FILE stands for the arguments in FILE, one per line, where there are too many for a command line."
 
 
+class _Formatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return without_secrets(super().format(record))
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return 0, or 2 after a user's mistake."""
     argv = [without_metadata(word) for word in (sys.argv[1:] if argv is None else argv)]
     level = os.environ.get("FFN_LOG", "INFO").upper()
     known = level in logging.getLevelNamesMapping()
-    logging.basicConfig(level=level if known else "INFO", format="%(levelname)s %(message)s", stream=sys.stderr)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Formatter("%(levelname)s %(message)s"))
+    logging.basicConfig(level=level if known else "INFO", handlers=[handler])
     try:
         return _run(argv)
     except FfnError as error:
-        print(f"ffn: error: {error}", file=sys.stderr)
+        print(f"ffn: error: {without_secrets(str(error))}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         return 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,24 @@ RENAMED: dict[tuple[str, ...], str] = {
     ("reconcile", "min_component_size"): "min_component_um3",
     ("consensus", "min_fragment_size"): "min_fragment_um3",
 }
+
+USER_INFO = re.compile(r"(?<=://)[^/@\s'\"]+@")
+SIGNED = re.compile(  # what Amazon, Google, Azure and CloudFront add to the query of a signed URL
+    r"([?&](?:x-(?:amz|goog)-[\w-]+|sig|signature|(?:access_?)?token|(?:api_?)?key|awsaccesskeyid|googleaccessid|"
+    r"policy|key-pair-id|expires|s[etprv])=)[^&\s#|'\",)]+",
+    re.IGNORECASE,
+)
+
+
+def without_secrets(text: str) -> str:
+    """Return a text without the user info and the signatures of URLs in it.
+
+    Examples
+    --------
+    >>> without_secrets("https://me:secret@host/a.zarr?v=2&sig=ab%2Fc")
+    'https://host/a.zarr?v=2&sig='
+    """
+    return SIGNED.sub(r"\1", USER_INFO.sub("", text))
 
 
 class FfnError(Exception):

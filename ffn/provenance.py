@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ffn import __version__
+from ffn.errors import without_secrets
 
 if TYPE_CHECKING:  # `ffn --help` reads the revisions, and pydantic takes long to load
     from pydantic import BaseModel
@@ -45,7 +46,7 @@ def provenance(stage: str, config: BaseModel | None = None, **inputs: object) ->
         "stage": stage,
         "version": __version__,
         "config": {} if config is None else config.model_dump(mode="json"),
-        "inputs": {name: str(value) for name, value in inputs.items()},
+        "inputs": {name: without_secrets(str(value)) for name, value in inputs.items()},
     }
 
 
@@ -55,5 +56,5 @@ def fingerprint(stage: str, config: Section | None = None, **inputs: object) -> 
         "stage": stage,
         "revision": revision(stage),
         "config": {} if config is None else config.result_options(),
-        "inputs": {name: str(value) for name, value in inputs.items()},
+        "inputs": {name: without_secrets(str(value)) for name, value in inputs.items()},
     }

@@ -13,7 +13,7 @@ from snakemake.exceptions import WorkflowError
 
 from ffn.cluster.job_script import make_state, warn_of_secrets
 from ffn.cluster.site import ROOT, check_commands, check_none_left
-from ffn.errors import FfnError
+from ffn.errors import FfnError, without_secrets
 from ffn.geometry import Box
 from ffn.io import atomic
 from ffn.io.store_names import LAST, tracked_file
@@ -155,7 +155,7 @@ onstart:
     arguments.write_file_lists(PIPELINE)
     if jobs_of("segment") or jobs_of("segment_list"):
         PIPELINE.jobs.keep_plan()
-    atomic.write_text(PATHS.config, yaml.safe_dump(RUN.as_written(), sort_keys=False))
+    atomic.write_text(PATHS.config, without_secrets(yaml.safe_dump(RUN.as_written(), sort_keys=False)))
     if not snakemake_patches.is_quiet(workflow):
         LiveJobs().start(logger)
 
