@@ -23,6 +23,8 @@ class Hdf5Volume(Volume):
     def __init__(self, dataset: hdf5.Dataset, name: str) -> None:
         if dataset.shape is None:
             raise VolumeError(f"{name}: is a dataset without voxels, expected an array. Choose another dataset")
+        if dataset.external:  # any file of this machine; one that is gone reads as zeros
+            raise VolumeError(f"{name}: has voxels in {dataset.external[0][0]!r}, expected them here. Write it again")
         self._axes = SpatialAxes.find(name, dataset.shape, axis_names(dataset.attrs))
         self._dataset = dataset
         size, start = voxel_size_and_offset(dataset.attrs, name)

@@ -136,3 +136,10 @@ def test_a_file_with_other_datasets_is_not_replaced(spec, tmp_path):
         pass
     with open_volume(spec) as volume:
         assert np.array_equal(volume.read(), VOXELS)
+
+
+def test_voxels_in_another_file_are_refused(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("raw", (2, 3, 4), "uint8", external=[("/etc/passwd", 0, 24)])
+    with pytest.raises(VolumeError, match="/etc/passwd"), open_volume(f"{tmp_path}/a.h5:raw"):
+        pass
