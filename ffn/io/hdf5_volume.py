@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Iterator
 
 import numpy as np
@@ -25,6 +26,8 @@ class Hdf5Volume(Volume):
             raise VolumeError(f"{name}: is a dataset without voxels, expected an array. Choose another dataset")
         if dataset.external:  # any file of this machine; one that is gone reads as zeros
             raise VolumeError(f"{name}: has voxels in {dataset.external[0][0]!r}, expected them here. Write it again")
+        if gone := _missing_file_behind(dataset):
+            raise VolumeError(f"{name}: has voxels in {gone!r}, expected that file, or they read as 0. Restore it")
         self._axes = SpatialAxes.find(name, dataset.shape, axis_names(dataset.attrs))
         self._dataset = dataset
         size, start = voxel_size_and_offset(dataset.attrs, name)
@@ -69,6 +72,14 @@ def create_volume(path: str, name: str, dtype: np.dtype | type, placement: Place
         raise VolumeError(f"{path}: holds {others}, expected no dataset but {name}. Choose another file")
     with hdf5.create_file(path) as file:
         yield _create_dataset(file, name, np.dtype(dtype), placement)
+
+
+def _missing_file_behind(dataset: hdf5.Dataset) -> str | None:
+    """Return a file that a virtual dataset takes voxels from, if HDF5 finds it nowhere."""
+    folders = [os.path.dirname(dataset.file.filename), "", *os.environ.get("HDF5_VDS_PREFIX", "").split(":")]
+    files = {source.file_name for source in dataset.virtual_sources()} if dataset.is_virtual else set()
+    lost = (file for file in sorted(files) if not any(os.path.isfile(os.path.join(each, file)) for each in folders))
+    return next((file for file in lost if file != "." and "%" not in file), None)
 
 
 def _provenance(dataset: hdf5.Dataset) -> dict:

@@ -98,6 +98,8 @@ def ingest(source: str, out: str, config: IngestConfig, box: Box | None = None, 
     require_other_file(out, source)
     is_placed = config.offset_zyx is not None
     with open_mip_or_finer(source, config.mip, config.voxel_size_zyx_nm, is_placed) as (found, missing):
+        if job.finishes:
+            found.warn_of_missing()
         is_labels = holds_labels(found, config.kind)
         size = _voxel_size(found, config.voxel_size_zyx_nm)
         volume: Volume = Placed(found, config.offset_zyx or found.box.start, size)

@@ -85,6 +85,9 @@ class Volume:
     def require_data(self) -> None:
         """Refuse a volume whose voxels are not there, which would be read as 0; warn where a part is not."""
 
+    def warn_of_missing(self) -> None:
+        """Warn where a part of the voxels is not there, at the cost of a listing of all files."""
+
     def close(self) -> None:
         """Release the file."""
 
@@ -96,6 +99,10 @@ class Derived(Volume):
         super().__init__(source.name, source.box, dtype or source.dtype, source.voxel_size_zyx_nm)
         self.source = source
         self.provenance, self.chunk_zyx = source.provenance, source.chunk_zyx
+
+    def require_data(self) -> None:
+        """Refuse a source whose voxels are not there."""
+        self.source.require_data()
 
     def close(self) -> None:
         """Close the source."""

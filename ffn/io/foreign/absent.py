@@ -91,5 +91,5 @@ def _walk(folder: str, below: str) -> Iterator[str]:
         for entry in entries:
             if entry.is_dir():
                 yield from _walk(folder, f"{below}{entry.name}/")
-            elif entry.name not in METADATA:
+            elif entry.name not in METADATA and entry.is_file():  # a link to what is gone is none
                 yield f"{below}{entry.name}"

@@ -127,11 +127,12 @@ def nm_per(unit: str) -> float | None:
 
     Examples
     --------
-    >>> nm_per("Micrometres"), nm_per("Å"), nm_per("pixel")
-    (1000.0, 0.1, None)
+    >>> nm_per("Micrometres"), nm_per("Å"), nm_per("pixel"), nm_per("ms")
+    (1000.0, 0.1, None, None)
     """
     name = unit.strip().casefold().replace("metre", "meter")
-    return NM_PER_UNIT.get(name, NM_PER_UNIT.get(name.removesuffix("s")))
+    name = name.removesuffix("s") if len(name) > len("ms") else name  # s and ms are times
+    return NM_PER_UNIT.get(name)
 
 
 def to_nm(sizes: Sequence[float], units: Sequence[str]) -> VoxelSize | None:

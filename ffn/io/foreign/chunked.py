@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
+import math
+import operator
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ log = logging.getLogger(__name__)
 
 XYZ_DRIVERS = ("n5", PRECOMPUTED)
 CODECS = "raw bytes transpose zlib gzip bz2 bzip2 xz blosc zstd crc32c sharding_indexed".split()  # of TensorStore
+MOST_LISTED = 10**4  # chunks, that every job may list, within a second or so of a slow disk; our choice
 _LISTED: set[tuple[str, int]] = set()  # volumes whose chunks this process has listed
 COMPRESSED = (".gz", ".br", ".zstd", ".bz2", ".xz")  # suffixes that cloud-volume adds to the names of chunks
 
@@ -77,7 +80,7 @@ class ChunkedVolume(Volume):
         return ChunkedVolume(self._location.spec, mip) if mip else self
 
     def require_data(self) -> None:
-        """Refuse an array without chunks on this machine, and warn once of chunks that are missing."""
+        """Refuse an array without chunks on this machine, and warn once of missing ones, unless they are many."""
         if self.lost:
             raise self.lost
         if self.folder is None or self._is_whole:
@@ -88,16 +91,19 @@ class ChunkedVolume(Volume):
             other = next((mip for mip in range(len(self.mips)) if mip != self.mip and self._has_chunks(mip)), None)
             advice = "Restore them" if other is None else _advice_of(other, self.mips[other])
             raise VolumeError(f"{self.name}: mip {self.mip} {found}, expected some, or every voxel is 0. {advice}")
-        if (self.address, self.mip) not in _LISTED:
-            _LISTED.add((self.address, self.mip))
-            self._warn_of_missing()
+        if math.prod(map(operator.floordiv, self._store.shape, write_chunk(self._store))) <= MOST_LISTED:
+            self.warn_of_missing()
 
     def _has_chunks(self, mip: int) -> bool:
         with contextlib.suppress(VolumeError):
             return ChunkedVolume(self._location.spec, mip)._chunks.exist()
         return False
 
-    def _warn_of_missing(self) -> None:
+    def warn_of_missing(self) -> None:
+        """Warn once of chunks that are missing on this machine."""
+        if self.folder is None or self._is_whole or (self.address, self.mip) in _LISTED:
+            return
+        _LISTED.add((self.address, self.mip))
         missing = self._chunks.missing(self._store)
         if missing is None or not missing.any():
             return

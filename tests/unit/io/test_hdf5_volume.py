@@ -34,6 +34,20 @@ def test_voxels_are_in_the_byte_order_of_this_machine(tmp_path, dtype):
         np.testing.assert_array_equal(found, voxels)
 
 
+def test_a_virtual_dataset_whose_file_is_gone_is_refused(tmp_path):
+    layout = h5py.VirtualLayout(SHAPE, np.uint8)
+    layout[:] = h5py.VirtualSource("part.h5", "raw", SHAPE)
+    with h5py.File(tmp_path / "part.h5", "w") as file:
+        file["raw"] = np.ones(SHAPE, np.uint8)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_virtual_dataset("raw", layout)
+    with open_volume(tmp_path / "a.h5") as volume:
+        assert volume.read().all()
+    (tmp_path / "part.h5").unlink()
+    with pytest.raises(VolumeError, match="part.h5"), open_volume(tmp_path / "a.h5"):
+        pass
+
+
 @pytest.mark.parametrize("dtype", [np.complex64, "S3", [("r", "u1"), ("g", "u1")]])
 def test_voxels_that_are_not_numbers_are_refused(tmp_path, dtype):
     spec = write_foreign(tmp_path / "a.h5", dtype=dtype)

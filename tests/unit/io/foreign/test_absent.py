@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 import zarr
 
+from ffn.io.config import IngestConfig
+from ffn.io.foreign import chunked
+from ffn.io.ingest import ingest
 from ffn.io.open import open_mip, open_volume
 
 from .readers import SHAPE, check, refuse, voxels
@@ -53,6 +56,27 @@ def test_an_array_without_chunks_is_refused(tmp_path, kind):
         if file.is_file() and any(map(str.isdigit, file.name)):
             file.rename(file.with_name(f"lost-{file.name}"))
     refuse(tmp_path / "raw", f"{tmp_path}/raw: ", "lost")
+
+
+@pytest.mark.parametrize("are_links", [True, False])
+def test_chunks_that_have_gone_are_noticed_also_of_an_image_that_stays(tmp_path, are_links):
+    write(tmp_path / "raw", "zarr2")
+    ingest(str(tmp_path / "raw"), str(tmp_path / "a.zarr"), IngestConfig(voxel_size_zyx_nm=(8, 8, 8)))
+    for chunk in (tmp_path / "raw").glob("*.*.*"):
+        chunk.unlink()
+        if are_links:  # of datalad and git-annex
+            chunk.symlink_to(tmp_path / "archive" / chunk.name)
+    for path in (tmp_path / "raw", tmp_path / "a.zarr"):
+        refuse(path, f"{tmp_path}/raw: ")
+
+
+def test_only_ingest_lists_very_many_chunks(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(chunked, "MOST_LISTED", 8)
+    (tmp_path / "raw" / write(tmp_path / "raw", "zarr2")).unlink()
+    with open_volume(tmp_path / "raw"):
+        assert not caplog.records
+    ingest(str(tmp_path / "raw"), str(tmp_path / "a.zarr"), IngestConfig(voxel_size_zyx_nm=(8, 8, 8)))
+    assert "1 of 36 " in caplog.text
 
 
 def test_nested_chunks_are_read_where_the_metadata_do_not_tell(tmp_path):
