@@ -20,7 +20,10 @@ from ffn.inference.canvas import MASKED, Canvas, Frame, is_free, reach_of
 from ffn.inference.grower import ObjectGrower
 from ffn.inference.inputs import AgglomerateInputs, Network
 from ffn.inference.lanes import Lanes, open_lanes, run_jobs
+from ffn.inference.movement import centres_across
 from ffn.io import atomic
+from ffn.io.open import read_table
+from ffn.io.section_faults import JUMPS
 from ffn.io.volume import voxel_size_of
 from ffn.machine.limits import threads_here
 from ffn.progress import track
@@ -39,6 +42,7 @@ class Judge:
     scene: Scene
     network: Network
     config: Agglomeration
+    jumps: np.ndarray | None = None  # of the image, see `ffn.io.section_faults`
     _one_reads: threading.Lock = field(default_factory=threading.Lock)  # not every format is read by several threads
 
     def open_lanes(self, num_windows: int) -> Lanes:
@@ -78,6 +82,7 @@ def judge_all(judge: Judge, points: list[Contact], out_path: str, inputs: Agglom
     They are appended to ``<out>.partial``, and those judged again to ``<out>.again.partial``, from which a killed job
     resumes.
     """
+    judge = replace(judge, jumps=read_table(inputs.image, JUMPS))
     partials = Path(f"{out_path}.partial"), Path(f"{out_path}.again.partial")
     lanes = judge.open_lanes(len(points))
     made_of = {**inputs.key(judge.network), "box": box, "engine": lanes.name, "canvases": lanes.size}
@@ -192,10 +197,17 @@ class Resegmentation:
         reach = reach_of(frame.canvas.shape, self._judge.network.model.config)
         units = relative_sides(voxel_size_of(self._judge.scene.segmentation))
         self._sides = [measured_side(frame.mirrored(mask), near, reach, units, frame.inside) for mask in masks]
+        radius = self._judge.network.model.config.fov_radius_zyx
+        self._refused = centres_across(self._judge.jumps, frame.canvas, radius)
+        for box in (each.intersect(reach) for each in self._refused):
+            for side in [] if box.is_empty else self._sides:
+                side.merit[box.slices(reach.start)] = -np.inf
 
     def enter(self, lanes: Lanes, lane: int) -> None:
         """Begin on a canvas."""
-        self._growers = self._both_sides(lanes.canvas(lane, *self._shown), self._sides)
+        canvas = lanes.canvas(lane, *self._shown)
+        canvas.refuse(self._refused)
+        self._growers = self._both_sides(canvas, self._sides)
         del self._shown, self._sides  # they go with the canvas
 
     def growing(self) -> ObjectGrower | None:

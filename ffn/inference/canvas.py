@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -100,6 +101,15 @@ class Canvas:
         self.reach = reach_of(self.shape, model)
         self.num_deleted = 0  # voxels of the object that fell from a POM of 0.8 or more to less than 0.5 in one FOV
         self._visited: Box | None = None
+        self.refused: Sequence[Box] = ()
+
+    def refuse(self, boxes: Sequence[Box]) -> None:
+        """Let no FOV be centred in these boxes, though objects may reach into them. Before the first object starts."""
+        self.refused = boxes
+
+    def is_refused(self, position_zyx: ZYX) -> bool:
+        """Whether no FOV may be centred here."""
+        return any(box.contains(Box.around(position_zyx)) for box in self.refused)
 
     def start(self, seed_zyx: ZYX) -> None:
         """Clear the POM and activate the seed voxel."""
@@ -130,6 +140,7 @@ class Canvas:
             (z0 <= z < z1 and y0 <= y < y1 and x0 <= x < x1)
             and bool(REJECTED <= self.segmentation[position_zyx] <= 0)
             and self.is_strong(position_zyx)
+            and not self.is_refused(position_zyx)
         )
 
     def is_strong(self, position_zyx: ZYX) -> bool:

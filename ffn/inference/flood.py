@@ -59,7 +59,7 @@ class FloodFill:
     def _started(self) -> ObjectGrower | None:
         """Start the object of the next seed, or count why none may start there."""
         seed: ZYX = zyx(self.seeds[self.cursor].tolist())
-        objection = self.claims.objection(seed)
+        objection = "outside" if self._canvas.is_refused(seed) else self.claims.objection(seed)
         if objection is not None:
             self.claims.refuse(seed, objection)
             return None

@@ -8,7 +8,7 @@ from itertools import islice
 
 import numpy as np
 
-from ffn.geometry import ZYX, Box, add, zyx
+from ffn.geometry import ZYX, Box, add, scale, subtract, zyx
 
 ScoredOffset = tuple[float, ZYX]
 
@@ -59,6 +59,28 @@ class FaceMaxMovement:
     def _cell(self, position: ZYX) -> ZYX:
         (z, y, x), (sz, sy, sx), (dz, dy, dx) = position, self._seed, self._deltas
         return (z - sz + dz // 2) // (dz or 1), (y - sy + dy // 2) // (dy or 1), (x - sx + dx // 2) // (dx or 1)
+
+
+def centres_across(jumps: np.ndarray | None, canvas: Box, radius_zyx: ZYX) -> list[Box]:
+    """Return where on a canvas FOVs would see both sides of a jump, one of a table of `ffn.io.section_faults`.
+
+    Notes
+    -----
+    google/ffn's shift mask: it restricts movement, while voxels there can belong to segments.
+
+    Examples
+    --------
+    >>> jumps = np.array([(20, 0, 0, 64, 64, 0, 15)])
+    >>> [str(box) for box in centres_across(jumps, Box((10, 0, 0), (90, 99, 99)), (4, 16, 16))]
+    ['6:14,0:80,0:80']
+    """
+    found = []
+    for z, y, x, y_stop, x_stop, *_ in [] if jumps is None else jumps.tolist():
+        start, stop = subtract((z, y, x), radius_zyx), add((z, y_stop, x_stop), radius_zyx)
+        seen = Box(start, stop).intersect(canvas)
+        if not seen.is_empty:
+            found.append(seen.shift(scale(canvas.start, -1)))
+    return found
 
 
 def face_max_offsets(pom_logit: np.ndarray, deltas_zyx: ZYX, move_logit: float) -> list[ScoredOffset]:

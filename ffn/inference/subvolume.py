@@ -19,11 +19,13 @@ from ffn.inference.flood import FloodFill
 from ffn.inference.grower import Arrays, ObjectGrower
 from ffn.inference.inputs import Network, SegmentInputs
 from ffn.inference.lanes import Lanes
+from ffn.inference.movement import centres_across
 from ffn.inference.sanity import Facts, findings, measured
 from ffn.inference.seeds import empty_space_seeds, find_seeds
 from ffn.io.masks import open_masks
 from ffn.io.nearest import read_nearest
-from ffn.io.open import open_truth, open_volume
+from ffn.io.open import open_truth, open_volume, read_table
+from ffn.io.section_faults import JUMPS
 from ffn.io.store import create_volumes
 from ffn.io.store_names import MAIN
 from ffn.io.volume import Placement, voxel_size_of
@@ -79,6 +81,7 @@ class SubvolumeFlood:
             frame = Frame.of(self.box, volume.box, model, mirror, common.within)
             self._part = ImagePart(volume.read(frame.seen), frame, voxel_size_of(volume))
             declared = volume.voxel_size_zyx_nm
+        self._refused = centres_across(read_table(common.near.image, JUMPS), frame.canvas, model.fov_radius_zyx)
         with open_masks(common.near.masks, declared) as masks:
             self._masked = masks.read_around(frame.seen) if masks else None
         if common.network.padding:
@@ -104,6 +107,7 @@ class SubvolumeFlood:
         if self._masked is not None:
             segmentation[self._masked] = MASKED
         canvas = lanes.canvas(lane, frame.mirrored(raw), frame.masked(segmentation), frame.inside)
+        canvas.refuse(self._refused)
         self.flood = FloodFill(canvas, self._common.config, Cells(voxel_size, frame.canvas.start))
         if self._given is not None:  # a checkpoint replaces this with the same and more
             self._ids = self.flood.claims.adopt(frame.padded(self._given[self._part.wanted]))

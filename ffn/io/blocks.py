@@ -173,7 +173,7 @@ def map_blocks(
     work: BlockWork,
     key: Mapping[str, Any],
     job: Job = WHOLE,
-    tables: Mapping[str, np.ndarray | Callable[[Results], np.ndarray]] | None = None,
+    tables: Mapping[str, np.ndarray | Callable[[Results], np.ndarray | None]] | None = None,
     at_end: Callable[[Results], None] = lambda results: None,
     layers: bool = False,
 ) -> None:
@@ -196,7 +196,7 @@ def map_blocks(
     job : Job
         Which blocks, and whether to finish.
     tables : dict of str to ndarray or callable, optional
-        Small arrays in the store; a callable makes one of the results, in the order of the blocks.
+        Small arrays in the store; a callable makes one of the results, in the order of the blocks, or None.
     at_end : callable
         Takes the results before the volumes appear.
     layers : bool

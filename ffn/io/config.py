@@ -40,6 +40,11 @@ class SourceConfig(Section):
         description="give every section of an image the median and interquartile range of the volume; auto where grey "
         "levels jump from one section to the next, with a warning, unless it is read where it is; clahe_tile does more",
     )
+    max_shift: Annotated[float, Field(ge=2)] | None = Field(
+        8.0,  # our choice: at 6 nm, sections of SNEMI3D (z < 32) are displaced by up to 8
+        description="look for faults of sections in an image that is copied: dark and blurred ones, and displacements "
+        "of more than this, pixels, across which no FOV sees; null looks for none",
+    )
 
 
 class IngestConfig(SourceConfig):

@@ -20,6 +20,8 @@ from ffn.io.config import IngestConfig
 from ffn.io.foreign import readable_formats
 from ffn.io.open import identity, open_mip_or_finer
 from ffn.io.reference import can_stay, has_copy, write_reference
+from ffn.io.section_faults import JUMPS as DISPLACED
+from ffn.io.section_faults import SectionWatch, faults_of, jumps_of, write_faults
 from ffn.io.sections import JUMPS, levelled, levels_of
 from ffn.io.shards import CHUNK, shard_shape
 from ffn.io.store_names import MAIN, split_store
@@ -69,8 +71,9 @@ def ingest(source: str, out: str, config: IngestConfig, box: Box | None = None, 
 
     Of an image that can stay where it is, see `ffn.io.reference`, the store only says so.
 
-    A slice, or another unit that a source decodes as a whole, is decoded once, as far as it lies in one layer. A mip
-    that the source does not have is made of the coarsest that it has, see `ffn.io.coarser`.
+    A slice, or another unit that a source decodes as a whole, is decoded once, as far as it lies in one layer; the last
+    of an image's layer once more, to compare the next layer with it. A mip that the source does not have is made of the
+    coarsest that it has, see `ffn.io.coarser`.
 
     Parameters
     ----------
@@ -120,7 +123,7 @@ def ingest(source: str, out: str, config: IngestConfig, box: Box | None = None, 
         stays = not is_labels and isinstance(volume, Placed) and _stays(found, out, config)
         if not is_labels:
             volume = _with_even_sections(volume, box, config, stays)
-        dtype = IGNORED.dtype if is_labels else volume.dtype
+        dtype, max_shift = (IGNORED.dtype, None) if is_labels else (volume.dtype, config.max_shift)
         made_by = provenance("ingest", config, source=source, box=box, **changes)
         placement = Placement(box, voxel_size_of(volume), made_by, shard_shape(box.shape, dtype.itemsize))
         if isinstance(volume, Placed) and stays:
@@ -134,19 +137,21 @@ def ingest(source: str, out: str, config: IngestConfig, box: Box | None = None, 
 
         def work(layer: Box, writers: Writers) -> Result:
             lowest, highest = [], []
-            for piece, read in _pieces(volume, layer, placement.shard_zyx):
+            watch = SectionWatch(volume, box, layer, max_shift) if max_shift else None
+            for piece, read in _pieces(volume, layer, placement.shard_zyx, watch):
                 voxels = convert(read)
                 writers[MAIN].write(piece, voxels)
                 lowest.append(int(voxels.min()))
                 highest.append(_highest(voxels))
-            return {"lowest": min(lowest), "highest": max(highest)}
+            return {"lowest": min(lowest), "highest": max(highest), **(watch.result() if watch else {})}
 
         def at_end(results: Results) -> None:
             lowest, highest = zip(*((each["lowest"], each["highest"]) for each in results), strict=True)
             _check_range(source, is_labels, min(lowest), max(highest))
+            write_faults(out, faults_of(results, box.start[0]) if max_shift else [])
 
         key = fingerprint("ingest", config, source=identity(source), box=box)
-        map_blocks(out, {MAIN: dtype}, placement, work, key, job, at_end=at_end, layers=True)
+        map_blocks(out, {MAIN: dtype}, placement, work, key, job, {DISPLACED: jumps_of}, at_end, layers=True)
 
 
 def _with_even_sections(image: Volume, box: Box, config: IngestConfig, stays: bool) -> Volume:
@@ -221,18 +226,25 @@ def _voxel_size(volume: Volume, given: VoxelSize | None) -> VoxelSize:
     return given or known  # type: ignore[return-value]
 
 
-def _pieces(volume: Volume, layer: Box, shard_zyx: ZYX | None) -> Iterator[tuple[Box, np.ndarray]]:
+def _pieces(
+    volume: Volume, layer: Box, shard_zyx: ZYX | None, watch: SectionWatch | None
+) -> Iterator[tuple[Box, np.ndarray]]:
     """Yield the voxels of a layer: shard by shard, or slab by slab if slices are decoded as a whole."""
     chunk = volume.chunk_zyx
     if chunk is None or chunk[1:] != volume.box.shape[1:]:
         for shard in layer.blocks(shard_zyx or layer.shape):
-            yield shard, volume.read(shard)
+            voxels = volume.read(shard)
+            if watch:
+                watch.see(shard, voxels)
+            yield shard, voxels
         return
     _, height, width = layer.shape
     depth = _power_of_two(PIECE_BYTES // (height * width * volume.dtype.itemsize))
     rows = max(1, PIECE_BYTES // (depth * width * IGNORED.itemsize))
     for slab in layer.blocks((max(depth, chunk[0]), height, width)):
         voxels = volume.read(slab)
+        if watch:
+            watch.see(slab, voxels)
         for piece in slab.blocks((depth, rows, width)):
             yield piece, voxels[piece.slices(slab.start)]
 

@@ -67,9 +67,12 @@ class Store:
         return all(map(self.folder.has, self._keys(box)))
 
     def finish(self, tables: Tables, checksums: Mapping[str, str | None]) -> None:
-        """Write tables and metadata, once all shards are written."""
-        arrays = {name: np.asarray(table() if callable(table) else table) for name, table in tables.items()}
+        """Write tables, but for those that are None, and metadata, once all shards are written."""
+        made = {name: table() if callable(table) else table for name, table in tables.items()}
+        arrays = {name: np.asarray(table) for name, table in made.items() if table is not None}
         self._keep(checksums.keys())
+        for name in made.keys() - arrays.keys():
+            self.folder.remove(name)
         for name, table in arrays.items():
             self.folder.write_table(name, table)
         place = (str(self.placement.box), self.placement.voxel_size_zyx_nm)

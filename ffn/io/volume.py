@@ -21,7 +21,7 @@ Read = Callable[[Box], np.ndarray]  # returns the voxels of a box, as `Volume.re
 Conversion = Callable[[np.ndarray], np.ndarray]
 
 # Small arrays beside a volume; a callable makes one when the voxels are written.
-Tables = Mapping[str, np.ndarray | Callable[[], np.ndarray]]
+Tables = Mapping[str, np.ndarray | Callable[[], np.ndarray | None]]
 
 HDF5_SUFFIXES = (".h5", ".hdf5", ".hdf")
 

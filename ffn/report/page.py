@@ -17,6 +17,7 @@ from ffn import __version__
 from ffn.evaluation.intervals import NUM_RESAMPLES
 from ffn.evaluation.metrics import METRICS
 from ffn.io.atomic import write_text
+from ffn.io.section_faults import read_faults
 from ffn.report.charts import sweep_charts, training_charts
 from ffn.report.run_folder import VolumeFiles, read_costs, read_flood_findings, read_output, read_volumes
 from ffn.report.score_table import cell_text, figure, method_names, percent, run_lengths, score_rows
@@ -152,6 +153,7 @@ def _volume_context(files: VolumeFiles, run_dir: Path) -> dict[str, Any]:
             "has_links": (export / LINKS_FOLDER).is_dir(),
             "tables": [str(table.relative_to(run_dir)) for table in sorted(export.glob("*.csv"))],
             "grey_levels": read_output(run_dir, "normalize", volume=files.name),
+            "faults": read_faults(files.image) if files.image else [],
             "flood_findings": read_flood_findings(run_dir, files.name),
             "sweep": sweep_charts(sweep.get("sweep", {})),
             "abstained": sweep.get("abstained", 0),

@@ -84,7 +84,8 @@ def source(pipeline: Pipeline, volume: str, key: str) -> str:
     config, place = pipeline.run.volumes[volume], pipeline.places[volume]
     finer = place.finer.get(key)
     size = finer.voxel_size_zyx_nm if finer else place.voxel_size_zyx_nm
-    given = {name: getattr(config, name) for name in ("mip", "copy_image", "clahe_tile", "level_sections")}
+    names = ("mip", "copy_image", "clahe_tile", "level_sections", "max_shift")
+    given = {name: getattr(config, name) for name in names}
     if key == "labels":
         given = {"offset_zyx": config.labels_offset_zyx, "ignore_labels": config.ignore_labels}
         given["mip"] = finer.mip if finer else None

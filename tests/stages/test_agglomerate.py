@@ -20,6 +20,7 @@ from ffn.io.volume import Placement
 from ..engines import HERE
 from ..jobs import Killed
 from ..volumes import create_volumes, write_volume
+from .conftest import tube_image
 
 BOX = Box((100, 20, 3), (132, 54, 63))
 SIZE = (10.0, 10.0, 10.0)
@@ -87,6 +88,14 @@ def test_halves_are_joined_and_neighbours_are_not(scene):
     assert rows[0]["num_merges"] == 0 and rows[0]["voi_split"] > 0.4 and rows[0]["voi_merge"] == 0
     assert rows[-1]["num_merges"] == 1 and rows[-1]["voi"] == pytest.approx(0, abs=1e-9)
     assert [row["threshold"] for row in rows] == sorted((row["threshold"] for row in rows), reverse=True)
+
+
+def test_no_fov_is_centred_beside_displaced_sections(scene):
+    jumps = np.array([(z, *BOX.start[1:], *BOX.stop[1:], 0, 15) for z in range(BOX.start[0] + 1, BOX.stop[0])])
+    write_volume(f"{scene}/jumps.zarr", tube_image(BOX.shape, STARTS), Placement(BOX, SIZE), {"jumps": jumps})
+    code, graph = agglomerate(scene, "--image", f"{scene}/jumps.zarr")
+    assert code == 0 and read_graph(graph)
+    assert {(edge.evidence.fovs_a, edge.evidence.fovs_b) for edge in read_graph(graph)} == {(0, 0)}
 
 
 def test_larger_steps_take_fewer_fovs(scene):

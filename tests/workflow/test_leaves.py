@@ -83,6 +83,7 @@ READ_BY = {
     "volumes.copy_image": {"ingest"},
     "volumes.clahe_tile": {"ingest"},
     "volumes.level_sections": {"ingest"},
+    "volumes.max_shift": {"ingest"},
     "volumes.labels": {"ingest_labels"},
     "volumes.labels_offset_zyx": {"ingest_labels"},
     "volumes.ignore_labels": {"ingest_labels"},

@@ -55,7 +55,10 @@ class DeviceCanvas(Canvas):
     def start(self, seed_zyx: ZYX) -> None:
         """Clear the POM, activate the seed voxel, and queue it."""
         if not self._is_shown:
-            self._lanes.block(self.lane, ~is_free(self.segmentation))
+            blocked = ~is_free(self.segmentation)
+            for box in self.refused:
+                blocked[box.slices()] = True
+            self._lanes.block(self.lane, blocked)
         self._seed, self._visited = seed_zyx, Box.around(seed_zyx)
         self.num_deleted = 0
         self._lanes.clear(self.lane, seed_zyx, self.thresholds.init)

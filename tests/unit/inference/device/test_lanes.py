@@ -59,7 +59,9 @@ def floods(lanes, config, subvolumes):
     """Start a flood on each canvas."""
     started = []
     for lane, (raw, masked, seeds, inside) in enumerate(subvolumes):
-        started.append(FloodFill(lanes.canvas(lane, raw, masked.copy(), inside), config))
+        canvas = lanes.canvas(lane, raw, masked.copy(), inside)
+        canvas.refuse([Box((0, 0, 0), (raw.shape[0], 9, 9)), Box((7, 0, 0), (8, 9, raw.shape[2]))])
+        started.append(FloodFill(canvas, config))
         started[-1].begin(seeds)
     return started
 
