@@ -207,9 +207,9 @@ class Budget(NamedTuple):
 
 
 BUDGETS = [
-    Budget("lines of ffn/", lambda: lines("ffn"), 36_900),
-    Budget("code lines of ffn/", lambda: code_lines("ffn"), 24_050),
-    Budget("lines of tests/", lambda: lines("tests"), 29_750),
+    Budget("lines of ffn/", lambda: lines("ffn"), 37_200),
+    Budget("code lines of ffn/", lambda: code_lines("ffn"), 24_350),
+    Budget("lines of tests/", lambda: lines("tests"), 29_900),
     Budget("command-line options", command_options, 336),
     Budget("configuration leaves", configuration_leaves, 164),
     Budget("names that fill imports", lambda: imported_names("ffn/assembly/fill.py"), 15),
