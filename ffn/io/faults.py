@@ -17,7 +17,7 @@ REASONS = {
     errno.EDQUOT: f"your quota on {{disk}} is used up. Remove files there or ask for more, {AGAIN}",
     errno.EFBIG: f"the limit of a file's size (ulimit -f) on {{disk}} is reached. Raise it, {AGAIN}",
     errno.EROFS: "{disk} is mounted read-only, expected a disk to write to. Choose another output folder",
-    **dict.fromkeys((errno.ENOTDIR, errno.EEXIST), "{folder} holds a file in its place. Choose another output"),
+    **dict.fromkeys((errno.ENOTDIR, errno.EEXIST), "{file} is a file, expected a folder. Choose another output"),
     errno.EACCES: "you may not write to {folder}, expected a folder of yours. Choose another, or ask its owner",
 }
 # TensorStore, HDF5 and TensorFlow give the number, or the words, of the system's error in theirs.
@@ -39,14 +39,14 @@ def named(path: str | Path) -> Iterator[None]:
 def line_of(reason: Exception, path: str | Path) -> str | None:
     """Return the line for an error of writing to `path`; None for another error."""
     number = None if isinstance(reason, VolumeError) else _number(reason)
-    file = getattr(reason, "filename", None)
-    if number is None or (number not in WORDS.values() and not _is_beside(file, path)):
+    about = getattr(reason, "filename", None)
+    if number is None or (number not in WORDS.values() and not _is_beside(about, path)):
         return None
-    folder = Path(path).absolute()
+    file = folder = Path(path).absolute()
     while not folder.is_dir():
-        folder = folder.parent
+        file, folder = folder, folder.parent
     disk = next(place for place in (folder, *folder.parents) if os.path.ismount(place))
-    return f"{path}: {REASONS[number].format(disk=disk, folder=folder)}"
+    return f"{path}: {REASONS[number].format(disk=disk, folder=folder, file=file)}"
 
 
 def _number(reason: Exception) -> int | None:

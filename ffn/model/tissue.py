@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import ndimage
 
 from ffn.geometry import Box, VoxelSize
 
@@ -95,6 +94,8 @@ def padding_of(found: Padding, counts: np.ndarray) -> Padding:
 
 def is_padding(voxels: np.ndarray, levels: Iterable[int]) -> np.ndarray:
     """Return which voxels have a level of padding and lie in a square of 3 × 3 of it, bool of the same shape."""
+    from scipy import ndimage  # `ffn info` needs no SciPy
+
     padded = np.zeros(voxels.shape, bool)
     for level in levels:
         if (same := voxels == level).any():
@@ -127,6 +128,8 @@ def membranes_of(
 
 def _pieces(section: np.ndarray, known: np.ndarray, size_yx_nm: tuple[float, ...]) -> tuple[int, int]:
     """Count the connected pieces of a section above and below its median."""
+    from scipy import ndimage  # `ffn info` needs no SciPy
+
     sigma = [max(BLUR_NM / side, LEAST_BLUR) for side in size_yx_nm]
     grey = ndimage.gaussian_filter(section, sigma)
     if not known.all():

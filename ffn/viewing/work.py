@@ -54,6 +54,10 @@ class ExportWork:
         """If this is the first step, remove another export, write all metadata, and `planned` for later steps."""
         if not self.job.is_whole and self.job.step != PLAN:
             return
+        with named(self.folder):
+            self._begin(planned, plan_key)
+
+    def _begin(self, planned: Tables, plan_key: Mapping[str, Any]) -> None:
         key, jobs = json.dumps(self.key, sort_keys=True), self._jobs(PLAN)
         mark = jobs / "key.json"  # not the file that Snakemake watches, and removes before it repeats the step
         if not mark.exists() or mark.read_text() != key:

@@ -79,7 +79,7 @@ ROUNDED = {("synth", "uint8"), ("segment", "uint8"), ("evaluate", "uint8")}  # w
 # For each stage its revision, a hash of the whole numbers and texts that it makes, and a mean of all other numbers.
 MADE = {
     "synth": (1, "001139cd7c8f", 135.3589937),
-    "ingest": (4, "7825dea2f3d3", 0.0),
+    "ingest": (4, "edd379b5dad2", 0.0),
     "membrane": (2, "b981a087dfc7", 11.1240786),
     "partition": (2, "75c9f0b7001b", 0.0),
     "coordinates": (2, "0080f86000c5", 0.0),

@@ -179,7 +179,7 @@ def test_an_export_lists_its_layers(tmp_path, capsys):
                 "scale_metadata": {"size": [32, 16, 8], "resolution": [4, 4, 40], "encoding": "raw"},
             },
             create=True,
-        ).result()
+        ).result()[0, 0, 0].write(1).result()
     (tmp_path / "neuroglancer.json").write_text("{}")
     found = show(capsys, tmp_path)
     assert found["kind"] == "export"

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from ffn.errors import ExportError, VolumeError
+from ffn.errors import ExportError, UnwritableError, VolumeError
 from ffn.geometry import Box
 from ffn.io import hdf5
 from ffn.io.blocks import Job
@@ -136,7 +136,7 @@ def test_other_folders_are_not_replaced(tmp_path, sources):
     with pytest.raises(ExportError, match="home: .*export"):
         export(sources, tmp_path / "home", ExportConfig())
     assert (tmp_path / "home/thesis.tex").read_text() == "years of work"
-    with pytest.raises(ExportError, match="raw.h5/out: "):
+    with pytest.raises(UnwritableError, match="raw.h5 is a file"):
         export(sources, tmp_path / "raw.h5/out", ExportConfig())
 
 

@@ -123,7 +123,8 @@ def write_image(path, dtype, sizes):
         for mip, size in enumerate(sizes)
     ]
     for mip, size in enumerate(sizes):
-        group.create_array(str(mip), shape=(1280 // size, 1120 // size, 1440 // size), dtype=dtype)
+        array = group.create_array(str(mip), shape=(1280 // size, 1120 // size, 1440 // size), dtype=dtype)
+        array[0, 0, 0] = 1  # an array without chunks is refused
     group.attrs["ome"] = {"version": "0.5", "multiscales": [{"axes": axes, "datasets": datasets}]}
     return str(path)
 

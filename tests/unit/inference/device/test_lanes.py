@@ -55,12 +55,15 @@ def subvolume(shape, rng_seed):
     return raw, masked, seeds, frame.inside
 
 
+REFUSED = [Box((0, 0, 0), (99, 9, 9)), Box((7, 0, 0), (8, 9, 99))]  # where no FOV may be centred
+
+
 def floods(lanes, config, subvolumes):
     """Start a flood on each canvas."""
     started = []
     for lane, (raw, masked, seeds, inside) in enumerate(subvolumes):
         canvas = lanes.canvas(lane, raw, masked.copy(), inside)
-        canvas.refuse([Box((0, 0, 0), (raw.shape[0], 9, 9)), Box((7, 0, 0), (8, 9, raw.shape[2]))])
+        canvas.refuse(REFUSED)
         started.append(FloodFill(canvas, config))
         started[-1].begin(seeds)
     return started
@@ -138,7 +141,9 @@ def test_a_saved_flood_resumes_on_another_canvas_and_on_the_host(model):
     for other in (device_lanes(network(model), config, 3), HostLanes(network(model), config, 3)):
         resumed = []
         for lane, ((raw, masked, _, inside), state) in enumerate(zip(subvolumes, saved, strict=True)):
-            resumed.append(FloodFill(other.canvas(2 - lane, raw, masked.copy(), inside), config))
+            canvas = other.canvas(2 - lane, raw, masked.copy(), inside)
+            canvas.refuse(REFUSED)
+            resumed.append(FloodFill(canvas, config))
             resumed[-1].resume(state)
         run_together(other, resumed)
         for one, whole in zip(resumed, together, strict=True):
