@@ -148,8 +148,8 @@ def training_job(
         initial = with_normalisation(initial, volumes, group)
         initial = with_contrast(initial, opened, volumes, data.normalize, group)
         if config.max_steps:
-            tissue = group.together(lambda: tissue_of(volumes) if group.rank == 0 else None)
-            initial = dataclasses.replace(initial, trained_on=group.broadcast(tissue))
+            tissue = group.together(lambda: tissue_of(volumes) if group.rank == 0 else None)  # it writes the model
+            initial = dataclasses.replace(initial, trained_on=tissue)
         named = dataclasses.replace(data, records=near.records)  # checkpoints are of the originals, not of copies
         plan = group.together(lambda: make_training_plan(named, volumes, initial, config, rng_seed))
         yield group, plan, opened
