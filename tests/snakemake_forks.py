@@ -83,6 +83,7 @@ def become_snakemake(arguments: list[str], folder: str, log: str, variables: dic
     """Run Snakemake in this process and end it."""
     os.environ.update(variables)
     os.chdir(folder)
+    sys.argv[1:] = arguments
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     for stream in (1, 2):
         os.dup2(output, stream)
@@ -92,6 +93,8 @@ def become_snakemake(arguments: list[str], folder: str, log: str, variables: dic
         snakemake.cli.main(arguments)
     except SystemExit as end:
         code = end.code
+        if isinstance(code, str):
+            print(code)
     finally:
         sys.stdout.flush()
         sys.stderr.flush()

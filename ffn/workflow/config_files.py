@@ -1,7 +1,10 @@
-"""Configuration files: keys that are given twice, and those that are not part of the run."""
+"""Configuration files: those that cannot be read, keys that are given twice, and those that are not part of the run."""
 
 from __future__ import annotations
 
+import argparse
+import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,8 @@ from ffn.errors import ConfigError
 # env-modules`, and an image with the software, for `--software-deployment-method apptainer`.
 SOFTWARE = {"modules": "cray-python gcc/12", "container": "ffn.sif"}
 
+MOST_VALUES = 100_000  # of a configuration, once aliases are replaced; our choice, config.yaml has 409
+
 
 def take_software(values: dict[str, Any]) -> dict[str, str]:
     """Take the keys of `SOFTWARE`, which are not part of the run, out of a configuration; missing ones are empty."""
@@ -23,15 +28,38 @@ def take_software(values: dict[str, Any]) -> dict[str, str]:
     return found
 
 
-def check_keys(path: str | Path) -> None:
-    """Refuse a configuration in which a key is repeated: YAML takes the last one, and says nothing.
+def check_configfiles() -> None:
+    """End Snakemake with one line if its configuration, by default config.yaml, is unusable.
 
-    A file that cannot be read is reported by the code that reads its values.
+    The profiles call it, because Snakemake reads the file before the workflow, and would show a traceback or hang.
+    """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--configfile", "--configfiles", nargs="*", action="extend", default=[])
+    try:
+        for path in parser.parse_known_args()[0].configfile or Path().glob("config.yaml"):
+            check_keys(path)
+    except ConfigError as error:
+        sys.exit(str(error))
+
+
+def check_keys(path: str | Path) -> None:
+    """Refuse a configuration that is no UTF-8, is too large once aliases are replaced, or repeats a key.
+
+    Of repeated keys, YAML takes the last one, and says nothing. Errors of syntax are left to Snakemake, which takes
+    JSON, too.
     """
     try:
-        root = yaml.compose(Path(path).read_text("utf-8"), yaml.SafeLoader)
-    except (OSError, ValueError, yaml.YAMLError):
+        root = yaml.compose(_text(path), yaml.SafeLoader)
+        num_values = _num_values(root, {}) if root else 0
+    except yaml.YAMLError:
         return
+    except RecursionError:
+        num_values = math.inf
+    if num_values > MOST_VALUES:
+        raise ConfigError(
+            f"{path}: holds more than {MOST_VALUES:,} values, or lists in lists without end, once its aliases (*name) "
+            "are replaced, expected the configuration of a run. Write it without aliases"
+        )
     for mapping in _mappings(root):
         found: dict[str, yaml.Node] = {}
         for key in (key for key, _ in mapping.value if isinstance(key, yaml.ScalarNode)):
@@ -43,14 +71,41 @@ def check_keys(path: str | Path) -> None:
                 )
 
 
+def _text(path: str | Path) -> str:
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        reason = "no such file" if isinstance(error, FileNotFoundError) else error.strerror
+        raise ConfigError(f"{path}: {reason}, expected a configuration. Targets come before --configfile") from None
+    if b"\0" in content:
+        raise ConfigError(f"{path}: is UTF-16 or no text, expected UTF-8. Save it as UTF-8")
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{path}: line {line} is not UTF-8, expected UTF-8. Save the file as UTF-8") from None
+
+
+def _children(node: yaml.Node) -> list[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        return [part for pair in node.value for part in pair]
+    return node.value if isinstance(node, yaml.SequenceNode) else []
+
+
+def _num_values(node: yaml.Node, known: dict[yaml.Node, float]) -> float:
+    """Count what is below a node, once for each alias; infinite for a node that is in itself."""
+    if node not in known:
+        known[node] = math.inf  # until all in it is counted
+        known[node] = 1 + sum(_num_values(child, known) for child in _children(node))
+    return known[node]
+
+
 def _mappings(root: yaml.Node | None) -> list[yaml.MappingNode]:
     """Return all mappings below a node, those that have an anchor once."""
-    found: dict[int, yaml.Node] = {}
+    found: dict[yaml.Node, None] = {}
     todo = [root] if root else []
     while todo:
-        node = todo.pop()
-        if id(node) not in found and isinstance(node, yaml.CollectionNode):
-            found[id(node)] = node
-            is_mapping = isinstance(node, yaml.MappingNode)
-            todo += [value for _, value in node.value] if is_mapping else node.value
-    return [node for node in found.values() if isinstance(node, yaml.MappingNode)]
+        if (node := todo.pop()) not in found:
+            found[node] = None
+            todo += _children(node)
+    return [node for node in found if isinstance(node, yaml.MappingNode)]

@@ -1,9 +1,16 @@
-"""A configuration that gives a key twice."""
+"""Configurations that give a key twice, or that Snakemake cannot read."""
 
 import pytest
 
 from ffn.errors import ConfigError
-from ffn.workflow.config_files import check_keys
+from ffn.workflow.config_files import check_configfiles, check_keys
+
+from ...small_run import ROOT, fork_snakemake
+
+LINES = [
+    "a: &a [1, 1]",
+    *(f"{new}: &{new} [{', '.join(['*' + old] * 9)}]" for old, new in ("ab", "bc", "cd", "de", "ef")),
+]
 
 
 @pytest.mark.parametrize(
@@ -25,10 +32,37 @@ def test_a_key_that_is_given_twice_is_named_with_its_lines(text, lines, tmp_path
     [
         b"a: &a {b: 1}\nc: {<<: *a, b: 2}\nd: [*a, *a]\n",
         b'{"a": 1,\n\t"b": 2}',  # JSON with tabs, which Snakemake reads
-        b"a: \xfc\n",
         b"",
     ],
 )
 def test_anything_else_is_left_to_the_reader(content, tmp_path):
     (tmp_path / "run.yaml").write_bytes(content)
     check_keys(tmp_path / "run.yaml")
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        ("# M\u00fcller\n".encode("latin-1"), "line 1 is not UTF-8"),
+        (b"a: 1\nb: \xff\n", "line 2 is not UTF-8"),
+        ("a: 1\n".encode("utf-16"), "UTF-16"),
+        (None, "no such file"),
+        ("\n".join(LINES).encode(), "values"),
+        (b"a: &a [*a]\n", "values"),
+        (b"[" * 5000, "values"),
+    ],
+)
+def test_what_snakemake_cannot_read_ends_it_with_one_line(content, found, tmp_path, monkeypatch):
+    place = tmp_path / "run.yaml"
+    if content is not None:
+        place.write_bytes(content)
+    monkeypatch.setattr("sys.argv", ["snakemake", "-n", "--config", "run=t", "--configfile", str(place), "-k"])
+    with pytest.raises(SystemExit, match=f"run.yaml: .*{found}") as end:
+        check_configfiles()
+    assert len(str(end.value)) < 300
+
+
+@pytest.mark.parametrize("profile", ["local", "theta", "polaris", "slurm", "slurm-generic"])
+def test_profiles_check_the_configuration_before_snakemake_reads_it(profile, tmp_path):
+    done = fork_snakemake(["-n", "--profile", str(ROOT / "profiles" / profile), "--configfile", "gone.yaml"], tmp_path)
+    assert done.returncode == 1 and "gone.yaml: " in done.stdout and "Traceback" not in done.stdout
