@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from ffn.io.foreign.chunked import ChunkedVolume
 
 REFERENCE = "reference"  # key among our attributes
+RELATIVE = "from_store"  # path of the source from the store, so that a project can be moved
 SIDE = 64  # voxels; what is read of an image at a time is seldom smaller
 MOST_DECODED_BYTES = 2**24  # of the chunks that hold such a cube, as chunks are decoded as a whole; our choice
 
@@ -32,7 +34,7 @@ def open_reference(store: str) -> Volume | None:
 
     found, box = ours[REFERENCE], Box.parse(ours["box"])
     try:
-        source = ChunkedVolume(found["source"], found["mip"])
+        source = ChunkedVolume(_address(store, found), found["mip"])
     except VolumeError as reason:
         raise VolumeError(f"{store}: refers to a volume that cannot be opened: {reason}") from None
     volume = Placed(source, subtract(source.box.start, found["to_source_zyx"]), tuple(found["voxel_size_zyx_nm"]))
@@ -43,6 +45,16 @@ def open_reference(store: str) -> Volume | None:
         )
     volume.name, volume.box, volume.provenance = store, box, ours["provenance"]
     return volume
+
+
+def _address(store: str, found: dict[str, Any]) -> str:
+    """Return where a source is; one whose path was relative is first sought at the same place from the store."""
+    from ffn.io.foreign.locations import Location
+
+    address: str = found["source"]
+    here, written = Location.parse(store).path, Location.parse(address).path
+    path = os.path.normpath(f"{here}/{found[RELATIVE]}") if RELATIVE in found else ""
+    return address.replace(str(written), path) if os.path.isdir(path) else address
 
 
 def is_reference(store: str) -> bool:
@@ -88,13 +100,14 @@ def write_reference(path: str, placed: Placed, content: str, placement: Placemen
         "voxel_size_zyx_nm": placement.voxel_size_zyx_nm,
         "dtype": source.dtype.name,
     }
+    moves = {RELATIVE: os.path.relpath(str(source.folder), os.path.abspath(path))} if source.is_relative else {}
     ours = {
         "provenance": placement.provenance,
         "box": str(placement.box),
         "content": hashlib.sha256(repr([str(placement.box), found, content]).encode()).hexdigest(),
         "volumes": [MAIN],
         "tables": [],
-        REFERENCE: found,
+        REFERENCE: found | moves,
     }
     require_replaceable(path, {MAIN})
     with new_folder(path) as folder:

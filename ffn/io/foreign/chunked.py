@@ -7,6 +7,7 @@ import itertools
 import logging
 import math
 import operator
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,8 @@ class ChunkedVolume(Volume):
     ----------
     address : str
         Opens it from any folder.
+    is_relative : bool
+        Whether the path of a folder on this machine was relative.
     mip : int
         Level of resolution of the image, 0 is the full one.
     lost : VolumeError or None
@@ -69,6 +72,7 @@ class ChunkedVolume(Volume):
         super().__init__(name, box, number_type(name, np.dtype(store.dtype.numpy_dtype)), size)
         self.misplaced, self.unknown_unit = misplaced, chosen.unknown_unit
         self.folder, self.address = self._location.path, self._location.absolute
+        self.is_relative = not os.path.isabs(self._location.address.removeprefix("file://"))
         self.chunk_zyx = self._axes.of(store.chunk_layout.read_chunk_template.shape)
         self.provenance = ours.get("provenance", {})
         self.mips = [each.voxel_size_zyx_nm for each in mips]

@@ -63,6 +63,22 @@ def test_it_reads_as_a_copy_does(folder, options, monkeypatch):
     assert content(raw, part)[-1] == content(copy, part)[-1]
 
 
+@pytest.mark.parametrize("is_relative", [True, False])
+def test_a_relative_source_moves_with_the_project(folder, monkeypatch, is_relative):
+    (folder / "project" / "run").mkdir(parents=True)
+    (folder / "source.zarr").rename("project/source.zarr")
+    monkeypatch.chdir("project")
+    ingest("run/raw.zarr", source="source.zarr" if is_relative else f"{folder}/project/source.zarr")
+    before = content("run/raw.zarr")
+    monkeypatch.chdir("/")
+    (folder / "project").rename(folder / "archive")
+    if is_relative:
+        assert content(f"{folder}/archive/run/raw.zarr") == before
+    else:
+        with pytest.raises(VolumeError, match="project/source.zarr"):
+            content(f"{folder}/archive/run/raw.zarr")
+
+
 def test_the_voxel_size_that_a_source_lacks_is_known_as_of_a_copy(folder):
     zarr.create_array("bare.zarr", shape=SHAPE, dtype="u1", chunks=(8, 8, 8))[:] = IMAGE
     ingest("raw.zarr", "--voxel-size", 30, 8, 8, source="bare.zarr")
