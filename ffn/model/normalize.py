@@ -143,7 +143,7 @@ def normalize(image_spec: str, model_folder: str, out: str, how: ImageConfig, co
     model = load_architecture(model_folder)
     reference = reference_histogram(config.reference_image) or load_histogram(model_folder)
     seen = survey_of(image_spec, how.masks)
-    method, found = how.normalize, seen.histogram
+    method, found = how.normalize, seen.of_several_levels(image_spec)
     try:
         normalisation = choose(method, found, model, reference)
     except ModelError as error:
@@ -175,7 +175,7 @@ def read_normalisation(path: str | None, model: ModelConfig) -> Normalisation:
 
 def histogram_of(spec: str, masks: Sequence[Mask] = ()) -> Histogram:
     """Return the histogram of a sample of an image, without masked voxels and padding."""
-    return survey_of(spec, masks).histogram
+    return survey_of(spec, masks).of_several_levels(spec)
 
 
 @dataclass(frozen=True)
@@ -185,6 +185,15 @@ class Survey:
     histogram: Histogram
     padding: Padding
     membranes: str | None
+
+    def of_several_levels(self, spec: str) -> Histogram:
+        """Return the histogram, and refuse that of a blank image."""
+        if len(self.histogram.levels) < 2:
+            raise VolumeError(
+                f"{spec}: has {len(self.histogram.levels)} grey levels in a sample outside of its masks, expected "
+                "several. Is it the right image, and do the masks leave some of it?"
+            )
+        return self.histogram
 
     def complaints(self, spec: str, trained_on: Tissue | None) -> list[str]:
         """Return warnings of membranes on the other side than in the training data, and of padding."""
@@ -206,13 +215,7 @@ def survey_of(spec: str, masks: Sequence[Mask] = (), box: Box | None = None) -> 
         with open_masks(masks, image.voxel_size_zyx_nm) as opened:
             counts, padding = _counts(image, opened, box or image.box)
         membranes = membranes_of(image.read, box or image.box, voxel_size_of(image), padding)
-    histogram = Histogram.of_counts(counts)
-    if len(histogram.levels) < 2:
-        raise VolumeError(
-            f"{spec}: has {len(histogram.levels)} grey levels in a sample outside of its masks, expected several. Is "
-            "it the right image, and do the masks leave some of it?"
-        )
-    return Survey(histogram, padding, membranes)
+    return Survey(Histogram.of_counts(counts), padding, membranes)
 
 
 def reference_histogram(image_spec: str | None) -> Histogram | None:

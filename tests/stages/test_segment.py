@@ -258,6 +258,7 @@ def test_masks_leave_their_voxels_empty(scene):
     assert not labels[:, :, : 25 - 7].any() and not labels[:, :, 44 - 7 : 50 - 7].any()
     assert not labels[: 119 - 104, :, 44 - 7 :].any()
     assert labels[:, :, 25 - 7 : 44 - 7].any()
+    assert not read(segment(scene, "--masks", "#box=0:200,0:200,0:200"))["segmentation"].any()
 
 
 def interrupt(scene, monkeypatch, *options):
