@@ -171,7 +171,7 @@ class Trainer:
         text = self._losses.complaint(learning_rate(self._config, self._step - 1))
         if text and self.group.rank == 0:
             log.warning("train: %s", text)
-        if self._losses.is_lost:
+        if self._losses.is_lost(self._config.use_best):
             self.group.fail(DivergenceError(f"train: diverged, no model is written: {text}"))
 
     @property

@@ -121,11 +121,10 @@ class Losses:
         first, _, bad, steps = self.values
         self.values = np.array([first if steps else loss, loss, bad + math.isnan(loss), steps + 1])
 
-    @property
-    def is_lost(self) -> bool:
-        """Whether the last loss is not finite, or no step after the first changed the weights."""
+    def is_lost(self, use_best: bool = False) -> bool:
+        """Whether the last loss is not finite, unless the best weights count, or only the first step changed them."""
         first, last, bad, steps = self.values.tolist()
-        return steps > 1 and (math.isnan(last) or bad - math.isnan(first) == steps - 1)
+        return steps > 1 and (math.isnan(last) and not use_best or bad - math.isnan(first) == steps - 1)
 
     def complaint(self, rate: float) -> str | None:
         """Return what is wrong with the losses, if something is."""

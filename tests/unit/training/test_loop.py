@@ -151,16 +151,21 @@ def test_single_broken_gradients_are_skipped_and_counted(tmp_path):
     np.testing.assert_array_equal(saved[0].parts["lanes/000000"]["counts"], np.array(COUNTS) * 11)
 
 
-@pytest.mark.parametrize(("broken", "is_lost"), [({2}, False), ({6}, True), (range(2, 7), True)])
-def test_a_training_that_diverged_is_told_and_ends_in_an_error_if_nothing_was_learnt(tmp_path, caplog, broken, is_lost):
+@pytest.mark.parametrize(
+    ("broken", "use_best", "is_lost"),
+    [({2}, False, False), ({6}, False, True), ({6}, True, False), (range(2, 7), True, True)],
+)
+def test_a_training_that_diverged_is_told_and_ends_in_an_error_if_nothing_was_learnt(
+    tmp_path, caplog, broken, use_best, is_lost
+):
     saved = Saved()
-    trainer = make_trainer(Learner(broken), group=ProcessGroup(), max_steps=6, log_steps=1)
+    trainer = make_trainer(Learner(broken), group=ProcessGroup(), max_steps=6, log_steps=1, use_best=use_best)
     with pytest.raises(DivergenceError) if is_lost else contextlib.nullcontext():
         trainer.run(tmp_path, saved)
     assert trainer._losses.values[2] == len(broken) and caplog.records
     resumed = make_trainer(Learner(), max_steps=6)
     resumed._losses.values = saved[-1].shared["losses"]
-    assert resumed._losses.is_lost == is_lost  # the same command does not turn it into a success
+    assert resumed._losses.is_lost(use_best) == is_lost  # the same command does not turn it into a success
 
 
 class Interrupted(ProcessGroup):

@@ -49,7 +49,7 @@ def test_a_loss_that_has_risen_is_told_but_no_error(last, is_told):
     losses = Losses()
     for loss in (1.31, 6.1e16, last):
         losses.add(outcome(loss))
-    assert (losses.complaint(0.1) is not None) == is_told and not losses.is_lost
+    assert (losses.complaint(0.1) is not None) == is_told and not losses.is_lost()
 
 
 def test_rows_after_the_step_and_an_incomplete_line_are_removed(tmp_path):
