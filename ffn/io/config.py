@@ -25,6 +25,10 @@ class SourceConfig(Section):
         (-1, -2, -3),  # transparent, invalid and outside, as CREMI and Paintera write them
         description="labels that are neither trained on nor scored; negative ones are also counted down from 2^64",
     )
+    colour_ids: Literal["refuse", "rgb"] = Field(
+        "refuse",
+        description="labels whose colours stand for ids: rgb reads 65536 R + 256 G + B; a palette needs no option",
+    )
     copy_image: Literal["auto", "always"] = Field(
         "auto",
         description="auto reads an image in small chunks on this machine where it is, and copies any other; labels, "

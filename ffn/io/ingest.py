@@ -31,7 +31,6 @@ from ffn.io.volume import (
     Converted,
     Placement,
     Volume,
-    require_labels,
     require_other_file,
     split_spec,
     voxel_size_of,
@@ -100,10 +99,10 @@ def ingest(source: str, out: str, config: IngestConfig, box: Box | None = None, 
     """
     require_other_file(out, source)
     is_placed = config.offset_zyx is not None
-    with open_mip_or_finer(source, config.mip, config.voxel_size_zyx_nm, is_placed) as (found, missing):
+    with open_mip_or_finer(source, config.mip, config.voxel_size_zyx_nm, is_placed) as (opened, missing):
         if job.finishes:
-            found.warn_of_missing()
-        is_labels = holds_labels(found, config.kind)
+            opened.warn_of_missing()
+        found, is_labels = read_as(opened, config.kind, config.colour_ids)
         size = _voxel_size(found, config.voxel_size_zyx_nm)
         volume: Volume = Placed(found, config.offset_zyx or found.box.start, size)
         convert = _label_conversion(found, config.ignore_labels) if is_labels else _unchanged
@@ -191,18 +190,17 @@ def neuroproof_bodies(labels: Volume) -> np.ndarray | None:
     return pairs
 
 
-def holds_labels(volume: Volume, kind: str) -> bool:
-    """Return whether the voxels are labels, and check that their type fits."""
+def read_as(volume: Volume, kind: str, colour_ids: str = "refuse") -> tuple[Volume, bool]:
+    """Return a source as an image or as labels, after checking that its type fits, and whether it is labels."""
     is_integer, is_wide = volume.dtype.kind in "ui", volume.dtype.itemsize > LARGEST_IMAGE_BYTES
     if kind == "labels" or (kind == "auto" and is_integer and is_wide):
-        require_labels(volume)
-        return True
+        return volume.as_labels(colour_ids), True
     if is_wide or not is_integer:
         raise VolumeError(
             f"{volume.name}: has type {volume.dtype}, expected an image of integers of 8 or 16 bits. Scale its grey "
             "levels to 0 to 255 and convert it to uint8, or pass --kind labels if the voxels are segment ids"
         )
-    return False
+    return volume.as_image(), False
 
 
 def _stays(volume: Volume, out: str, config: IngestConfig) -> bool:

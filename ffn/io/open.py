@@ -105,7 +105,8 @@ def open_truth(spec: str | Path) -> Iterator[Volume]:
 @contextlib.contextmanager
 def open_segmentation(spec: str | Path) -> Iterator[Volume]:
     """Open segments as in `open_volume`, but with 0 for negative ids: some programs write -1 for no segment."""
-    with open_volume(spec) as segments:
+    with open_volume(spec) as volume:
+        segments = volume.as_labels()
         yield Converted(segments, lambda ids: np.maximum(ids, 0)) if segments.dtype.kind == "i" else segments
 
 

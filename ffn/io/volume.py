@@ -88,6 +88,16 @@ class Volume:
     def warn_of_missing(self) -> None:
         """Warn where a part of the voxels is not there, at the cost of a listing of all files."""
 
+    def as_image(self) -> Volume:
+        """Return the same volume, whose voxels are to be grey levels."""
+        return self
+
+    def as_labels(self, colour_ids: str = "refuse") -> Volume:
+        """Return the same volume with integers, which are to be ids; only slices may have them in colours."""
+        if colour_ids != "refuse":
+            raise VolumeError(f"{self.name}: has no colours, expected some for --colour-ids. Leave the option out")
+        return as_whole(self)
+
     def close(self) -> None:
         """Release the file."""
 
@@ -118,6 +128,27 @@ class Converted(Derived):
 
     def _read(self, box: Box) -> np.ndarray:
         return self._convert(self.source.read(box))
+
+
+def as_whole(labels: Volume) -> Volume:
+    """Return labels of type bool or float as integers; floats that are not whole are refused when they are read."""
+    if labels.dtype.kind in "ui":
+        return labels
+    log.info("%s: has type %s, whose whole numbers are read as ids", labels.name, labels.dtype)
+    if labels.dtype.kind == "b":
+        return Converted(labels, lambda voxels: voxels.astype(np.uint8), np.dtype(np.uint8))
+    largest = 2 ** (np.finfo(labels.dtype).nmant + 1)
+
+    def convert(voxels: np.ndarray) -> np.ndarray:
+        is_exact = (np.abs(voxels) <= largest) & (np.trunc(voxels) == voxels)
+        if not is_exact.all():
+            raise VolumeError(
+                f"{labels.name}: holds {voxels[~is_exact][0]}, expected ids: whole numbers up to {largest} in "
+                f"{labels.dtype}. Save the ids as integers"
+            )
+        return voxels.astype(np.int64)
+
+    return Converted(labels, convert, np.dtype(np.int64))
 
 
 @dataclass(frozen=True)
@@ -265,7 +296,7 @@ def with_ignored(labels: Volume, value: int = -1) -> Volume:
 
     In labels that `ingest` has not brought in, ignored voxels are all that CREMI and Paintera do not count as objects.
     """
-    require_labels(labels)
+    labels = labels.as_labels()
     lowest = -1 if labels.provenance else OUTSIDE
     ignored = np.array(value).astype(labels.dtype)
     return Converted(labels, lambda voxels: np.where(is_ignored(voxels, lowest), ignored, voxels))

@@ -87,7 +87,8 @@ def source(pipeline: Pipeline, volume: str, key: str) -> str:
     names = ("mip", "copy_image", "clahe_tile", "level_sections", "max_shift")
     given = {name: getattr(config, name) for name in names}
     if key == "labels":
-        given = {"offset_zyx": config.labels_offset_zyx, "ignore_labels": config.ignore_labels}
+        given = {name: getattr(config, name) for name in ("ignore_labels", "colour_ids")}
+        given["offset_zyx"] = config.labels_offset_zyx
         given["mip"] = finer.mip if finer else None
     box = "" if place.config.image_box in ("all", NEEDED) else f" --box={getattr(place, key)}"
     return f"{shlex.quote(getattr(config, key))} {flags(IngestConfig(voxel_size_zyx_nm=size, **given))}{box}"

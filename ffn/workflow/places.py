@@ -16,7 +16,7 @@ from ffn.io.store_names import tracked_file
 from ffn.io.volume import file_of, is_same_source
 from ffn.workflow import defaults
 from ffn.workflow.run import NEEDED, RunConfig, VolumeConfig, load_run
-from ffn.workflow.sources import Finer, find_image, find_labels, open_source
+from ffn.workflow.sources import Finer, check_source, find_image, find_labels
 
 # Voxels around the boxes of a run that are brought in of a remote image, too: membranes and FOVs look less far.
 SURROUNDINGS = 64
@@ -135,7 +135,7 @@ def _check_files(config: RunConfig) -> None:
         given.check_calibration(config.sweep.calibration, "sweep")
     if config.normalize.reference_image:
         with under("normalize.reference_image"):
-            open_source(config.normalize.reference_image)
+            check_source(config.normalize.reference_image)
 
 
 def _check_given(name: str, place: Place, config: RunConfig) -> None:

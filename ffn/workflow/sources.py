@@ -13,7 +13,7 @@ from ffn.errors import ConfigError, under
 from ffn.geometry import Box, VoxelSize
 from ffn.io.coarser import Scale, further_scales, next_scale
 from ffn.io.foreign.locations import Location
-from ffn.io.ingest import holds_labels
+from ffn.io.ingest import read_as
 from ffn.io.open import open_mip_or_finer, voxel_sizes
 from ffn.io.reference import can_stay
 from ffn.io.store_names import files_named
@@ -44,8 +44,8 @@ def find_image(name: str, volume: VolumeConfig) -> Source:
     """Open the image of a volume."""
     key = f"volumes.{name}"
     with under(f"{key}.image"):
-        found, missing = open_source(str(volume.image), volume.mip, volume.voxel_size_zyx_nm)
-        holds_labels(found, "image")
+        with open_mip_or_finer(str(volume.image), volume.mip, volume.voxel_size_zyx_nm) as (opened, missing):
+            found, _ = read_as(opened, "image")
     _check_size(f"{key}.voxel_size_zyx_nm", volume.voxel_size_zyx_nm, found)
     size = volume.voxel_size_zyx_nm or found.voxel_size_zyx_nm
     if size is None:
@@ -62,8 +62,8 @@ def find_labels(name: str, volume: VolumeConfig, image: Source) -> Source:
     offset = volume.labels_offset_zyx
     with under(key):
         mip = _mip_to_make(voxel_sizes(str(volume.labels)), image)
-        found, missing = open_source(str(volume.labels), mip, size, offset is not None)
-        holds_labels(found, "labels")
+        with open_mip_or_finer(str(volume.labels), mip, size, offset is not None) as (opened, missing):
+            found, _ = read_as(opened, "labels", volume.colour_ids)
     if not missing:
         _check_size(f"{key}: voxel size of the image", size, found)
     if missing:  # labels without a voxel size are drawn on what the image is made of
@@ -82,12 +82,10 @@ def find_labels(name: str, volume: VolumeConfig, image: Source) -> Source:
     return labels
 
 
-def open_source(
-    spec: str, mip: int | None = None, size: VoxelSize | None = None, is_placed: bool = False
-) -> tuple[Volume, int]:
-    """Open a source as `open_mip_or_finer` does, and close it again; return its metadata."""
-    with open_mip_or_finer(spec, mip, size, is_placed) as opened:
-        return opened
+def check_source(spec: str) -> None:
+    """Refuse a source that cannot be opened."""
+    with open_mip_or_finer(spec):
+        pass
 
 
 def _check_size(key: str, wanted: VoxelSize | None, found: Volume) -> None:

@@ -57,7 +57,7 @@ def _is_file(*suffixes: str) -> Callable[[str], bool]:
 FORMATS = (
     Format("MRC (.mrc, .rec, .map)", _is_file(".mrc", ".rec", ".map"), "arrays.open_mrc"),
     Format("NIfTI (.nii, .nii.gz)", _is_file(".nii", ".nii.gz"), "arrays.open_nifti"),
-    Format("NumPy array (.npy)", _is_file(".npy"), "arrays.open_npy"),
+    Format("NumPy array (.npy, .npz)", _is_file(".npy", ".npz"), "arrays.open_numpy"),
     Format("slices (folder or quoted glob of PNG, JPEG or TIFF)", _is_slices, "stacks.open_slices"),
     Format("multipage TIFF", _is_file(".tif", ".tiff"), "stacks.TiffVolume"),
     Format("OME-Zarr, zarr, N5, Neuroglancer precomputed (folder or URL)", _is_chunked, "chunked.open_chunked"),

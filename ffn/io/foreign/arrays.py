@@ -56,10 +56,21 @@ class ArrayVolume(Volume):
         return np.array(self._axes.take(self._array, box.slices(self.box.start)), self.dtype, order="C")
 
 
-def open_npy(spec: str) -> ArrayVolume:
-    """Open one NumPy array of shape (Z, Y, X), memory-mapped; the format has no voxel size and no offset."""
+def open_numpy(spec: str) -> ArrayVolume:
+    """Open one NumPy array of shape (Z, Y, X); the format has no voxel size and no offset.
+
+    It is memory-mapped, or read into memory where it is the only one with three axes in an archive.
+    """
     with _reading(spec):
-        return ArrayVolume(spec, np.lib.format.open_memmap(spec, mode="r"))  # unlike np.load, it never unpickles
+        if not spec.lower().endswith(".npz"):
+            return ArrayVolume(spec, np.lib.format.open_memmap(spec, mode="r"))  # unlike np.load, it never unpickles
+        with np.load(spec) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+            found = [array for array in arrays.values() if array.ndim >= 3]
+            if len(found) != 1:
+                listed = ", ".join(f"{name} of shape {array.shape}" for name, array in arrays.items()) or "nothing"
+                raise VolumeError(f"{spec}: holds {listed}, expected one volume. Save one with numpy.save, as .npy")
+            return ArrayVolume(spec, found[0])
 
 
 def open_mrc(spec: str) -> ArrayVolume:

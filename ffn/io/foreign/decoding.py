@@ -7,8 +7,9 @@ import logging
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
+import imagecodecs
 import numpy as np
 import tifffile
 from PIL import Image
@@ -16,61 +17,89 @@ from PIL import Image
 from ffn.errors import FfnError, VolumeError
 from ffn.io.foreign import image_format
 
+Reading = Literal["grey", "ids", "rgb"]  # levels, indices of a palette, or ids of 24 bits in red, green and blue
+
 _PIL_DTYPES = {"1": "bool", "L": "uint8", "I;16": "uint16", "I;16B": "uint16", "I": "int32", "F": "float32"}
+_PIL_COLOURS = ("LA", "RGB", "RGBA", "P")
 _TRUNCATED = re.compile(r"invalid \w*\s?offset|corrupted|failed to reshape")
 
 Image.MAX_IMAGE_PIXELS = None  # sections of EM exceed the size that Pillow takes for a decompression bomb
 
 
 class Header(NamedTuple):
-    """Size and type of a slice."""
+    """Size and type of a slice, and its channels where it is saved in colour: LA, RGB, RGBA or P (a palette)."""
 
     shape_yx: tuple[int, ...]
     dtype: np.dtype
+    channels: str = ""
 
     def __str__(self) -> str:
-        """Return type and size, for messages."""
-        return f"{self.dtype} {' x '.join(map(str, self.shape_yx))} (y x)"
+        """Return type, size and channels, for messages."""
+        return f"{self.dtype} {' x '.join(map(str, self.shape_yx))} (y x) {self.channels}".rstrip()
 
 
 def read_header(path: Path) -> Header:
-    """Read the size and type of a grey image without decoding it."""
+    """Read the size and type of an image without decoding it."""
     with decoding_errors(path):
         if image_format(path) != "TIFF":
             with Image.open(path, formats=[image_format(path)]) as image:
+                shape_yx = image.height, image.width
+                if image.mode in _PIL_COLOURS:
+                    return Header(shape_yx, np.dtype("uint16" if _is_deep(image) else "uint8"), image.mode)
                 if image.mode not in _PIL_DTYPES:
                     raise _colour(path, image.mode)
-                return _grey_header(path, (image.height, image.width), np.dtype(_PIL_DTYPES[image.mode]))
+                return Header(shape_yx, np.dtype(_PIL_DTYPES[image.mode]))
         with tifffile.TiffFile(path, is_ome=False) as file:
-            if len(file.pages) != 1:
-                raise VolumeError(
-                    f"{path}: cannot be decoded as a slice, for it holds {len(file.pages)} pages, expected one. "
-                    "Name this file alone to read it as a multipage TIFF"
-                )
-            return tiff_header(path, file.pages.first)
+            return tiff_header(path, _only_page(path, file))
 
 
-def read_pixels(path: Path) -> np.ndarray:
+def read_pixels(path: Path, reading: Reading = "grey") -> np.ndarray:
     """Decode an image, of shape (Y, X)."""
     with decoding_errors(path):
         if image_format(path) == "TIFF":
-            return tifffile.imread(path, is_ome=False)
+            with tifffile.TiffFile(path, is_ome=False) as file:
+                page = _only_page(path, file)
+                return tiff_pixels(path, page, page.asarray(), reading)
         with Image.open(path, formats=[image_format(path)]) as image:
-            return np.asarray(image)
+            if image.mode not in _PIL_COLOURS or (image.mode == "P" and reading == "ids"):
+                return np.asarray(image)
+            if _is_deep(image):  # Pillow would cut 16 bits to 8
+                return _one_channel(path, imagecodecs.png_decode(path.read_bytes()), reading)
+            plain = image.convert("RGBA" if image.has_transparency_data else "RGB") if image.mode == "P" else image
+            return _one_channel(path, np.asarray(plain), reading)
+
+
+def full_pages(file: tifffile.TiffFile) -> list[tifffile.TiffPage]:
+    """Return the pages of a TIFF without previews."""
+    return [page for page in (page.aspage() for page in file.pages) if not page.is_reduced]
 
 
 def tiff_header(path: Path, page: tifffile.TiffPage) -> Header:
-    """Return the size and type of a TIFF page; refuse a page that is not grey integers, or has white as 0."""
+    """Return the size and type of a TIFF page; refuse one that is not grey, a palette or RGB, or has white as 0."""
     photometric = tifffile.PHOTOMETRIC(page.photometric)
-    if page.samplesperpixel != 1 or photometric == tifffile.PHOTOMETRIC.PALETTE:
-        raise _colour(path, photometric.name)
     if photometric == tifffile.PHOTOMETRIC.MINISWHITE:
         raise VolumeError(f"{path}: stores white as 0, expected black as 0. Invert its lookup table and save it again")
-    if page.dtype is None or page.ndim != 2:
+    is_palette = photometric == tifffile.PHOTOMETRIC.PALETTE
+    channels = "P" if is_palette else {1: "", 2: "LA", 3: "RGB", 4: "RGBA"}.get(page.samplesperpixel)
+    if channels is None or photometric.name not in ("MINISBLACK", "PALETTE", "RGB", "YCBCR"):
+        raise _colour(path, photometric.name)
+    if page.dtype is None or page.ndim != 2 + (page.samplesperpixel > 1):
         raise VolumeError(
             f"{path}: has pixels of shape {page.shape} and type {page.dtype}, expected a grey slice. Convert the stack"
         )
-    return _grey_header(path, page.shape, page.dtype.newbyteorder("="))
+    return Header((page.imagelength, page.imagewidth), page.dtype.newbyteorder("="), channels)
+
+
+def tiff_pixels(path: Path, page: tifffile.TiffPage, pixels: np.ndarray, reading: Reading) -> np.ndarray:
+    """Return what was decoded of a page as one channel, of shape (Y, X)."""
+    if page.photometric == tifffile.PHOTOMETRIC.PALETTE and reading != "ids":
+        return _one_channel(
+            path, (np.asarray(page.colormap) >> 8).astype(np.uint8)[:, pixels].transpose(1, 2, 0), reading
+        )
+    if page.samplesperpixel == 1:
+        return pixels
+    is_planar = page.planarconfig == tifffile.PLANARCONFIG.SEPARATE
+    return _one_channel(path, pixels.transpose(1, 2, 0) if is_planar else pixels, reading)
 
 
 @contextlib.contextmanager
@@ -110,14 +139,54 @@ class _Complaints(logging.Handler):
             self.found.append(message)
 
 
-def _grey_header(path: Path, shape_yx: tuple[int, ...], dtype: np.dtype) -> Header:
-    if dtype.kind not in "ui":
-        raise VolumeError(f"{path}: has pixels of type {dtype}, expected integers. Convert the stack")
-    return Header(shape_yx, dtype)
+def _is_deep(image: Image.Image) -> bool:
+    """Whether the channels of a PNG have 16 bits."""
+    return any(";16" in str(tile.args) for tile in getattr(image, "tile", ()))
+
+
+def _only_page(path: Path, file: tifffile.TiffFile) -> tifffile.TiffPage:
+    pages = full_pages(file)
+    if len(pages) != 1:
+        raise VolumeError(
+            f"{path}: cannot be decoded as a slice, for it holds {len(pages)} pages, expected one. "
+            "Name this file alone to read it as a multipage TIFF"
+        )
+    return pages[0]
+
+
+def _one_channel(path: Path, colours: np.ndarray, reading: Reading) -> np.ndarray:
+    """Return the grey levels, or the ids, that colours of shape (Y, X, channels) stand for."""
+    red, last = colours[..., 0], colours[..., -1]
+    opaque = np.iinfo(colours.dtype).max if colours.dtype.kind in "ui" else 1
+    if colours.shape[-1] in (2, 4) and (last != opaque).any():
+        y, x = np.argwhere(last != opaque)[0]
+        raise VolumeError(
+            f"{path}: alpha is {last[y, x]} at y, x {y}, {x}, expected {opaque}, opaque, everywhere. Take it off: "
+            f"magick mogrify -path opaque/ -alpha off *{path.suffix}"
+        )
+    if colours.shape[-1] < 3:
+        return red
+    green, blue = colours[..., 1], colours[..., 2]
+    if reading == "rgb":
+        if colours.dtype != np.uint8:
+            raise VolumeError(f"{path}: has colours of {colours.dtype}, expected ids in colours of 8 bits. Save it so")
+        return red.astype(np.uint32) << 16 | green.astype(np.uint32) << 8 | blue
+    differ = (red != green) | (green != blue)
+    if differ.any():
+        y, x = np.argwhere(differ)[0]
+        found = f"{path}: red, green and blue are {red[y, x]}, {green[y, x]}, {blue[y, x]} at y, x {y}, {x}"
+        if reading == "ids":
+            raise VolumeError(
+                f"{found}, expected ids. If each colour stands for one, add --colour-ids rgb (colour_ids)"
+            )
+        raise VolumeError(
+            f"{found}, expected one grey level. If it is an image, save one channel alone: magick mogrify -path red/ "
+            f"-channel R -separate *{path.suffix}"
+        )
+    return red
 
 
 def _colour(path: Path, mode: str) -> VolumeError:
     return VolumeError(
-        f"{path}: is a colour image ({mode}), expected one grey channel. "
-        "Convert the stack, for example: magick mogrify -path grey/ -colorspace Gray *.png"
+        f"{path}: is a colour image ({mode}), expected one channel, or red, green and blue. Save it so, without a loss"
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import logging
 import os
 import re
 import threading
@@ -17,9 +19,20 @@ import tifffile
 from ffn.errors import VolumeError
 from ffn.geometry import Box, zyx
 from ffn.io.foreign import IMAGE_FORMATS, image_format
-from ffn.io.foreign.decoding import Header, decoding_errors, read_header, read_pixels, tiff_header
+from ffn.io.foreign.decoding import (
+    Header,
+    Reading,
+    decoding_errors,
+    full_pages,
+    read_header,
+    read_pixels,
+    tiff_header,
+    tiff_pixels,
+)
 from ffn.io.store_names import files_named
-from ffn.io.volume import Volume
+from ffn.io.volume import Volume, as_whole, number_type
+
+log = logging.getLogger(__name__)
 
 # Ways to read numbers in names: z=0.25um holds a decimal, run1.9.png and run1.10.png two numbers.
 _DECIMAL, _NUMBER = re.compile(r"((?:(?<==)-)?\d+(?:\.\d+)?)"), re.compile(r"(\d+)")
@@ -29,8 +42,35 @@ class SliceVolume(Volume):
     """Base of stacks. They have no voxel size: resolution tags rarely refer to the specimen."""
 
     def __init__(self, name: str, num_slices: int, header: Header) -> None:
-        super().__init__(name, Box.from_shape(zyx((num_slices, *header.shape_yx))), header.dtype)
+        self._header = header
+        self._reading: Reading = "grey"
+        box = Box.from_shape(zyx((num_slices, *header.shape_yx)))
+        super().__init__(name, box, number_type(name, header.dtype))
         self.chunk_zyx = zyx((1, *header.shape_yx))
+
+    def as_image(self) -> Volume:
+        """Return grey levels, also where they are saved in colour."""
+        return self._read_as("grey", "its grey levels are read")
+
+    def as_labels(self, colour_ids: str = "refuse") -> Volume:
+        """Return ids: indices of a palette, or 65536 R + 256 G + B with ``rgb``."""
+        if colour_ids == "rgb" and self._header.channels in ("", "LA"):
+            raise VolumeError(f"{self.name}: has no colours, expected some for --colour-ids rgb. Leave the option out")
+        if colour_ids == "rgb":
+            return self._read_as("rgb", "each colour is read as the id 65536 R + 256 G + B")
+        return as_whole(self._read_as("ids", "its grey levels, or indices of a palette, are read as ids"))
+
+    def _read_as(self, reading: Reading, said: str) -> SliceVolume:
+        """Return the same slices, read in another way; the first one of those in colour is checked now."""
+        if not self._header.channels:
+            return self
+        other = copy.copy(self)
+        other._reading = reading
+        if reading == "rgb":
+            other.dtype = np.dtype(np.uint32)
+        other._read_slice(0)
+        log.info("%s: is saved in colour (%s); %s", self.name, self._header.channels, said)
+        return other
 
     def _read(self, box: Box) -> np.ndarray:
         z, y, x = box.slices()
@@ -48,20 +88,20 @@ class ImageStack(SliceVolume):
 
     def __init__(self, paths: Sequence[Path], name: str) -> None:
         self._paths = paths
-        self._header = read_header(paths[0])
-        super().__init__(name, len(paths), self._header)
+        super().__init__(name, len(paths), read_header(paths[0]))
         for path in paths[1:]:
-            self._require_same(path, read_header(path))
+            self._require_same(path, read_header(path), self._header)
 
     def _read_slice(self, index: int) -> np.ndarray:
-        pixels = read_pixels(self._paths[index])
-        self._require_same(self._paths[index], Header(pixels.shape, pixels.dtype.newbyteorder("=")))
+        path, pixels = self._paths[index], read_pixels(self._paths[index], self._reading)
+        found = self._header._replace(shape_yx=pixels.shape, dtype=pixels.dtype.newbyteorder("="))
+        self._require_same(path, found, self._header._replace(dtype=self.dtype))
         return pixels
 
-    def _require_same(self, path: Path, header: Header) -> None:
-        if header != self._header:
+    def _require_same(self, path: Path, header: Header, expected: Header) -> None:
+        if header != expected:
             raise VolumeError(
-                f"{path}: is {header} but {self._paths[0].name} is {self._header}, expected equal slices. Convert it"
+                f"{path}: is {header} but {self._paths[0].name} is {expected}, expected equal slices. Convert it"
             )
 
 
@@ -75,17 +115,18 @@ class TiffVolume(SliceVolume):
             self._file = tifffile.TiffFile(path, is_ome=False)  # pages are slices even where OME calls them time points
         try:
             with decoding_errors(path):
-                if 1 < len(self._file.series) == len(self._file.pages):  # slices appended one by one
-                    self._file.close()
-                    self._file = tifffile.TiffFile(path, is_ome=False, is_shaped=False)
-                stack = _only_stack(path, self._file.series)
-                header = tiff_header(path, stack.keyframe)
+                series = self._file.series
+                self._pages = full_pages(self._file) if len(series) > 1 else None  # appended, or with previews
+                num_slices = len(_equal(path, self._pages)) if self._pages else _num_slices(path, series[0])
+                self._keyframe = self._pages[0] if self._pages else series[0].keyframe
+                header = tiff_header(path, self._keyframe)
                 _require_one_channel(path, self._file)
         except VolumeError:
             self.close()
             raise
-        super().__init__(spec, stack.size // np.prod(header.shape_yx, dtype=int), header)
-        self._offset = stack.dataoffset  # of voxels that lie in the file as they are, one after another
+        super().__init__(spec, num_slices, header)
+        # Of voxels that lie in the file as they are, one after another.
+        self._offset = None if self._pages or header.channels else series[0].dataoffset
         if self._offset is not None:
             self.chunk_zyx = None
 
@@ -100,7 +141,8 @@ class TiffVolume(SliceVolume):
 
     def _read_slice(self, index: int) -> np.ndarray:
         with self._lock, decoding_errors(self._path):
-            return self._file.asarray(key=index, series=0)
+            pixels = self._pages[index].asarray() if self._pages else self._file.asarray(key=index, series=0)
+            return tiff_pixels(self._path, self._keyframe, pixels, self._reading)
 
     def close(self) -> None:
         """Close the file."""
@@ -124,19 +166,24 @@ def open_slices(spec: str) -> ImageStack:
     return ImageStack(in_series(paths), spec)
 
 
-def _only_stack(path: Path, series: list[tifffile.TiffPageSeries]) -> tifffile.TiffPageSeries:
-    """Return the only series, after checking that it has one axis besides y and x."""
-    if len(series) != 1:
-        sizes = [one.shape for one in series]
+def _equal(path: Path, pages: list[tifffile.TiffPage]) -> list[tifffile.TiffPage]:
+    """Check that pages have one shape and type."""
+    kinds = Counter(f"{page.shape} {page.dtype}" for page in pages)
+    if len(kinds) != 1:
+        found = ", ".join(f"{number} of {kind}" for kind, number in kinds.items())
         raise VolumeError(
-            f"{path}: holds images of unequal size or type {sizes}, expected one stack of equal slices. Split the file"
+            f"{path}: holds pages of unequal size or type, {found}, expected equal slices. Split the file"
         )
-    (stack,) = series
+    return pages
+
+
+def _num_slices(path: Path, stack: tifffile.TiffPageSeries) -> int:
+    """Return the number of slices, after checking that there is one axis besides y and x."""
     if sum(n > 1 for n in stack.shape) - sum(n > 1 for n in stack.keyframe.shape) > 1:
         raise VolumeError(
             f"{path}: has axes {stack.axes} of shape {stack.shape}, expected one channel and one time. Save one alone"
         )
-    return stack
+    return stack.size // np.prod(stack.keyframe.shape, dtype=int)
 
 
 def _require_one_channel(path: Path, file: tifffile.TiffFile) -> None:

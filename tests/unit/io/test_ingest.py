@@ -144,7 +144,7 @@ def test_a_slice_is_decoded_once(tmp_path, monkeypatch, small_shards, piece_byte
     volume = np.random.default_rng(2).integers(0, 9, (40, 35, 50), np.uint8)
     source = write_stack(tmp_path / "stack", volume)
     decoded, decode = [], stacks.read_pixels
-    monkeypatch.setattr(stacks, "read_pixels", lambda path: decoded.append(path.name) or decode(path))
+    monkeypatch.setattr(stacks, "read_pixels", lambda path, *how: decoded.append(path.name) or decode(path, *how))
     ingest(source, f"{tmp_path}/out.zarr", NM)
     assert decoded == [f"s{i}.png" for i in range(8, 48)]
     np.testing.assert_array_equal(read(f"{tmp_path}/out.zarr"), volume)
@@ -195,6 +195,31 @@ def test_labels_to_ignore_become_one_that_is_neither_trained_on_nor_scored(tmp_p
     assert found[0, 0, :4].tolist() == [IGNORED, 2**64 - 2, 2**64 - 3, IGNORED]
     assert found[0, 1, :2].tolist() == [IGNORED, 0]
     np.testing.assert_array_equal(found[1:], np.where(labels[1:] == 7, IGNORED, labels[1:]))
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", ">f8", "?"])
+def test_whole_numbers_of_any_type_are_labels(tmp_path, dtype):
+    voxels = image().astype(dtype)
+    ingest(write_hdf5(tmp_path / "s.h5", any=voxels), f"{tmp_path}/l.zarr", NM.model_copy(update={"kind": "labels"}))
+    np.testing.assert_array_equal(read(f"{tmp_path}/l.zarr"), voxels.astype(np.uint64))
+
+
+@pytest.mark.parametrize("value", [0.5, np.nan, 2.0**25])
+def test_floats_that_are_no_ids_are_refused_with_the_value(tmp_path, value):
+    source = write_hdf5(tmp_path / "s.h5", any=np.where(image() == 7, value, image()).astype(np.float32))
+    with pytest.raises(VolumeError, match=f"holds {value}"):
+        ingest(source, f"{tmp_path}/l.zarr", NM.model_copy(update={"kind": "labels"}))
+
+
+def test_colours_are_ids_only_where_the_option_says_so(tmp_path):
+    colours = np.random.default_rng(1).integers(0, 250, (*SHAPE, 3), np.uint8)
+    source, labels = write_stack(tmp_path / "stack", colours), NM.model_copy(update={"kind": "labels"})
+    with pytest.raises(VolumeError, match=r"s8\.png.*--colour-ids rgb"):
+        ingest(source, f"{tmp_path}/l.zarr", labels)
+    ingest(source, f"{tmp_path}/l.zarr", labels.model_copy(update={"colour_ids": "rgb"}))
+    np.testing.assert_array_equal(read(f"{tmp_path}/l.zarr"), colours.astype(np.uint64) @ [65536, 256, 1])
+    with pytest.raises(VolumeError, match="has no colours"):
+        ingest(write_stack(tmp_path / "grey"), f"{tmp_path}/l.zarr", labels.model_copy(update={"colour_ids": "rgb"}))
 
 
 # --- NeuroProof --------------------------------------------------------------------------------------------

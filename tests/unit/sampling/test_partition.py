@@ -142,7 +142,7 @@ def test_a_part_waits_for_the_sizes_of_all_labels(tmp_path, job, capsys):
 
 def test_unusable_input_is_one_error(tmp_path):
     out = f"{tmp_path / 'p.zarr'}"
-    image = write_labels(tmp_path / "i.h5", np.ones(BOX.shape, np.float32))
+    image = write_labels(tmp_path / "i.h5", np.full(BOX.shape, 0.5, np.float32))
     labels = write_labels(tmp_path / "l.h5", tissue())
     for spec, to, config, said in (
         (image, out, CONFIG, "float32"),

@@ -317,7 +317,7 @@ def test_a_mask_has_to_be_there_and_to_cover_the_boxes(tmp_path):
 @pytest.mark.parametrize("key", ["init_segmentation", "nuclei"])
 @pytest.mark.parametrize(
     ("dtype", "start", "said"),
-    [(np.uint64, (31, 0, 0), None), (np.uint64, (32, 0, 0), "32:34,0:5,0:6"), (np.float32, (0, 0, 0), "float32")],
+    [(np.uint64, (31, 0, 0), None), (np.uint64, (32, 0, 0), "32:34,0:5,0:6"), (np.float32, (31, 0, 0), None)],
 )
 def test_given_segments_and_nuclei_have_to_lie_in_the_segment_box(tmp_path, dtype, start, said, key):
     labels = write(tmp_path / "soma.zarr", dtype, Box.from_shape((2, 5, 6), start), 20)

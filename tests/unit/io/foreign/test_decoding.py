@@ -1,3 +1,4 @@
+import imagecodecs
 import numpy as np
 import pytest
 import tifffile
@@ -9,6 +10,7 @@ from ffn.io.foreign.decoding import Header, read_header, read_pixels
 from .readers import voxels
 
 PLANE = voxels()[0]
+COLOURS = voxels()[:3].transpose(1, 2, 0)
 
 
 def save(path, array, mode=None):
@@ -27,20 +29,18 @@ def write_tiff(path, array=PLANE, **options):
 
 
 BAD_PNGS = [
-    ("RGB", lambda path: save(path, PLANE, "RGB")),
-    ("LA", lambda path: save(path, PLANE, "LA")),
-    ("(P)", lambda path: save(path, PLANE, "P")),
-    ("bool", lambda path: save(path, PLANE > 9)),
+    ("red, green and blue", lambda path: save(path, COLOURS)),
+    ("red, green and blue", lambda path: save(path, COLOURS, "P")),
+    ("alpha is 9", lambda path: save(path, np.dstack([PLANE, PLANE * 0 + 9]))),
     ("cannot identify", lambda path: path.write_bytes(b"<html>404</html>")),
     ("decoded", lambda path: path.write_bytes(path.read_bytes()[:-60])),
     ("decoded", lambda path: flip_byte(path, -30)),
 ]
 BAD_TIFFS = [
-    ("RGB", lambda path: write_tiff(path, np.zeros((12, 20, 3), np.uint8), photometric="rgb")),
-    ("PALETTE", lambda path: write_tiff(path, photometric="palette", colormap=np.zeros((3, 256), np.uint16))),
+    ("red, green and blue", lambda path: write_tiff(path, COLOURS, photometric="rgb")),
+    ("SEPARATED", lambda path: write_tiff(path, np.zeros((12, 20, 4), np.uint8), photometric="separated")),
     ("white", lambda path: write_tiff(path, photometric="miniswhite")),
     ("5 pages", lambda path: write_tiff(path, voxels())),
-    ("float32", lambda path: write_tiff(path, PLANE.astype(np.float32))),
     ("decoded", lambda path: path.write_bytes(path.read_bytes()[:-60])),
     ("decoded", lambda path: path.write_bytes(b"II*\0 and then no image")),
 ]
@@ -75,3 +75,50 @@ def test_the_header_describes_the_pixels(tmp_path, suffix, dtype):
     (tifffile.imwrite if suffix == ".tif" else save)(path, PLANE.astype(dtype))
     assert read_header(path) == Header((12, 20), np.dtype(dtype))
     np.testing.assert_array_equal(read_pixels(path), PLANE.astype(dtype))
+
+
+def write_png16(path, array):
+    path.write_bytes(imagecodecs.png_encode(array))
+
+
+DEEP = PLANE.astype(np.uint16) * 200
+GREY_TABLE = np.stack([np.arange(256, dtype=np.uint16) * 257] * 3)
+COLOUR_TABLE = np.stack([GREY_TABLE[0], GREY_TABLE[0, ::-1], GREY_TABLE[0]])
+IDS = COLOURS.astype(np.uint32) @ np.array([65536, 256, 1], np.uint32)
+COLOURED = [
+    ("png", "grey", PLANE, lambda path: save(path, PLANE, "LA")),
+    ("png", "grey", PLANE, lambda path: save(path, PLANE, "RGBA")),
+    ("png", "ids", PLANE, lambda path: save(path, PLANE, "RGB")),
+    ("png", "ids", PLANE > 9, lambda path: save(path, PLANE > 9)),
+    ("png", "grey", DEEP, lambda path: write_png16(path, np.dstack([DEEP] * 3))),
+    ("png", "rgb", IDS, lambda path: save(path, COLOURS)),
+    ("tif", "rgb", IDS, lambda path: write_tiff(path, COLOURS, photometric="rgb")),
+    (
+        "tif",
+        "rgb",
+        IDS,
+        lambda path: write_tiff(path, COLOURS.transpose(2, 0, 1), photometric="rgb", planarconfig="separate"),
+    ),
+    ("tif", "grey", DEEP, lambda path: write_tiff(path, np.dstack([DEEP] * 3), photometric="rgb")),
+    ("tif", "grey", PLANE, lambda path: write_tiff(path, photometric="palette", colormap=GREY_TABLE)),
+    ("tif", "ids", PLANE, lambda path: write_tiff(path, photometric="palette", colormap=COLOUR_TABLE)),
+]
+
+
+@pytest.mark.parametrize(("suffix", "reading", "expected", "write"), COLOURED)
+def test_colours_with_one_meaning_are_read(tmp_path, suffix, reading, expected, write):
+    path = tmp_path / f"s.{suffix}"
+    write(path)
+    found = read_pixels(path, reading)
+    np.testing.assert_array_equal(found, expected)
+    assert read_header(path).shape_yx == found.shape and (reading == "rgb" or read_header(path).dtype == found.dtype)
+
+
+def test_indices_of_a_palette_are_ids_whatever_their_colours(tmp_path):
+    image = Image.fromarray(PLANE)
+    image.putpalette(bytes(range(255, -1, -1)) * 3)
+    image.save(tmp_path / "s.png")
+    np.testing.assert_array_equal(read_pixels(tmp_path / "s.png", "ids"), PLANE)
+    with pytest.raises(VolumeError, match="uint16"):
+        write_png16(tmp_path / "s.png", np.dstack([DEEP] * 3))
+        read_pixels(tmp_path / "s.png", "rgb")

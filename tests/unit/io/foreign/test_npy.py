@@ -50,3 +50,10 @@ def test_a_truncated_file_is_refused(tmp_path, num_bytes):
     save(path, voxels())
     path.write_bytes(path.read_bytes()[:num_bytes])
     refuse(path, "a.npy")
+
+
+def test_an_archive_of_one_volume_is_read(tmp_path):
+    np.savez_compressed(tmp_path / "a.npz", labels=voxels(), size=np.zeros(3))
+    check(tmp_path / "a.npz")
+    np.savez(tmp_path / "b.npz", raw=voxels(), labels=voxels())
+    refuse(tmp_path / "b.npz", "b.npz: ", "raw", "labels")

@@ -137,7 +137,7 @@ def test_slices_that_were_appended_one_by_one_are_read(tmp_path, options):
         tifffile.imwrite(tmp_path / "stack.tif", plane, append=True, **options)
     check(tmp_path / "stack.tif", voxels(np.uint16))
     tifffile.imwrite(tmp_path / "stack.tif", PLANE[1:], append=True)
-    refuse(tmp_path / "stack.tif", "holds images of unequal size or type [(5, 12, 20), (11, 20)]")
+    refuse(tmp_path / "stack.tif", "5 of (12, 20) uint16, 1 of (11, 20) uint8")
 
 
 def test_an_imagej_stack_that_describes_one_page_is_read(tmp_path):
@@ -161,8 +161,10 @@ def test_one_file_of_an_ome_set_is_read_by_its_pages(tmp_path):
 
 
 def test_a_tiff_that_is_not_one_grey_stack_is_refused(tmp_path):
-    tifffile.imwrite(tmp_path / "rgb.tif", np.zeros((4, 12, 20, 3), np.uint8), photometric="rgb")
-    refuse(tmp_path / "rgb.tif", "rgb.tif: is a colour image")
+    colours = np.zeros((4, 12, 20, 3), np.uint8)
+    colours[3, 7, 9, 1] = 5
+    tifffile.imwrite(tmp_path / "rgb.tif", colours, photometric="rgb")
+    refuse(tmp_path / "rgb.tif", "rgb.tif: ", "0, 5, 0", "7, 9")
     tifffile.imwrite(
         tmp_path / "channels.tif", np.zeros((4, 2, 12, 20), np.uint8), imagej=True, metadata={"axes": "ZCYX"}
     )
@@ -172,7 +174,24 @@ def test_a_tiff_that_is_not_one_grey_stack_is_refused(tmp_path):
     with tifffile.TiffWriter(tmp_path / "unequal.tif") as tiff:
         for height in (12, 12, 11, 12):
             tiff.write(PLANE[:height], metadata=None)
-    refuse(tmp_path / "unequal.tif", "unequal.tif: holds images of unequal size or type [(3, 12, 20), (11, 20)]")
+    refuse(tmp_path / "unequal.tif", "unequal.tif: ", "3 of (12, 20) uint8, 1 of (11, 20) uint8")
+
+
+@pytest.mark.parametrize("order", ["first", "last", "each"])
+def test_previews_and_pages_that_differ_in_compression_are_no_obstacle(tmp_path, order):
+    with tifffile.TiffWriter(tmp_path / "stack.tif") as tiff:
+        for z, plane in enumerate(voxels()):
+            if order == "each" or z == (0 if order == "first" else 4):
+                tiff.write(plane[::4, ::4], subfiletype=1, metadata=None)
+            tiff.write(plane, compression="zlib" if z % 2 else None, metadata=None)
+    check(tmp_path / "stack.tif")
+
+
+def test_a_tiff_with_opaque_alpha_is_grey(tmp_path):
+    both = np.stack([voxels(), np.full(SHAPE, 255, np.uint8)], -1)
+    options = {"photometric": "minisblack", "extrasamples": ["unassalpha"], "metadata": None}
+    tifffile.imwrite(tmp_path / "stack.tif", both, **options)
+    check(tmp_path / "stack.tif")
 
 
 @pytest.mark.parametrize("options", [{}, {"compression": "zlib"}, {"imagej": True}, {"metadata": None}], ids=str)
