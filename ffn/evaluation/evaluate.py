@@ -28,6 +28,7 @@ from ffn.geometry import Box, VoxelSize
 from ffn.io.atomic import write_json, write_text
 from ffn.io.block_log import Result
 from ffn.io.blocks import WHOLE, Job, add_job_options, forget_blocks, job_of, reduce_blocks
+from ffn.io.label_statistics import doubts_about_labels
 from ffn.io.masks import MaskedTruth, identities, mask_inputs, open_masked_truth
 from ffn.io.open import open_segmentation, open_volume
 from ffn.io.volume import (
@@ -192,6 +193,9 @@ def evaluate(
         results = reduce_blocks(str(out), comparison.blocks, comparison.look, key, job)
         if results is None:
             return {}
+        for volume in (*segmentations.values(), truth):
+            for doubt in doubts_about_labels(volume, place):
+                log.warning("%s: %s", volume.name, doubt)
         compared = dict(zip(segmentations, comparison.add_up(results), strict=True))
         result = {"box": str(place), "segmentation": inputs.name, **_scores(scorer, compared)}
         result["errors"] = _errors(compared, comparison, results)

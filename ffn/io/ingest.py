@@ -18,7 +18,8 @@ from ffn.io.blocks import WHOLE, Job, Results, Writers, add_job_options, job_of,
 from ffn.io.coarser import Downsample, Placed, coarser, equalized
 from ffn.io.config import IngestConfig
 from ffn.io.foreign import readable_formats
-from ffn.io.open import identity, open_mip_or_finer
+from ffn.io.label_statistics import doubts_about_image, doubts_about_labels
+from ffn.io.open import identity, open_mip_or_finer, open_volume
 from ffn.io.reference import can_stay, has_copy, write_reference
 from ffn.io.section_faults import JUMPS as DISPLACED
 from ffn.io.section_faults import SectionWatch, faults_of, jumps_of, write_faults
@@ -63,6 +64,11 @@ def _run(arguments: argparse.Namespace) -> None:
         raise ConfigError(f"SOURCE: found {count} ({first} …), expected one. Put a glob in quotes: 'stack/*.png'")
     config = from_arguments(IngestConfig, arguments)
     ingest(arguments.source[0], arguments.out, config, arguments.box, job_of(arguments))
+    if job_of(arguments).finishes:
+        with open_volume(arguments.out) as made:
+            doubts = doubts_about_labels(made) if made.dtype == IGNORED.dtype else doubts_about_image(made)
+        for doubt in doubts:
+            log.warning("%s: %s", arguments.source[0], doubt)
 
 
 def ingest(source: str, out: str, config: IngestConfig, box: Box | None = None, job: Job = WHOLE) -> None:

@@ -327,4 +327,5 @@ def is_same_source(spec: str, other: str) -> bool:
     (False, False)
     """
     names = [(split_store(one) or split_spec(one))[1] for one in (spec, other)]
+    names = [name and name.strip("/") for name in names]
     return place_of(spec) == place_of(other) and (None in names or names[0] == names[1])

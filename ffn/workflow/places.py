@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ class Place:
     config: VolumeConfig
     image_stays: bool = False  # read where it is, see ffn.io.reference
     finer: Mapping[str, Finer] = field(default_factory=dict)  # by "image" and "labels", the mips that ingest makes
+    doubts: Sequence[str] = ()  # whether the labels can be ids
 
     @property
     def is_evaluated(self) -> bool:
@@ -216,7 +217,8 @@ def _place(name: str, volume: VolumeConfig) -> Place:
     if labels and not is_whole:
         labels = labels.intersect(box)
     finer = {kind: source.finer for kind, source in sources.items() if source.finer}
-    return Place(box, labels, image.voxel_size_zyx_nm, volume, image.stays, finer)
+    doubts = sources["labels"].doubts if volume.labels else ()
+    return Place(box, labels, image.voxel_size_zyx_nm, volume, image.stays, finer, doubts)
 
 
 def _needed(name: str, place: Place, config: RunConfig) -> Place:

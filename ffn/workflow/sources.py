@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
@@ -14,10 +15,11 @@ from ffn.geometry import Box, VoxelSize
 from ffn.io.coarser import Scale, further_scales, next_scale
 from ffn.io.foreign.locations import Location
 from ffn.io.ingest import read_as
+from ffn.io.label_statistics import doubts_about_labels
 from ffn.io.open import open_mip_or_finer, voxel_sizes
 from ffn.io.reference import can_stay
 from ffn.io.store_names import files_named
-from ffn.io.volume import Volume, file_of, place_of
+from ffn.io.volume import Volume, file_of, is_same_source, place_of
 from ffn.workflow.run import VolumeConfig
 
 
@@ -38,6 +40,7 @@ class Source:
     voxel_size_zyx_nm: VoxelSize
     finer: Finer | None = None
     stays: bool = False  # read where it is, see ffn.io.reference
+    doubts: Sequence[str] = ()  # whether labels can be ids, see ffn.io.label_statistics
 
 
 def find_image(name: str, volume: VolumeConfig) -> Source:
@@ -60,10 +63,13 @@ def find_labels(name: str, volume: VolumeConfig, image: Source) -> Source:
     """Open the labels of a volume, at the offset of the configuration or where the source says."""
     key, size = f"volumes.{name}.labels", image.voxel_size_zyx_nm
     offset = volume.labels_offset_zyx
+    if _are_same(str(volume.labels), str(volume.image)):
+        raise ConfigError(f"{key}: is the image, {volume.image}, expected its labels. Give their path, or leave it out")
     with under(key):
         mip = _mip_to_make(voxel_sizes(str(volume.labels)), image)
         with open_mip_or_finer(str(volume.labels), mip, size, offset is not None) as (opened, missing):
             found, _ = read_as(opened, "labels", volume.colour_ids)
+            doubts = doubts_about_labels(found)
     if not missing:
         _check_size(f"{key}: voxel size of the image", size, found)
     if missing:  # labels without a voxel size are drawn on what the image is made of
@@ -79,7 +85,17 @@ def find_labels(name: str, volume: VolumeConfig, image: Source) -> Source:
             f"{key}_offset_zyx: {offset} puts the labels at {labels.box}, which leaves "
             f"the image {image.box}. Give the place of their first voxel in the order z, y, x"
         )
-    return labels
+    return replace(labels, doubts=doubts)
+
+
+def _are_same(labels: str, image: str) -> bool:
+    """Whether labels are the image under another name: behind links, or as a glob of the files in its folder."""
+
+    def first_files(spec: str) -> set[str]:
+        path = Path(spec)
+        return {os.path.realpath(file) for file in sorted(path.iterdir() if path.is_dir() else files_named(spec))[:10]}
+
+    return is_same_source(labels, image) or bool(first_files(labels) & first_files(image))
 
 
 def check_source(spec: str) -> None:

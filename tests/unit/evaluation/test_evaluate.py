@@ -104,6 +104,14 @@ def test_a_mask_covers_what_is_scored_and_need_not_cover_what_is_around(tmp_path
         scored(tmp_path, *specs, box=scored_box.grow((0, 1, 0)), masks=masks)
 
 
+def test_grey_levels_instead_of_segments_are_a_warning(tmp_path, specs, segmentation, caplog):
+    grey = np.random.default_rng(1).integers(1, 250, segmentation.shape, np.uint8)
+    scored(tmp_path, specs[0], specs[1])
+    assert caplog.messages == []
+    scored(tmp_path, write(tmp_path / "grey.h5", grey, size=SIZE), specs[1])
+    assert [message.split(":")[0] for message in caplog.messages] == [f"{tmp_path}/grey.h5"]
+
+
 def test_masked_voxels_count_like_ignored_ones(tmp_path, truth, segmentation, monkeypatch):
     monkeypatch.setattr("ffn.evaluation.scoring.BORDER_NM", 10.0)
     masked, ignored = Box((0, 0, 3), (10, 9, 20)), truth.copy()

@@ -10,6 +10,7 @@ import h5py
 import numpy as np
 import pytest
 import zarr
+from PIL import Image
 
 from ffn.config import ModelConfig
 from ffn.errors import ConfigError
@@ -188,6 +189,27 @@ def labelled_part(tmp_path, **volume):
         if not files[name].exists():
             write(files[name], dtype, shape)
     return {**GOOD, "volumes": {"cube": {**{key: str(path) for key, path in files.items()}, **volume}}}
+
+
+@pytest.mark.parametrize("kind", ["link", "glob"])
+def test_labels_that_are_the_image_under_another_name_are_refused(tmp_path, kind):
+    (tmp_path / "stack").mkdir()
+    for z in range(64):
+        Image.new("L", (80, 48)).save(tmp_path / f"stack/{z}.png")
+    (tmp_path / "link").symlink_to("stack")
+    labels = {"link": tmp_path / "link", "glob": tmp_path / "link/*.png"}[kind]
+    size = {"voxel_size_zyx_nm": [10] * 3}
+    refuse(
+        labelled_part(tmp_path, image=str(tmp_path / "stack"), labels=str(labels), **size), "volumes.cube.labels: is"
+    )
+
+
+def test_labels_that_are_no_objects_in_3d_are_a_warning(tmp_path):
+    with h5py.File(tmp_path / "mask.h5", "w") as file:
+        file["mask"] = np.arange(30 * 40 * 50).reshape(30, 40, 50) // 25 % 2 * 255.0
+    run = load_run(labelled_part(tmp_path, labels=f"{tmp_path}/mask.h5:mask"))
+    warnings = Pipeline(run, check_sources(run)).warnings
+    assert any("cube.labels" in warning and "mask?" in warning for warning in warnings)
 
 
 def test_labels_lie_where_the_configuration_says(tmp_path):
