@@ -126,7 +126,7 @@ def test_a_slice_is_decoded_once(tmp_path, monkeypatch, small_blocks):
     for z, section in enumerate(voxels_like(np.uint8, (24, 35, 50))):
         Image.fromarray(section).save(folder / f"{z:02}.png")
     decoded, decode = [], stacks.read_pixels
-    monkeypatch.setattr(stacks, "read_pixels", lambda path: decoded.append(path.name) or decode(path))
+    monkeypatch.setattr(stacks, "read_pixels", lambda path, *how: decoded.append(path.name) or decode(path, *how))
     bring_in(folder, tmp_path / "made.zarr", "--mip", "2", "--voxel-size", "10", "10", "10")
     assert decoded == [f"{z:02}.png" for z in range(24)]
 
