@@ -386,7 +386,8 @@ def test_an_image_that_stays_where_it_is_needs_no_jobs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     volume = {"image": f"{tmp_path}/raw.zarr", "labels": f"{tmp_path}/labels.zarr", "voxel_size_zyx_nm": [30, 8, 8]}
     for kind in ("image", "labels"):
-        zarr.create_array(volume[kind], shape=(600, 600, 600), chunks=(64, 64, 64), dtype=np.uint8)
+        array = zarr.create_array(volume[kind], shape=(600, 600, 600), chunks=(64, 64, 64), dtype=np.uint8)
+        array[0, 0, 0] = 1
     jobs = {}
     for copy_image in ("auto", "always"):
         made = pipeline(volumes={"large": {**volume, "copy_image": copy_image}}, workflow={"max_jobs_per_stage": 2})
