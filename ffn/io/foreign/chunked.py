@@ -124,7 +124,8 @@ class ChunkedVolume(Volume):
     def _read(self, box: Box) -> np.ndarray:
         to_array = subtract(self._axes.of(self._store.domain.inclusive_min), self.box.start)
         try:
-            return self._axes.take(self._store, box.shift(to_array).slices()).read(order="C").result()
+            request = self._axes.take(self._store, box.shift(to_array).slices()).read(order="C")
+            return self._folder.answer(request)
         except (ValueError, OSError) as error:
             raise VolumeError(
                 f"{self.name}: box {box} cannot be read ({first_line(error)}), expected whole chunks. Restore it"
@@ -145,7 +146,8 @@ class ChunkedVolume(Volume):
         if given:
             spec["metadata"] = given
         try:
-            store = ts.open(spec, read=True, open=True, assume_metadata=bool(given), context=folder.context).result()
+            request = ts.open(spec, read=True, open=True, assume_metadata=bool(given), context=folder.context)
+            store = folder.answer(request)
             chunks = ChunkNames.of(store, folder)
             if driver == "zarr" and "dimension_separator" not in folder.json(".zarray") and not chunks.exist():
                 nested = ts.open({**spec, "metadata": {"dimension_separator": "/"}}, context=folder.context).result()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import reprlib
 from collections.abc import Iterator
@@ -17,6 +18,8 @@ import tensorstore as ts
 from ffn.errors import VolumeError
 from ffn.io.store_names import CHUNKED_FILES
 
+log = logging.getLogger(__name__)
+
 DRIVERS = {
     "zarr": "auto",  # version 2 or 3
     "zarr2": "zarr",
@@ -29,6 +32,8 @@ DRIVERS = {
 METADATA = (*CHUNKED_FILES, ".zattrs")
 # With TensorStore's default of 32, a wrong address takes many minutes to fail.
 RETRIES = {"max_retries": 4}
+SILENCE_S = 30  # without a byte, then a request is tried again; our choice
+PATIENCE_S = 10  # before a line says that a server has not answered
 CACHE_BYTES = 128 * 2**20  # of all volumes of a process, so that blocks that share a chunk fetch it once
 CONTEXT = {
     "http_request_retries": RETRIES,
@@ -109,7 +114,7 @@ class Folder:
             If it is there, but cannot be read: without its metadata, a volume would lie at another place.
         """
         try:
-            file = self.files.read(name).result()
+            file = self.answer(self.files.read(name))
             content = {} if file.state == "missing" else json.loads(file.value)
             if not isinstance(content, dict):
                 raise ValueError(f"it holds {reprlib.repr(content)}")
@@ -120,12 +125,20 @@ class Folder:
             raise VolumeError(f"{found}, expected a JSON object. Restore it or try again") from None
         return content
 
+    def answer(self, request: ts.Future) -> Any:
+        """Return the result of a request, and say once in the log that a server takes long."""
+        try:
+            return request.result(timeout=None if self.spec["driver"] == "file" else PATIENCE_S)
+        except TimeoutError:
+            _warn_of_silence(self.address)
+            return request.result()
+
     def refusal(self) -> str | None:
         """Return why reading is not permitted; None if something can be opened, or nothing is there."""
         refusal = None
         for request in [self.files.read(name) for name in METADATA]:
             try:
-                if request.result().state == "value":
+                if self.answer(request).state == "value":
                     return None
             except ValueError as error:
                 if not str(error).startswith(DENIED):
@@ -154,7 +167,7 @@ class Folder:
     def _tells_what_is_missing(self) -> bool:
         """Whether the store does so; a bucket that may not be listed refuses missing files, too."""
         try:
-            return self.files.read("nothing-has-this-name").result().state == "missing"
+            return self.answer(self.files.read("nothing-has-this-name")).state == "missing"
         except (ValueError, OSError):
             return False
 
@@ -165,6 +178,14 @@ class Folder:
 
     def _at(self, path: str) -> Folder:
         return Folder({**self.spec, "path": path}, self.context)
+
+
+@cache
+def _warn_of_silence(address: str) -> None:
+    log.warning(
+        "%s: no answer after %g s. Waiting; a server that sends nothing is given up after some %.0f minutes",
+        *(address, PATIENCE_S, (1 + RETRIES["max_retries"]) * SILENCE_S / 60),
+    )
 
 
 @cache
@@ -218,6 +239,9 @@ def _stores(location: Location) -> Iterator[dict[str, Any]]:
     if location.path:
         yield {"driver": "file", "path": f"{location.path}/"}
         return
+    limits = {"LOW_SPEED_TIME_SECONDS": SILENCE_S, "LOW_SPEED_LIMIT_BYTES": 1, "CONNECT_TIMEOUT_SECONDS": SILENCE_S}
+    for name, value in limits.items():  # TensorStore takes them from there alone, at its first request
+        os.environ.setdefault(f"TENSORSTORE_CURL_{name}", str(value))
     url = urlsplit(location.address)
     path = f"{url.path.strip('/')}/".lstrip("/")  # empty for the root of a bucket
     if url.scheme == "s3":

@@ -1,6 +1,10 @@
 """Object stores and web servers, emulated on this machine: public, private, denied, missing."""
 
 import http.server
+import os
+import socket
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -126,6 +130,34 @@ def test_a_signature_stays_behind_the_path(bucket, monkeypatch):
 def test_an_address_that_cannot_be_reached_is_named(monkeypatch, spec):
     monkeypatch.setitem(CONTEXT, "http_request_retries", {"max_retries": 0})
     refuse(spec, f"{spec}: cannot be reached")
+
+
+MUTE = """
+import logging, sys
+from ffn.errors import VolumeError
+from ffn.io.foreign import locations
+from ffn.io.open import open_volume
+
+logging.basicConfig()
+locations.PATIENCE_S, locations.SILENCE_S = 0.2, 1
+locations.CONTEXT["http_request_retries"] = {"max_retries": 0}
+try:
+    with open_volume(sys.argv[1]):
+        pass
+except VolumeError as error:
+    print(error)
+"""
+
+
+def test_a_server_that_never_answers_is_named_and_given_up():
+    """In a process of its own, for TensorStore takes the limit once, at its first request."""
+    with socket.create_server(("127.0.0.1", 0)) as server:  # the system accepts, and nobody answers
+        spec = f"http://127.0.0.1:{server.getsockname()[1]}/raw.zarr"
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("TENSORSTORE_CURL")}
+        command = [sys.executable, "-c", MUTE, spec]
+        done = subprocess.run(command, env=inherited, capture_output=True, text=True, timeout=60)
+    assert done.stdout.startswith(f"{spec}: ") and done.stdout.count("\n") == 1
+    assert done.stderr.startswith("WARNING") and done.stderr.count("\n") == 1 and spec in done.stderr
 
 
 @pytest.mark.parametrize(
