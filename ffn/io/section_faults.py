@@ -32,6 +32,7 @@ AROUND = 8  # sections before and after, to whose median a section is compared; 
 DARKER = 1.0  # difference of means, in standard deviations in a section; SNEMI3D (z < 32) and FIB-25: 0.05 at most
 # Ratio of sharpness; SNEMI3D (z < 32) and FIB-25: 0.83 at least; 0.37 to 0.46 after a Gaussian blur by 1 pixel.
 BLURRED = 0.6
+PADDED = 0.01  # share of a tile that has its lowest or highest level, from which on that is padding; our choice
 LISTED = 10  # faults in the warning
 
 
@@ -197,8 +198,17 @@ def _spectra(section: np.ndarray, plane: Box, tiles: Sequence[Box]) -> list[np.n
         part = part[: height * BINNED, : width * BINNED].reshape(height, BINNED, width, BINNED)
         part = part.mean(axis=(1, 3), dtype=np.float32)
         window = np.hanning(height + 2)[1:-1, None] * np.hanning(width + 2)[None, 1:-1]
-        found.append(np.fft.rfft2((part - part.mean()) * window))
+        found.append(np.fft.rfft2(_without_padding(part) * window))
     return found
+
+
+def _without_padding(part: np.ndarray) -> np.ndarray:
+    """Return pixels less their mean, with 0 where a tile is padded: the edges of padding may move, not the tissue."""
+    for level in (part.min(), part.max()):
+        is_padding = part == level
+        if PADDED < (share := is_padding.mean()) < 1:
+            return np.where(is_padding, 0, part - (part.mean() - share * level) / (1 - share))
+    return part - part.mean()
 
 
 def _sums(section: np.ndarray) -> tuple[float, ...]:

@@ -43,6 +43,14 @@ def test_faults_are_listed_with_their_sections(tmp_path, caplog):
     assert np.abs(jumps[:, 5:] - [[9, -12], [-9, 12]]).max() <= 2
 
 
+def test_edges_of_padding_may_move(tmp_path):
+    image = (tissue() // 4) + np.uint8(100)
+    for z, section in enumerate(image):
+        section[: 20 + 15 * (z % 2), : 40 + 20 * (z % 2)] = 0
+    store = bring_in(tmp_path, image, "raw", "--max-shift", "4")
+    assert read_table(store, JUMPS) is None
+
+
 @pytest.mark.parametrize("pieces", [1, 5])
 def test_faults_do_not_depend_on_pieces(pieces, tmp_path, monkeypatch):
     expected = list_of(bring_in(tmp_path, disturbed(), "whole")).read_bytes()
