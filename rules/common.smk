@@ -62,6 +62,7 @@ try:
     PIPELINE.paths.check_root()
     LAYOUT = layout_of(RUN.train.num_workers, SITE, snakemake_patches.cores(workflow))
     LAYOUT.command  # names a wrong placeholder now, not in the job
+    WARNINGS = PIPELINE.warnings if workflow.is_main_process else []  # they read labels
 except (FfnError, OSError) as error:
     raise WorkflowError(str(error)) from None
 if snakemake_patches.submits(workflow) and "launcher" not in SITE:
@@ -72,7 +73,7 @@ if snakemake_patches.submits(workflow) and "launcher" not in SITE:
 
 if DERIVED:
     logger.info(DERIVED)
-for warning in PIPELINE.warnings:
+for warning in WARNINGS:
     logger.warning(warning)
 
 PATHS = PIPELINE.paths

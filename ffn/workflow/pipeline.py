@@ -48,7 +48,7 @@ class Pipeline:
             for name, place in self.places.items()
             if place.may_be_misplaced
         ]
-        found += [f"volumes.{name}.labels: {doubt}" for name, place in self.places.items() for doubt in place.doubts]
+        found += [f"volumes.{name}.labels: {doubt}" for name, place in self.places.items() for doubt in place.doubts()]
         found += [
             f"volumes.{name}: evaluate_box and train_box{'' if other == name else f' of volumes.{other}'} overlap, so "
             "its scores include training data"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ class Place:
     config: VolumeConfig
     image_stays: bool = False  # read where it is, see ffn.io.reference
     finer: Mapping[str, Finer] = field(default_factory=dict)  # by "image" and "labels", the mips that ingest makes
-    doubts: Sequence[str] = ()  # whether the labels can be ids
+    doubts: Callable[[], Sequence[str]] = field(default=tuple, compare=False)  # reads samples of the labels
 
     @property
     def is_evaluated(self) -> bool:
@@ -217,7 +217,7 @@ def _place(name: str, volume: VolumeConfig) -> Place:
     if labels and not is_whole:
         labels = labels.intersect(box)
     finer = {kind: source.finer for kind, source in sources.items() if source.finer}
-    doubts = sources["labels"].doubts if volume.labels else ()
+    doubts = sources["labels"].doubts if volume.labels else tuple
     return Place(box, labels, image.voxel_size_zyx_nm, volume, image.stays, finer, doubts)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +41,7 @@ class Source:
     voxel_size_zyx_nm: VoxelSize
     finer: Finer | None = None
     stays: bool = False  # read where it is, see ffn.io.reference
-    doubts: Sequence[str] = ()  # whether labels can be ids, see ffn.io.label_statistics
+    doubts: Callable[[], Sequence[str]] = field(default=tuple, compare=False)  # reads samples of labels
 
 
 def find_image(name: str, volume: VolumeConfig) -> Source:
@@ -69,7 +70,7 @@ def find_labels(name: str, volume: VolumeConfig, image: Source) -> Source:
         mip = _mip_to_make(voxel_sizes(str(volume.labels)), image)
         with open_mip_or_finer(str(volume.labels), mip, size, offset is not None) as (opened, missing):
             found, _ = read_as(opened, "labels", volume.colour_ids)
-            doubts = doubts_about_labels(found)
+        doubts = partial(_doubts, volume, mip, size)
     if not missing:
         _check_size(f"{key}: voxel size of the image", size, found)
     if missing:  # labels without a voxel size are drawn on what the image is made of
@@ -86,6 +87,11 @@ def find_labels(name: str, volume: VolumeConfig, image: Source) -> Source:
             f"the image {image.box}. Give the place of their first voxel in the order z, y, x"
         )
     return replace(labels, doubts=doubts)
+
+
+def _doubts(volume: VolumeConfig, mip: int | None, size: VoxelSize) -> list[str]:
+    with open_mip_or_finer(str(volume.labels), mip, size, volume.labels_offset_zyx is not None) as (opened, _):
+        return doubts_about_labels(read_as(opened, "labels", volume.colour_ids)[0])
 
 
 def _are_same(labels: str, image: str) -> bool:
