@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import itertools
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ JOIN = "join"
 SEPARATE = "separate"
 COLUMNS = ("action", "z_a", "y_a", "x_a", "z_b", "y_b", "x_b")
 REACH_NM = 100.0  # from a place to its supervoxel: fill grows segments, and people draw what they see
+MAX_CORRECTIONS = 300_000  # 2 s and 250 MB; each then reads its surroundings. Our choice
 NUCLEI = "nuclei"  # step before the mapping
 SEGMENTS = "segments"  # its table
 MIN_SHARE = 0.25  # our choice: pieces of a nucleus that was cut count, a neighbour that touches its rim does not
@@ -196,16 +198,24 @@ def _shared(nuclei: Volume, base: Volume, part: Box, voxel_size_zyx_nm: VoxelSiz
 def read_corrections(path: str | Path) -> list[Correction]:
     """Read a file of corrections."""
     try:
-        text = Path(path).read_text(encoding="utf-8-sig")  # spreadsheets write a byte order mark
-        rows = list(csv.reader(text.splitlines()))
+        with Path(path).open(encoding="utf-8-sig", newline="") as file:  # spreadsheets write a byte order mark
+            rows = csv.reader(file)
+            columns = next(rows, [])
+            if tuple(columns) != COLUMNS:
+                found = ",".join(columns) or "nothing"
+                raise CorrectionError(f"{path}: starts with {found!r:.200}, expected the columns {','.join(COLUMNS)}")
+            lines = ((number, row) for number, row in enumerate(rows, 2) if row)
+            some = itertools.islice(lines, MAX_CORRECTIONS + 1)
+            kept = [_parse(row, f"{path}: line {number}") for number, row in some]
     except (OSError, UnicodeDecodeError, csv.Error) as reason:
         raise CorrectionError(
             f"{path}: cannot be read ({reason}), expected a file of 'ffn view RUN --corrections'"
         ) from None
-    if not rows or tuple(rows[0]) != COLUMNS:
-        found = ",".join(rows[0]) if rows else "nothing"
-        raise CorrectionError(f"{path}: starts with {found!r}, expected the columns {','.join(COLUMNS)}")
-    return [_parse(row, f"{path}: line {number}") for number, row in enumerate(rows[1:], 2) if row]
+    if len(kept) > MAX_CORRECTIONS:
+        size = Path(path).stat().st_size
+        found = f"{path}: has {size:,} bytes with more than {MAX_CORRECTIONS:,} corrections, expected at most so many"
+        raise CorrectionError(f"{found}. Delete those of small segments")
+    return kept
 
 
 def _parse(row: Sequence[str], where: str) -> Correction:

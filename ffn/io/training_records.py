@@ -9,7 +9,9 @@ from __future__ import annotations
 import functools
 import gzip
 import hashlib
+import io
 import struct
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -27,7 +29,7 @@ COORDINATES_GROUP = "partitions"
 INDEX_NAME = "index.json"
 COMPRESSION_LEVEL = 6
 CENTER, VOLUME = "center", "label_volume_name"  # google/ffn's names of the features of an example
-RECORD_BYTES = 16  # of a record beside its content
+MAX_RECORD_BYTES = 2**16  # three numbers and the name of a volume need some hundred
 
 
 class _Entry(BaseModel):
@@ -108,11 +110,15 @@ def write_shard(path: Path, examples: Iterable[bytes]) -> str:
 def read_shard(path: str | Path) -> tuple[np.ndarray, np.ndarray]:
     """Read the coordinates, zyx, and the volumes of a shard of an index, in the order of the file."""
     path = Path(path)
-    checksums = {shard.file: shard.sha256 for shard in load_index(path.parent).shards}
+    shard = next((each for each in load_index(path.parent).shards if each.file == path.name), None)
     content = path.read_bytes()
-    if hashlib.sha256(content).hexdigest() != checksums.get(path.name):
+    if shard is None or hashlib.sha256(content).hexdigest() != shard.sha256:
         raise _damaged(path, "its SHA-256 differs from the index")
-    examples = list(map(decode_example, _contents(gzip.decompress(content))))
+    try:
+        with gzip.open(io.BytesIO(content)) as file:
+            examples = list(map(decode_example, _contents(io.BufferedReader(file), shard.num_records)))
+    except (ValueError, LookupError, EOFError, OSError, struct.error, zlib.error) as reason:
+        raise _damaged(path, str(reason)) from None
     centers_xyz = np.array([center for center, _ in examples], dtype=np.int64)
     return centers_xyz.reshape(-1, 3)[:, ::-1], np.array([volume for _, volume in examples], dtype=np.str_)
 
@@ -169,12 +175,16 @@ def _checksum(data: bytes) -> bytes:
     return struct.pack("<I", (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF)
 
 
-def _contents(records: bytes) -> Iterator[bytes]:
-    position = 0
-    while position < len(records):
-        (length,) = struct.unpack_from("<Q", records, position)
-        yield records[position + 12 : position + 12 + length]
-        position += RECORD_BYTES + length
+def _contents(file: io.BufferedReader, num_records: int) -> Iterator[bytes]:
+    """Yield the records one by one, so that a file that unpacks to gigabytes ends at the first one that is too long."""
+    for number in range(num_records):
+        (length,) = struct.unpack("<Q4x", file.read(12))
+        if not 0 < length <= MAX_RECORD_BYTES:
+            raise ValueError(f"record {number} has {length} bytes, expected 1 to {MAX_RECORD_BYTES}")
+        yield file.read(length)
+        file.read(4)
+    if file.read(1):
+        raise ValueError(f"holds more than the {num_records} records of the index")
 
 
 def _field(number: int, content: bytes) -> bytes:

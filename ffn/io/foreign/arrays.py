@@ -13,6 +13,7 @@ import numpy as np
 
 from ffn.errors import FfnError, VolumeError
 from ffn.geometry import ZYX, Box, VoxelSize
+from ffn.io.foreign import exceeds_memory
 from ffn.io.foreign.attributes import SpatialAxes, to_nm
 from ffn.io.volume import Volume, number_type
 
@@ -118,6 +119,8 @@ def _reading(spec: str) -> Iterator[None]:
         yield
     except FfnError:
         raise
+    except MemoryError:
+        raise exceeds_memory(spec) from None
     except Exception as reason:
         found = " ".join(str(reason).split())
         raise VolumeError(f"{spec}: cannot be read ({found}), expected a whole file. Restore it") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,12 +16,15 @@ import tifffile
 from PIL import Image
 
 from ffn.errors import FfnError, VolumeError
-from ffn.io.foreign import image_format
+from ffn.io.foreign import exceeds_memory, image_format
 
 Reading = Literal["grey", "ids", "rgb"]  # levels, indices of a palette, or ids of 24 bits in red, green and blue
 
 _PIL_DTYPES = {"1": "bool", "L": "uint8", "I;16": "uint16", "I;16B": "uint16", "I": "int32", "F": "float32"}
 _PIL_COLOURS = ("LA", "RGB", "RGBA", "P")
+# Bytes of pixels that a codec can make of one byte: deflate 1,032, with 1 bit for a pixel eight times as many; zstd,
+# of TIFF, 32,768.
+_MAX_RATIO = {"PNG": 8_256, "JPEG": 8_256, "TIFF": 40_000}
 _TRUNCATED = re.compile(r"invalid \w*\s?offset|corrupted|failed to reshape")
 
 Image.MAX_IMAGE_PIXELS = None  # sections of EM exceed the size that Pillow takes for a decompression bomb
@@ -45,10 +49,11 @@ def read_header(path: Path) -> Header:
             with Image.open(path, formats=[image_format(path)]) as image:
                 shape_yx = image.height, image.width
                 if image.mode in _PIL_COLOURS:
-                    return Header(shape_yx, np.dtype("uint16" if _is_deep(image) else "uint8"), image.mode)
+                    dtype = np.dtype("uint16" if _is_deep(image) else "uint8")
+                    return _plausible(path, Header(shape_yx, dtype, image.mode))
                 if image.mode not in _PIL_DTYPES:
                     raise _colour(path, image.mode)
-                return Header(shape_yx, np.dtype(_PIL_DTYPES[image.mode]))
+                return _plausible(path, Header(shape_yx, np.dtype(_PIL_DTYPES[image.mode])))
         with tifffile.TiffFile(path, is_ome=False) as file:
             return tiff_header(path, _only_page(path, file))
 
@@ -87,7 +92,7 @@ def tiff_header(path: Path, page: tifffile.TiffPage) -> Header:
         raise VolumeError(
             f"{path}: has pixels of shape {page.shape} and type {page.dtype}, expected a grey slice. Convert the stack"
         )
-    return Header((page.imagelength, page.imagewidth), page.dtype.newbyteorder("="), channels)
+    return _plausible(path, Header((page.imagelength, page.imagewidth), page.dtype.newbyteorder("="), channels))
 
 
 def tiff_pixels(path: Path, page: tifffile.TiffPage, pixels: np.ndarray, reading: Reading) -> np.ndarray:
@@ -116,6 +121,8 @@ def decoding_errors(path: Path) -> Iterator[None]:
         yield
     except FfnError:
         raise
+    except MemoryError:
+        raise exceeds_memory(path) from None
     except Exception as error:  # decoders raise SyntaxError, zlib.error, struct.error and more
         complaints.found.append(str(error))
     finally:
@@ -137,6 +144,15 @@ class _Complaints(logging.Handler):
         message = record.getMessage()
         if _TRUNCATED.search(message):
             self.found.append(message)
+
+
+def _plausible(path: Path, header: Header) -> Header:
+    """Refuse a header that declares more pixels than a file of this size can hold, before a decoder makes room."""
+    held, declared = path.stat().st_size, math.prod(header.shape_yx) * header.dtype.itemsize
+    if declared > held * _MAX_RATIO[image_format(path)]:
+        found = f"{path}: declares {declared:,} bytes of pixels in a file of {held:,}"
+        raise VolumeError(f"{found}, expected a complete image. Restore the file")
+    return header
 
 
 def _is_deep(image: Image.Image) -> bool:

@@ -58,14 +58,8 @@ def test_a_byte_order_mark_of_a_spreadsheet_is_no_part_of_the_header(tmp_path):
 @pytest.mark.parametrize(
     ("corrections", "message"),
     [
-        (
-            [("separate", (11, 0, 103), (12, 1, 108))],
-            "supervoxel 7",
-        ),
-        (
-            [("join", (11, 0, 103), (11, 0, 131)), ("separate", (11, 0, 133), (11, 0, 104))],
-            "separate,11,0,133,11,0,104 separates 9 from 7",
-        ),
+        ([("separate", (11, 0, 103), (12, 1, 108))], "supervoxel 7"),
+        ([("join", (11, 0, 103), (11, 0, 131)), ("separate", (11, 0, 133), (11, 0, 104))], "104 separates 9 from 7"),
         ([("join", (11, 0, 103), (11, 0, 160))], "near 11,0,160"),
         ([("join", (99, 0, 103), (11, 0, 103))], "near 99,0,103"),
     ],
@@ -90,4 +84,13 @@ def test_what_cannot_be_done_is_one_error(base, tmp_path, corrections, message):
 def test_a_damaged_file_is_refused_by_line(tmp_path, text, message):
     (tmp_path / "c.csv").write_text(text)
     with pytest.raises(CorrectionError, match=message):
+        read_corrections(tmp_path / "c.csv")
+
+
+def test_more_corrections_than_hands_can_draw_are_refused(tmp_path, monkeypatch):
+    lines = [Correction("join", (11, 0, 122), (11, 0, n)) for n in range(4)]
+    monkeypatch.setattr("ffn.assembly.given.MAX_CORRECTIONS", 3)
+    assert read_corrections(written(tmp_path / "c.csv", *lines[:3])) == lines[:3]
+    (tmp_path / "c.csv").write_text(corrections_text(lines).replace("\n", "\n\n"))
+    with pytest.raises(CorrectionError, match=" bytes .* 3 "):
         read_corrections(tmp_path / "c.csv")

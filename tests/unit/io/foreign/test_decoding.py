@@ -1,3 +1,6 @@
+import struct
+import zlib
+
 import imagecodecs
 import numpy as np
 import pytest
@@ -5,7 +8,7 @@ import tifffile
 from PIL import Image
 
 from ffn.errors import VolumeError
-from ffn.io.foreign.decoding import Header, read_header, read_pixels
+from ffn.io.foreign.decoding import Header, decoding_errors, read_header, read_pixels
 
 from .readers import voxels
 
@@ -28,6 +31,12 @@ def write_tiff(path, array=PLANE, **options):
     tifffile.imwrite(path, array, **options)
 
 
+def declare_more(path):
+    content = path.read_bytes()
+    header = b"IHDR" + struct.pack(">II", 100_000, 200_000) + content[24:29]
+    path.write_bytes(content[:12] + header + struct.pack(">I", zlib.crc32(header)) + content[33:])
+
+
 BAD_PNGS = [
     ("red, green and blue", lambda path: save(path, COLOURS)),
     ("red, green and blue", lambda path: save(path, COLOURS, "P")),
@@ -35,6 +44,7 @@ BAD_PNGS = [
     ("cannot identify", lambda path: path.write_bytes(b"<html>404</html>")),
     ("decoded", lambda path: path.write_bytes(path.read_bytes()[:-60])),
     ("decoded", lambda path: flip_byte(path, -30)),
+    ("declares 20,000,000,000 bytes of pixels", declare_more),
 ]
 BAD_TIFFS = [
     ("red, green and blue", lambda path: write_tiff(path, COLOURS, photometric="rgb")),
@@ -66,6 +76,11 @@ def test_a_tiff_that_is_not_a_grey_slice_is_refused(tmp_path, found, damage):
     write_tiff(tmp_path / "10.tif")
     damage(tmp_path / "10.tif")
     refuse(tmp_path / "10.tif", found)
+
+
+def test_a_lack_of_memory_is_no_fault_of_the_image(tmp_path):
+    with pytest.raises(VolumeError, match="10.png: .*memory"), decoding_errors(tmp_path / "10.png"):
+        raise MemoryError
 
 
 @pytest.mark.parametrize("suffix", [".png", ".tif"])

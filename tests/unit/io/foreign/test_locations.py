@@ -136,14 +136,12 @@ MUTE = """
 import logging, sys
 from ffn.errors import VolumeError
 from ffn.io.foreign import locations
-from ffn.io.open import open_volume
 
 logging.basicConfig()
 locations.PATIENCE_S, locations.SILENCE_S = 0.2, 1
 locations.CONTEXT["http_request_retries"] = {"max_retries": 0}
 try:
-    with open_volume(sys.argv[1]):
-        pass
+    locations.open_folder(locations.Location.parse(sys.argv[1]))
 except VolumeError as error:
     print(error)
 """
