@@ -125,8 +125,8 @@ class JoinedGroup(ProcessGroup, ABC):
         num_rows, num_columns = rows.shape
         padding = -tf.shape(rows)[1] % self.size
         sent = tf.uint16 if rows.dtype == tf.bfloat16 else rows.dtype  # collectives know no bfloat16
-        shares = tf.bitcast(tf.reshape(tf.pad(rows, [[0, 0], [0, padding]]), (num_rows, self.size, -1)), sent)
-        received = self.all_to_all(tf.transpose(shares, (1, 0, 2)))
+        shares = tf.reshape(tf.pad(rows, [[0, 0], [0, padding]]), (num_rows, self.size, -1))
+        received = self.all_to_all(tf.bitcast(tf.transpose(shares, (1, 0, 2)), sent))
         share = sum_of(tf.bitcast(tf.reshape(received, (self.size * num_rows, -1)), rows.dtype))
         total = self.concatenate(tf.bitcast(share, sent))[: tf.shape(rows)[1]]
         return tf.ensure_shape(tf.bitcast(total, rows.dtype), (num_columns,))
