@@ -10,6 +10,7 @@ import os
 import sys
 from typing import NamedTuple
 
+import ffn.machine.own_packages
 from ffn import __version__
 from ffn.errors import FfnError, without_secrets
 from ffn.io.faults import line_of
@@ -101,15 +102,17 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("ffn: interrupted", file=sys.stderr)
         return 130
-    except Exception as error:  # a full disk, a read-only folder: not a bug of ours
-        if (line := _of_a_disk(error)) is None:
+    except Exception as error:  # a full disk, a read-only folder, a strange package: not a bug of ours
+        if (line := _of_the_system(error)) is None:
             raise
         print(f"ffn: error: {line}", file=sys.stderr, flush=True)
         return 2
 
 
-def _of_a_disk(error: Exception) -> str | None:
-    """Return the line for an error of the system; None for a bug."""
+def _of_the_system(error: Exception) -> str | None:
+    """Return the line for an error of a disk or of PYTHONPATH; None for a bug."""
+    if isinstance(error, ImportError):
+        return ffn.machine.own_packages.shadow(error)
     file = getattr(error, "filename", None)
     if line := line_of(error, file or "."):
         return line

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import math
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import yaml
 
+import ffn.machine.own_packages
 from ffn.errors import ConfigError
 
 # Keys that are not part of the run, with examples: environment modules of the site, for `--software-deployment-method
@@ -29,10 +31,17 @@ def take_software(values: dict[str, Any]) -> dict[str, str]:
 
 
 def check_configfiles() -> None:
-    """End Snakemake with one line if its configuration, by default config.yaml, is unusable.
+    """End Snakemake with one line if packages, or its configuration, by default config.yaml, are unusable.
 
     The profiles call it, because Snakemake reads the file before the workflow, and would show a traceback or hang.
     """
+    try:
+        importlib.import_module("ffn.workflow.places")  # with most that the workflow loads
+    except ImportError as error:
+        if (line := ffn.machine.own_packages.shadow(error)) is None:
+            raise
+        print(line, file=sys.stderr)
+        sys.exit(2)
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--configfile", "--configfiles", nargs="*", action="extend", default=[])
     try:
