@@ -367,6 +367,7 @@ def test_every_option_is_changed_in_one_of_the_runs(stubbed, monkeypatch):
         unchanged.append({name for name, leaf in all_leaves(run).items() if changed(RUNS[run], leaf) is None})
     of_a_source = {"image", "labels", "labels_offset_zyx", "image_box", *SourceConfig.model_fields}
     fixed = {f"volumes.phantom.{name}" for name in of_a_source} | {"volumes.tissue.synthetic"}
+    fixed.add("volumes.tissue.colour_ids")  # its labels have no colours
     assert (unchanged[0] & unchanged[1]) | (unchanged[0] - set(all_leaves("imported"))) == fixed
 
 

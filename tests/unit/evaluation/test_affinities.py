@@ -1,8 +1,13 @@
 """The benchmark of affinities joins what has high affinity, by means that are kept up to date."""
 
+import runpy
+from pathlib import Path
+
 import numpy as np
 
-from benchmarks.affinities import agglomerate, faces, fragment, joined, true_affinities
+SCRIPT = runpy.run_path(str(Path(__file__).parents[3] / "benchmarks/affinities.py"))
+agglomerate, faces, fragment = SCRIPT["agglomerate"], SCRIPT["faces"], SCRIPT["fragment"]
+joined, true_affinities = SCRIPT["joined"], SCRIPT["true_affinities"]
 
 
 def test_true_affinities_give_back_the_bodies():

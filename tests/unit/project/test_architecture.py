@@ -209,7 +209,7 @@ class Budget(NamedTuple):
 BUDGETS = [
     Budget("lines of ffn/", lambda: lines("ffn"), 37_200),
     Budget("code lines of ffn/", lambda: code_lines("ffn"), 24_350),
-    Budget("lines of tests/", lambda: lines("tests"), 29_900),
+    Budget("lines of tests/", lambda: lines("tests"), 29_950),
     Budget("command-line options", command_options, 336),
     Budget("configuration leaves", configuration_leaves, 164),
     Budget("names that fill imports", lambda: imported_names("ffn/assembly/fill.py"), 15),
