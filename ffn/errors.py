@@ -77,7 +77,7 @@ class VolumeError(FfnError):
     """A volume cannot be opened, read or written as asked."""
 
 
-class UnwritableError(VolumeError):
+class UnwritableError(VolumeError, OSError):
     """A disk is full, or takes no files for another reason that its owner can change."""
 
 

@@ -35,7 +35,6 @@ def material(tmp_path_factory):
     folder = tmp_path_factory.mktemp("material")
     rng = np.random.default_rng(0)
     save(folder / "raw.h5:raw", rng.integers(0, 255, BOX.shape).astype(np.uint8))
-    save(folder / "float.h5:raw", rng.random(BOX.shape).astype(np.float32))
     save(folder / "labels.h5:labels", np.ones(BOX.shape, np.uint64))
     save(folder / "far.h5:labels", np.ones(BOX.shape, np.uint64), BOX.shift((100, 0, 0)))
     save(folder / "empty.h5:labels", np.zeros(BOX.shape, np.uint64))
@@ -80,7 +79,6 @@ CASES = {
     "nothing to ingest": ("ingest {m}/nothing --voxel-size 10 10 10 --out {o}/raw.zarr", "nothing"),
     "missing dataset": ("membrane --image {m}/raw.h5:image --out {o}/membrane.zarr", "'image'"),
     "truncated file": ("membrane --image {m}/truncated.h5:raw --out {o}/membrane.zarr", "truncated.h5"),
-    "labels that are no integers": ("partition --labels {m}/float.h5:raw --out {o}/out.zarr", "float32"),
     "malformed box": (PARTITION + " --box 0:4,0:4", "0:4,0:4"),
     "box that leaves the volume": (SEGMENT + " --box 0:12,0:20,0:99", "0:12,0:20,0:99"),
     "box without a centre of a FOV": (SEGMENT + " --box 0:1,0:20,0:20 --no-mirror", "0:1,0:20,0:20"),

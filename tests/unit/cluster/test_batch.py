@@ -65,7 +65,7 @@ def test_a_full_disk_leaves_no_empty_record_of_a_lost_job(record):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
     try:
-        with pytest.raises(OSError, match="large"):
+        with pytest.raises(OSError, match="ulimit"):
             batch._is_lost(cobalt, "7")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
