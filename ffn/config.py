@@ -67,8 +67,7 @@ class Section(Value):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _numbers(cls, value: Any, info: ValidationInfo) -> Any:
-        """Take 1e5 for a number wherever the option is one."""
+    def _number_wherever_the_option_is_one(cls, value: Any, info: ValidationInfo) -> Any:
         takes_text = "str" in repr(cls.model_fields[str(info.field_name)].annotation)
         return value if takes_text else _as_number(value)
 
@@ -93,8 +92,8 @@ class Section(Value):
 def _as_number(value: Any) -> Any:
     if isinstance(value, list):
         return [_as_number(each) for each in value]
-    is_whole = isinstance(value, str) and WHOLE_NUMBER.fullmatch(value) and float(value).is_integer()
-    return int(float(value)) if is_whole else value
+    is_number = isinstance(value, str) and WHOLE_NUMBER.fullmatch(value)
+    return int(float(value)) if is_number and float(value).is_integer() else value
 
 
 def _checked_box(text: object) -> object:
@@ -108,7 +107,7 @@ def _checked_path(text: str) -> str:
         raise ValueError(f"{text!r} is not one line of text, expected a path. Rename the file")
     if OF_WINDOWS.match(text):
         raise ValueError(f"{text!r} is a path of Windows. Write it as this machine sees it, such as /mnt/c/data/raw.h5")
-    if (variable := VARIABLE.search(text)) and not os.path.lexists(text.split(":")[0]):
+    if "://" not in text and (variable := VARIABLE.search(text)) and not os.path.lexists(text.split(":")[0]):
         raise ValueError(f"{text!r} has {variable[0]}, and variables are not expanded here. Write the path itself")
     if marks := "".join(sorted(set("{}<>") & set(text))):
         raise ValueError(f"{text!r} has {marks}, which Snakemake takes for names of its own. Rename the file")

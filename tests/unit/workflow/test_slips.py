@@ -16,11 +16,13 @@ def test_a_path_of_another_system_is_named(image):
         load_run({"volumes": {"cube": VOLUME | {"image": image}}})
 
 
-def test_a_home_folder_is_expanded_and_a_dollar_in_a_name_stays(monkeypatch, tmp_path):
+def test_a_home_folder_is_expanded_and_a_dollar_in_a_name_or_url_stays(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", "/home/me")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a$b.h5").touch()
-    assert [_checked_path(path) for path in ("~/raw.h5:raw", "a$b.h5:raw")] == ["/home/me/raw.h5:raw", "a$b.h5:raw"]
+    assert _checked_path("~/raw.h5:raw") == "/home/me/raw.h5:raw"
+    for path in ("a$b.h5:raw", "https://host/raw.zarr?key=$a"):
+        assert _checked_path(path) == path
 
 
 @pytest.mark.parametrize("values", [{"run": 7}, {"volumes": {False: VOLUME}}, {"volumes": {7: VOLUME}}])
