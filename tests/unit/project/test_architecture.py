@@ -207,11 +207,11 @@ class Budget(NamedTuple):
 
 
 BUDGETS = [
-    Budget("lines of ffn/", lambda: lines("ffn"), 37_200),
-    Budget("code lines of ffn/", lambda: code_lines("ffn"), 24_350),
-    Budget("lines of tests/", lambda: lines("tests"), 29_950),
-    Budget("command-line options", command_options, 336),
-    Budget("configuration leaves", configuration_leaves, 164),
+    Budget("lines of ffn/", lambda: lines("ffn"), 38_600),
+    Budget("code lines of ffn/", lambda: code_lines("ffn"), 25_200),
+    Budget("lines of tests/", lambda: lines("tests"), 30_600),
+    Budget("command-line options", command_options, 370),
+    Budget("configuration leaves", configuration_leaves, 178),
     Budget("names that fill imports", lambda: imported_names("ffn/assembly/fill.py"), 15),
     Budget("names that agglomerate imports", lambda: imported_names("ffn/assembly/agglomerate.py"), 30),
     Budget("names that export imports", lambda: imported_names("ffn/viewing/export.py"), 29),
