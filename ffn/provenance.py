@@ -20,7 +20,7 @@ REVISIONS: dict[str, int] = {
     "coordinates": 2,
     "evaluate": 7,
     "export": 8,
-    "fill": 4,
+    "fill": 5,
     "ingest": 4,
     "membrane": 2,
     "merge": 5,

@@ -20,7 +20,9 @@ from ffn.errors import VolumeError
 from ffn.geometry import Box, VoxelSize, divide_up, zyx
 from ffn.io.block_log import Result
 from ffn.io.masks import Masks
+from ffn.io.open import read_table
 from ffn.io.scratch import ScratchRows, Table, folder_beside, sort_rows
+from ffn.io.section_faults import JUMPS
 from ffn.io.stage import Inputs
 from ffn.io.volume import Volume, require_image_of, voxel_size_of
 
@@ -200,17 +202,26 @@ class Scene(NamedTuple):
     masks: Masks
     levels: MembraneLevels
     config: FillConfig
+    jumps: np.ndarray  # of the image, see `ffn.io.section_faults.JUMPS`
 
     @classmethod
-    def open(cls, inputs: Inputs, config: FillConfig) -> Scene:
+    def open(cls, inputs: Inputs, config: FillConfig, image_spec: str) -> Scene:
         """Open the inputs of a call of ``ffn fill``."""
         segmentation, image = inputs.segmentation("segmentation"), inputs.volume("image")
         masks = inputs.masks(image)
         require_image_of(segmentation, image)
-        return cls(segmentation, image, masks, MembraneLevels(image, segmentation.box, masks), config)
+        jumps = read_table(image_spec, JUMPS)
+        jumps = np.empty((0, 7), np.int64) if jumps is None else jumps
+        return cls(segmentation, image, masks, MembraneLevels(image, segmentation.box, masks), config, jumps)
+
+    def parts(self, tile: Box) -> list[Box]:
+        """Cut a tile at the sections that are displaced in it or beside it; each part is filled alone."""
+        start, stop = tile.start[0], tile.stop[0]
+        cuts = [start, *(z for z in self._jumps(tile) if start < z < stop), stop]
+        return [Box((a, *tile.start[1:]), (b, *tile.stop[1:])) for a, b in itertools.pairwise(cuts)]
 
     def compete(self, tile: Box) -> Result:
-        """Fill a tile with all competitors in and around it; return what `settle` needs."""
+        """Fill a tile, or a part, with all competitors in and around it; return what `settle` needs."""
         view = self._around(tile)
         number, largest = int(view.competitors.max(initial=0)), int(view.labels.max(initial=0))
         if largest > MAX_ID:
@@ -224,17 +235,26 @@ class Scene(NamedTuple):
         return {"names": named, "faces": faces, "number": number, "largest": largest}
 
     def filled(self, tile: Box, ids: np.ndarray) -> np.ndarray:
-        """Fill a tile; `ids` are those of the competitors in and around it, 0 for what does not compete."""
+        """Fill a tile, or a part; `ids` are those of the competitors in and around it, 0 for what does not compete."""
         view = self._around(tile)
         return self._fill(view, ids)[tile.slices(view.box.start)]
 
     def _around(self, tile: Box) -> View:
         size = voxel_size_of(self.segmentation)
-        box = with_halo(tile, self.config, size).intersect(self.segmentation.box)
+        jumps, box = self._jumps(tile), with_halo(tile, self.config, size).intersect(self.segmentation.box)
+        first = max([box.start[0], *(z for z in jumps if z <= tile.start[0])])
+        last = min([box.stop[0], *(z for z in jumps if z >= tile.stop[0])])
+        box = Box((first, *box.start[1:]), (last, *box.stop[1:]))
         labels, image = self.segmentation.read(box), self.image.read(box)
         masked = self.masks.read(box) if self.masks else None
         found = find_competitors(labels, image, self.levels.read(box), size, masked)
         return View(box, labels, image, masked, *found)
+
+    def _jumps(self, tile: Box) -> list[int]:
+        """Return the sections that are displaced at the y and x of a tile or its halo, in order."""
+        around = with_halo(tile, self.config, voxel_size_of(self.segmentation))
+        near = (self.jumps[:, 1:3] < around.stop[1:]) & (self.jumps[:, 3:5] > around.start[1:])
+        return np.unique(self.jumps[near.all(axis=1), 0]).tolist()
 
     def _fill(self, view: View, ids: np.ndarray) -> np.ndarray:
         competitors = np.append(0, ids).astype(np.uint64)[view.competitors]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import logging
 from functools import partial
 
@@ -53,10 +54,12 @@ def fill(
     their ids, see `ffn.assembly.competitors.settle`.
 
     Tiles of ``config.block_size_zyx``, counted from the first voxel, are filled one by one; shards and jobs do not
-    change them. A tile is read with a halo of twice the maximum distance, and 70 nm. A watershed has no strict reach,
-    so the border between two segments may still depend on the tiles: on FIB-25 with 100 nm and without competitors,
-    0.3 % of the filled voxels did with tiles of 128³, which have twice as many borders as those of 256³; 0.2 % with
-    twice the halo, 0.8 % with half of it. Without masks, the set of filled voxels never depends on it.
+    change them. Tiles are cut where sections of the image are displaced (its table ``jumps``): no flood crosses a jump,
+    so what has no segment between two jumps stays empty. A tile is read with a halo of twice the maximum distance, and
+    70 nm. A watershed has no strict reach, so the border between two segments may still depend on the tiles: on FIB-25
+    with 100 nm and without competitors, 0.3 % of the filled voxels did with tiles of 128³, which have twice as many
+    borders as those of 256³; 0.2 % with twice the halo, 0.8 % with half of it. Without masks and jumps, the set of
+    filled voxels never depends on it.
 
     Parameters
     ----------
@@ -74,7 +77,7 @@ def fill(
         Which blocks to write, see `ffn.io.blocks`.
     """
     with Inputs("fill", config, out, masks, segmentation=segmentation_spec, image=image_spec) as inputs:
-        scene = Scene.open(inputs, config)
+        scene = Scene.open(inputs, config, image_spec)
         segmentation = scene.segmentation
         voxel_size, tiles = voxel_size_of(segmentation), Shards(segmentation.box, config.block_size_zyx)
         if config.max_distance_nm < min(voxel_size):
@@ -82,16 +85,17 @@ def fill(
                 "%s: max_distance_nm, %g nm, is less than the smallest side of a voxel (%g nm), so nothing is filled",
                 *(out, config.max_distance_nm, min(voxel_size)),
             )
-        boxes = tiles.boxes()
+        boxes = [part for tile in tiles.boxes() for part in scene.parts(tile)]
         settled = reduce_step(out, COMPETE, boxes, scene.compete, partial(settle, out=out), inputs.key(), job)
         if settled is None:
             return
-        numbers, first = {tile.start: number for number, tile in enumerate(boxes)}, settled.read("first")
+        numbers, first = {part.start: number for number, part in enumerate(boxes)}, settled.read("first")
 
         def work(block: Box, writers: Writers) -> None:
-            for tile in tiles.touched_by(block):
-                part, number = tile.intersect(block), numbers[tile.start]
-                filled = scene.filled(tile, settled.read("ids", first[number], first[number + 1]))
-                writers[MAIN].write(part, filled[part.slices(tile.start)])
+            for part in itertools.chain.from_iterable(map(scene.parts, tiles.touched_by(block))):
+                inside, number = part.intersect(block), numbers[part.start]
+                if not inside.is_empty:
+                    filled = scene.filled(part, settled.read("ids", first[number], first[number + 1]))
+                    writers[MAIN].write(inside, filled[inside.slices(part.start)])
 
         inputs.map(segmentation, {MAIN: np.uint64}, work, job)

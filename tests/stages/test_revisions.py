@@ -94,7 +94,7 @@ MADE = {
     "agglomerate": (8, "a2fc3c0daf99", 0.0),
     "merge": (5, "4c2962cbc2cf", 0.0),
     "sweep": (7, "f88ddebcb26e", 0.0),
-    "fill": (4, "075099d06089", 0.0),
+    "fill": (5, "075099d06089", 0.0),
     "skeletonize": (2, "84444ea14768", 203.9671361),
     "evaluate": (7, "aa939250e330", 0.0),
     "export": (8, "fd9985f0d951", 0.0),
