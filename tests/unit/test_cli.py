@@ -25,12 +25,6 @@ def partition_words(tmp_path):
     return [*words, "--min-label-um3", "0.0"]
 
 
-def test_a_box_may_begin_below_zero(partition_words):
-    assert main(["partition", *partition_words, f"--box={BOX}"]) == 0
-    with open_volume(partition_words[3]) as made:
-        assert str(made.box) == BOX
-
-
 def test_points_and_boxes_of_options_may_begin_below_zero(monkeypatch):
     calls = []
     monkeypatch.setattr("ffn.inference.segment.segment", lambda *given: calls.append(given))

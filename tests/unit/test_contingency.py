@@ -49,16 +49,6 @@ def test_each_table_is_looked_at_a_few_times_however_many_wait():
     assert looks.count("voxels") < 5 * 200
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_random_blocks_give_the_whole_table(seed):
-    rng = np.random.default_rng(seed)
-    shape = tuple(rng.integers(5, 30, 3).tolist())
-    truth, segmentation = (rng.integers(0, 6, shape).astype(kind) for kind in (np.uint64, np.uint16))
-    cuts = [b.slices() for b in Box.from_shape(shape).blocks(tuple(rng.integers(1, 12, 3).tolist()))]
-    merged = merge_tables(count_pairs(truth[cut], segmentation[cut]) for cut in cuts)
-    assert rows(merged) == rows(count_pairs(truth, segmentation))
-
-
 def test_runs_are_the_voxels_in_order(volumes):
     starts, lengths = find_runs(*volumes)
     for labels in volumes:

@@ -6,7 +6,6 @@ import pytest
 import yaml
 
 from ..small_run import ROOT, SMALL_RUN, fork_snakemake, shown
-from .test_pipeline import planned
 
 OUTER = f"""
 configfile: "run.yaml"
@@ -41,11 +40,6 @@ def test_a_rule_of_the_same_name_stays_the_outer_workflows(outer, tmp_path):
     outer("evaluate")
     assert (tmp_path / "mine.txt").read_text() == "mine\n"
     assert not (tmp_path / "results").exists()
-
-
-def test_the_module_plans_its_own_rules(outer):
-    output = outer("-n", "ffn_evaluate_all")
-    assert {"ffn_evaluate", "ffn_train"} <= planned(output)
 
 
 def test_names_of_files_are_arguments_because_nobody_writes_lists(outer):

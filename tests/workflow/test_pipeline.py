@@ -84,14 +84,6 @@ def test_a_run_whose_summary_fails_has_not_failed(tmp_path):
     assert "phantom.json: " in workflow.succeed("synth_all")
 
 
-def test_training_learns(finished):
-    rows = (finished.results / "model/metrics.csv").read_text().splitlines()
-    columns = rows[0].split(",")
-    first, last = (dict(zip(columns, row.split(","), strict=True)) for row in (rows[1], rows[-1]))
-    assert float(last["loss"]) < float(first["loss"])
-    assert int(last["step"]) == SMALL_RUN["train"]["max_steps"]
-
-
 def test_the_best_checkpoint_is_used(tmp_path):
     """Planned before anything is trained: which checkpoints there will be follows from the configuration."""
     volume = {**SMALL_RUN["volumes"]["phantom"], "evaluate_box": "52:64,0:56,0:72"}
@@ -187,13 +179,6 @@ def test_consensus_is_agglomerated(finished, tmp_path):
         assert len(np.unique(whole[parts == fragment])) == 1
     mapping = (workflow.results / "agglomeration/phantom/mapping.csv").read_text()
     assert mapping.startswith("base_id,group_id")
-
-
-@pytest.mark.parametrize("stage", ["segment", "synth"])
-def test_every_stage_can_be_forced(stage, finished):
-    rules = planned(finished.plan("--forcerun", stage))
-    assert stage in rules
-    assert ("membrane" in rules) == (stage == "synth")
 
 
 @pytest.mark.parametrize(

@@ -91,12 +91,6 @@ def test_a_job_that_has_all_blocks_does_claimed_ones(tmp_path):
     assert results(tmp_path) == EXPECTED
 
 
-def test_a_job_that_has_not_begun_keeps_its_share(tmp_path):
-    work = Counted()
-    logs_in(tmp_path).run(work, 1, 3)
-    assert work.done == [0, 1, 2, 3]
-
-
 def test_jobs_at_the_same_time_end_together_and_share_the_blocks_of_a_slow_one(tmp_path, monkeypatch):
     monkeypatch.setattr(block_log, "SECONDS_PER_LOG", 0)
     is_slow, helped = threading.Event(), threading.Event()

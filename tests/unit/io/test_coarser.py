@@ -182,17 +182,6 @@ def test_a_pale_section_gets_contrast(uneven):
     assert all(section.std() > 4 * before.std() for section, before in zip(after[:-1], pale, strict=False))
 
 
-def test_a_part_of_a_volume_is_ingested_as_in_the_whole(uneven, tmp_path):
-    np.save(tmp_path / "raw.npy", uneven)
-    for name, box in (("all", []), ("part", ["--box", "1:3,20:50,30:80"])):
-        command = ["ingest", f"{tmp_path}/raw.npy", "--voxel-size", "30", "8", "10", "--clahe-tile", str(TILE), *box]
-        assert main([*command, "--out", f"{tmp_path}/{name}.zarr"]) == 0
-    with open_volume(tmp_path / "all.zarr") as whole, open_volume(tmp_path / "part.zarr") as part:
-        np.testing.assert_array_equal(whole.read(), equalized(ArrayVolume("raw", uneven), TILE).read())
-        np.testing.assert_array_equal(part.read(), whole.read(part.box))
-        assert whole.provenance["config"]["clahe_tile"] == TILE
-
-
 def test_other_types_are_refused():
     with pytest.raises(VolumeError, match="raw: .*clahe_tile"):
         equalized(ArrayVolume("raw", np.ones((2, 3, 4), np.uint16)), TILE)

@@ -18,12 +18,6 @@ def write(path):
     return path
 
 
-def test_arrays_and_attributes_of_a_file_are_read_back(tmp_path):
-    found, attributes = hdf5.read_arrays(write(tmp_path / "w.h5"))
-    assert found.keys() == ARRAYS.keys() and all(np.array_equal(found[k], ARRAYS[k]) for k in ARRAYS)
-    assert attributes == {"note": "[1]", "rate": 0.5}
-
-
 def test_any_exception_of_h5py_for_a_damaged_file_is_one_error(tmp_path, monkeypatch):
     path = write(tmp_path / "w.h5")
 

@@ -69,11 +69,7 @@ def test_a_flipped_bit_is_an_error(spec, tmp_path):
 @pytest.mark.parametrize(
     "attributes, voxel_size, start",
     [
-        ({}, None, (0, 0, 0)),
-        ({"voxel_size": (40, 4, 4), "offset": (400, 8, -4)}, (40, 4, 4), (10, 2, -1)),
-        ({"element_size_um": np.float32([0.04, 0.004, 0.004])}, (40, 4, 4), (0, 0, 0)),
         ({"voxel_size_nm": (8, 4, 4), "offset": (1, 2, 3), "resolution": (1, 1, 1)}, (8, 4, 4), (1, 2, 3)),
-        ({"resolution": (40.0, 4.0, 4.0)}, (40, 4, 4), (0, 0, 0)),
         ({"resolution": (40.0, 4.0, 4.0), "offset": (1480.0, 3644.0, -8.0)}, (40, 4, 4), (37, 911, -2)),
         ({"provenance": "made by hand"}, None, (0, 0, 0)),
     ],

@@ -124,9 +124,3 @@ def test_tables_of_coordinates_come_in_the_order_of_partitions(tmp_path):
             hdf5.create_rows(file, f"{COORDINATES_GROUP}/{partition}", 3, np.int32)
     with hdf5.open_file(tmp_path / "c.h5") as file:
         assert list(coordinate_tables(file, "c.h5")) == [1, 9, 10]
-
-
-def test_a_file_without_coordinates_is_refused(tmp_path):
-    hdf5.write_arrays(tmp_path / "other.h5", {"partitions": np.zeros((3, 4, 5))}, {})
-    with hdf5.open_file(tmp_path / "other.h5") as file, pytest.raises(RecordError, match="other.h5: .*partitions"):
-        coordinate_tables(file, "other.h5")

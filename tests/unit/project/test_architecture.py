@@ -209,7 +209,7 @@ class Budget(NamedTuple):
 BUDGETS = [
     Budget("lines of ffn/", lambda: lines("ffn"), 38_600),
     Budget("code lines of ffn/", lambda: code_lines("ffn"), 25_200),
-    Budget("lines of tests/", lambda: lines("tests"), 30_600),
+    Budget("lines of tests/", lambda: lines("tests"), 30_200),
     Budget("command-line options", command_options, 370),
     Budget("configuration leaves", configuration_leaves, 178),
     Budget("names that fill imports", lambda: imported_names("ffn/assembly/fill.py"), 15),

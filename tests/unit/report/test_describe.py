@@ -144,13 +144,6 @@ def test_a_checkpoint(tmp_path, capsys):
     assert "parts.h5" in capsys.readouterr().err
 
 
-def test_a_store_shows_its_volumes_and_tables(tmp_path, capsys):
-    write(tmp_path / "s.zarr", classes(), PLACEMENT.box.start, tables={"origins": np.zeros((4, 5), np.int64)})
-    found = show(capsys, tmp_path / "s.zarr")
-    assert (found["kind"], found["shape"], found["offset"]) == ("volume", [8, 16, 32], list(PLACEMENT.box.start))
-    assert found["tables"] == {"origins": "(4, 5) int64"}
-
-
 def test_a_run_shows_stages_and_scores(tmp_path, capsys):
     run = tmp_path / "results/demo"
     write_model(run / "model")

@@ -19,7 +19,6 @@ from ...volumes import write_volume
 
 BOX = Box((5, 0, 20), (47, 60, 97))
 VOXEL_SIZE = (15.0, 8.0, 10.0)
-CUBE = (9.999999,) * 3  # what a voxel without a size is taken for
 CONFIG = MembraneConfig(blur_nm=20.0)
 
 
@@ -78,22 +77,9 @@ def test_a_box_gives_its_part_of_the_result(tmp_path):
 
 def test_an_image_without_edges_has_the_largest_distance_everywhere(tmp_path):
     flat = np.full(BOX.shape, 100, np.uint8)
-    assert np.isinf(edges.distance(edges.edges(flat, VOXEL_SIZE), VOXEL_SIZE)).all()
     membrane(write_image(tmp_path / "raw.h5", flat), tmp_path / "m.zarr", CONFIG)
     marks, distance = read(tmp_path / "m.zarr")
     assert not marks.any() and (distance == 80).all()
-
-
-def test_voxels_without_a_size_are_taken_for_cubes(tmp_path, caplog):
-    from ffn.io import hdf5
-
-    image = texture(np.uint8)
-    hdf5.write_arrays(tmp_path / "foreign.h5", {"raw": image}, {})
-    membrane(f"{tmp_path / 'foreign.h5'}:raw", tmp_path / "m.zarr", CONFIG)
-    _, distance = read(tmp_path / "m.zarr")
-    expected = edges.distance(edges.edges(image, CUBE, 20.0), CUBE)
-    np.testing.assert_array_equal(distance, np.minimum(expected, np.float32(80)))
-    assert "no voxel size" in caplog.text
 
 
 def test_unusable_images_and_boxes_are_one_error(tmp_path):

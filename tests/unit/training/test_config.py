@@ -56,10 +56,6 @@ def test_a_checkpoint_stays_valid_with_other_values_of_these_options_only(schedu
     assert free == OTHER_VALUES.keys() | {"num_workers", "virtual_workers"}
 
 
-def test_lanes_are_the_fovs_of_all_workers():
-    assert TrainConfig(num_workers=3, virtual_workers=5, batch_size=2).num_lanes == 30
-
-
 # What a recipe leaves open: how long and on how many processes, what is looked at meanwhile, and options that belong to
 # choices which no recipe makes.
 NOT_IN_PRESETS = {"preset", "num_workers", "virtual_workers", "max_steps", "validation_steps", "validation_examples"}

@@ -15,7 +15,6 @@ from ffn.training.metrics import (
     classification_scores,
     complaints,
     means_of,
-    read_complaints,
     read_metrics,
     sums_of,
 )
@@ -123,12 +122,3 @@ def scores(*values):
 )
 def test_a_collapse_and_a_constant_answer_are_named(metrics, validation, kinds):
     assert list(complaints(metrics, validation)) == kinds
-
-
-def test_complaints_are_read_from_the_tables_of_a_training(tmp_path):
-    assert read_complaints(tmp_path) == []
-    log = RowLog(tmp_path / "validation.csv", ("step", "f1"), -1)
-    for row in scores(0.87, 6e-5):
-        log.write(row | {"step": int(row["step"])})
-    (complaint,) = read_complaints(tmp_path)
-    assert complaint.startswith("validation F1 fell")

@@ -229,14 +229,6 @@ def test_only_known_volumes_have_masks_and_methods():
         training_data(given, [])
 
 
-def test_a_volume_may_have_several_masks():
-    items = ["a=soma.zarr#invert", "a=#box=0:4,0:5,0:6", "b=x=y.h5:m#values=3,4"]
-    assert parse_masks(items) == {
-        "a": (Mask(path="soma.zarr", invert=True), Mask(box="0:4,0:5,0:6")),
-        "b": (Mask(path="x=y.h5:m", values=(3, 4)),),
-    }
-
-
 @pytest.mark.skipif(importlib.util.find_spec("horovod") is None, reason="Horovod is not installed")
 def test_horovodrun_takes_no_option_for_an_ambiguous_abbreviation():
     horovodrun = str(Path(sys.executable).parent / "horovodrun")

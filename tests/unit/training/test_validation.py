@@ -134,10 +134,6 @@ def test_scores_of_another_normalisation_cannot_be_compared(validation_boxes):
     assert digest() != as_ever
 
 
-MODEL = ModelConfig(depth=1, features=2, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 1, 2), image_mean=100, image_stddev=50)
-TRAIN = TrainConfig(validation_examples=7, batch_size=2)
-
-
 def forward(batch):
     """Stand-in for the network: bright voxels belong to the object, the loss is the mean grey level."""
     return batch.pom_logit + 4 * batch.image, batch.image.mean((1, 2, 3))

@@ -107,10 +107,7 @@ def test_bad_volumes_leave_nothing(tmp_path, sources):
     ("option", "content", "message"),
     [
         ("agglomeration", f"{2**64},2\n", "bad: cannot be read"),
-        ("agglomeration", "1,2\n3\n", "bad: cannot be read"),
-        ("agglomeration", "1,-2\n", "bad: cannot be read"),
         ("agglomeration", "1,2\n", "expected --supervoxels"),
-        ("errors", "{}", "bad: has no list of errors"),
         ("errors", '{"errors": [{"kind": "hole"}]}', "bad: has no list of errors"),
         ("errors", json.dumps({"errors": [ERRORS[0] | {"name": "../../split-01"}]}), "bad: has no list of errors"),
     ],

@@ -85,14 +85,6 @@ def test_every_layer_of_labels_has_a_table_and_groups_belong_to_the_base(tmp_pat
     assert "group" not in tables["segmentation"][44] and "length_um" not in tables["truth"][4]
 
 
-def test_small_segments_have_no_mesh(tmp_path, sources, cloud_volume):
-    export(sources, tmp_path / "out", ExportConfig(min_mesh_voxels=19, formats=("precomputed",)))
-    assert properties_in(tmp_path / "out/segmentation")["ids"] == ["4", "9", "70000"]
-    meshes = cloud_volume(f"file://{tmp_path}/out/segmentation", progress=False).mesh.get([4, 9, 70_000])
-    assert len(meshes[4].faces) and len(meshes[9].faces) and not meshes[70_000]
-    assert not list((tmp_path / "out").glob("*.csv"))
-
-
 def test_tables_have_ids_as_they_are(tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     share = Column("share", "", np.array([0.1, 1 / 3]))

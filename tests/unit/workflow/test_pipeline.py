@@ -105,16 +105,6 @@ def test_targets_are_all_files_of_a_stage():
     assert made.targets("merge") == made.targets("select") == made.targets("ingest") == []
 
 
-def test_checkpoints_that_compete_are_targets_of_select():
-    train = {"max_steps": 120, "checkpoint_steps": 40, "permutable_axes": []}
-    made = pipeline(train=train, select={"checkpoints": 2, "volume": "second", "box": "0:40,0:56,0:72"})
-    assert made.steps == ["00000080", "00000120"]
-    assert made.models.used == "results/small/selected"
-    assert made.files("select", "candidate_scores") == [
-        f"results/small/selection/step-{step}/scores.json" for step in made.steps
-    ]
-
-
 def test_the_weights_that_training_starts_from_compete_as_step_0(tmp_path, monkeypatch):
     (tmp_path / "published.index").touch()
     train = {"max_steps": 120, "checkpoint_steps": 40, "permutable_axes": []}

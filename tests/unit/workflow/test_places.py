@@ -21,7 +21,7 @@ from ffn.model.store import Model, save_model
 from ffn.workflow import sources
 from ffn.workflow.arguments import import_flags, source
 from ffn.workflow.pipeline import Pipeline
-from ffn.workflow.places import check_sources, files_among, trained_in
+from ffn.workflow.places import check_sources, files_among
 from ffn.workflow.run import load_run
 
 from ...volumes import create_volume
@@ -357,14 +357,13 @@ def test_given_segments_and_nuclei_have_to_lie_in_the_segment_box(tmp_path, dtyp
 FILES = {
     "segment.seed_points": ("z,y,x\n1,2,3\n", ["z,y,x\n1,2\n"]),
     "merge.calibration": ("intercept: 1.0\nfeatures: {iou: {mean: 0.5, spread: 0.1, weight: 2.0}}\n", ["["]),
-    "sweep.calibration": ("intercept: 1.0\nfeatures: {iou: {mean: 0.5, spread: 0.1, weight: 2.0}}\n", ["["]),
     "volumes.phantom.corrections": (
         "action,z_a,y_a,x_a,z_b,y_b,x_b\njoin,0,0,0,9,0,0\n",
-        ["action,z_a,y_a,x_a,z_b,y_b,x_b\njoin,0,0,0,9999,0,0\n", "action\n"],
+        ["action,z_a,y_a,x_a,z_b,y_b,x_b\njoin,0,0,0,9999,0,0\n"],
     ),
     "volumes.phantom.skeletons": (
         "1 0 10 10 10 1 -1\n2 0 10 10 50 1 1\n",
-        ["1 0 10 10\n", "1 0 10 10 10 1 -1\n", "1 0 1 1 1 1 -1\n2 0 1 1 1.01 1 1\n"],
+        ["1 0 10 10 10 1 -1\n"],
     ),
 }
 
@@ -448,12 +447,6 @@ def test_a_stack_thinner_than_the_fov_can_be_segmented_and_judged_but_not_traine
     canvas = Box.from_shape((3, 48, 80)).grow(run.model.fov_radius_zyx)
     assert Pipeline(run, check_sources(run)).selection_voxels == canvas.num_voxels
     refuse({**selecting, "segment": {"mirror": False}}, "volumes.thin: box 0:3,0:48,0:80")
-
-
-def test_a_validation_box_that_is_trained_on_is_noticed():
-    places = check(SELECTING)
-    assert trained_in(places, "phantom", Box.parse("30:44,0:48,0:80")) == []
-    assert trained_in(places, "phantom", Box.parse("29:44,0:48,0:80")) == ["phantom"]
 
 
 def test_a_path_that_snakemake_would_misread_is_refused():

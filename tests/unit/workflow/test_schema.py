@@ -29,9 +29,6 @@ def test_shipped_configurations_name_the_schema_and_fit_it(pytestconfig):
     "change",
     [
         {"trian": {}},
-        {"train": {"max_step": 5}},
-        {"train": {"max_steps": "many"}},
-        {"train": {"optimizer": "magic"}},
         {"model": {"fov_size_zyx": [33, 33]}},
         {"segment": {"move_threshold": 1.5}},
     ],

@@ -31,14 +31,10 @@ def test_a_name_that_yaml_takes_for_something_else_belongs_in_quotes(values):
         load_run({"volumes": {"cube": VOLUME}} | values)
 
 
-@pytest.mark.parametrize("letters", [MAX_NAME, MAX_NAME + 1])
-def test_a_name_has_at_most_so_many_letters(letters):
-    values = {"volumes": {"x" * letters: VOLUME}}
-    if letters <= MAX_NAME:
-        load_run(values)
-    else:
-        with pytest.raises(ConfigError, match=str(MAX_NAME)):
-            load_run(values)
+def test_a_name_has_at_most_so_many_letters():
+    load_run({"volumes": {"x" * MAX_NAME: VOLUME}})
+    with pytest.raises(ConfigError, match=str(MAX_NAME)):
+        load_run({"volumes": {"x" * (MAX_NAME + 1): VOLUME}})
 
 
 def test_whole_numbers_may_have_an_exponent():

@@ -52,12 +52,6 @@ def test_zarr_is_zyx(tmp_path, driver, prefix):
     check(f"file://{path}")
 
 
-def test_attributes_of_funlib_are_read(tmp_path):
-    path = create_store(tmp_path / "raw.zarr", "zarr", SHAPE, voxels())
-    (tmp_path / "raw.zarr/.zattrs").write_text(json.dumps({"voxel_size": [40, 4, 4], "offset": [400, 0, -8]}))
-    assert check(path, box=Box.from_shape(SHAPE, (10, 0, -2))) == (40, 4, 4)
-
-
 def test_n5_is_xyz(tmp_path):
     path = create_n5(tmp_path / "raw.n5", resolution=[4, 4.5, 0.04], units=["nm", "nm", "um"])
     assert check(path) == pytest.approx((40, 4.5, 4))

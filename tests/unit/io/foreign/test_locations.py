@@ -108,12 +108,6 @@ def test_a_refusal_says_what_to_set(bucket, monkeypatch, scheme, to_set):
     refuse(f"{scheme}://bucket/raw.zarr", f"{scheme}://bucket/raw.zarr: ", to_set)
 
 
-def test_a_server_that_wants_a_password_is_named(bucket, monkeypatch):
-    monkeypatch.setattr(bucket, "permits", staticmethod(lambda authorization: False))
-    spec = f"{bucket.address}/bucket/raw.zarr"
-    refuse(spec, f"{spec}: ", "HTTP code 403")
-
-
 def test_a_signature_stays_behind_the_path(bucket, monkeypatch):
     wanted, asked = bucket.do_GET, []
 

@@ -209,14 +209,6 @@ def test_a_truncated_tiff_is_refused_not_shortened(tmp_path, options, share):
 # --- real data ---------------------------------------------------------------------------------------------
 
 
-def test_the_slices_of_fib25_are_read(shared_fib25):
-    with open_volume(shared_fib25 / "raw") as volume:
-        assert volume.box == Box.from_shape((250, 250, 250))
-        assert volume.dtype == np.uint8
-        slice_ = volume.read(Box((7, 0, 0), (8, 250, 250)))[0]
-    np.testing.assert_array_equal(slice_, np.asarray(Image.open(shared_fib25 / "raw/iso.2607.png")))
-
-
 @pytest.mark.parametrize(
     "names",
     [

@@ -162,10 +162,3 @@ def test_a_volume_can_be_matched_to_what_the_initial_weights_saw(make_volume, im
     assert distance(seen(specs, {"a": "match"}, trained)[0].histogram, trained) < 0.1
     with pytest.raises(ModelError, match=r"volumes.a.normalize"):
         seen(specs, {"a": "match"})
-
-
-def test_float_images_have_no_histogram(make_volume, image):
-    specs = make_volume(image.astype(np.float32))
-    assert seen(specs, {})[0].histogram is None
-    with pytest.raises(VolumeError, match="a: normalize: volume"):
-        seen(specs, {"a": "volume"})
