@@ -3,6 +3,7 @@
 # the run; FFN_REPOSITORY says where the repository is (rules/common.smk).
 set -euo pipefail
 cd "$FFN_REPOSITORY"
+[[ -e envs/build_horovod.sh ]] || { echo "$PWD: is no clone of the repository, which conda environments need" >&2; exit 1; }
 python=$CONDA_PREFIX/bin/python
 wheel=$(envs/build_horovod.sh "$python")
 "$python" -m pip install --no-deps "$wheel"

@@ -32,6 +32,16 @@ class Command(NamedTuple):
 
 
 TOOLS = {
+    "new": Command(
+        "ffn.commands.new",
+        "write the configuration of a run for your own image and labels",
+        "ffn new mine.yaml --image 'slices/*.png' --labels labels.h5:labels --voxel-size 30 8 8",
+    ),
+    "run": Command(
+        "ffn.commands.run",
+        "run the pipeline on a configuration",
+        "ffn run mine.yaml -n",
+    ),
     "launch": Command(
         "ffn.cluster.launch",
         "start the ranks of a training, on this machine or by the scheduler's launcher, without MPI and ssh",

@@ -12,7 +12,7 @@ import yaml
 from snakemake.exceptions import WorkflowError
 
 from ffn.cluster.job_script import make_state, warn_of_secrets
-from ffn.cluster.site import ROOT, check_commands, check_none_left
+from ffn.cluster.site import check_commands, check_none_left
 from ffn.errors import FfnError, without_secrets
 from ffn.geometry import Box
 from ffn.io import atomic
@@ -21,13 +21,13 @@ from ffn.machine.processes import dying_with_parent
 from ffn.machine.runlock import take_lock
 from ffn.options import flags
 from ffn.workflow import arguments, snakemake_patches
-from ffn.workflow.config_files import check_keys, take_software
+from ffn.workflow.config_files import ROOT, check_keys, take_software
 from ffn.workflow.live import LiveJobs
 from ffn.workflow.needs import flooding_mb, flooding_minutes, minutes, takes_gpu, threads_of, training_mb
 from ffn.workflow.paths import any_of
 from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.places import files_among, open_run, skeleton_files
-from ffn.workflow.rank_layout import layout_of
+from ffn.workflow.rank_layout import layout_of, possible_here
 from ffn.workflow.resources import by_attempt, memory, resources_of
 from ffn.workflow.stages import STAGES
 from ffn.workflow.study_jobs import (
@@ -58,6 +58,8 @@ try:
         check_keys(path)
     SOFTWARE = take_software(config)
     RUN, PLACES, DERIVED = open_run(config)
+    if not workflow.deployment_settings.deployment_method:  # else jobs have a Horovod of their own
+        RUN = RUN.model_copy(update={"train": possible_here(RUN.train, SITE)})
     PIPELINE = Pipeline(RUN, PLACES, GPUS, NODES)
     PIPELINE.paths.check_root()
     LAYOUT = layout_of(RUN.train.num_workers, SITE, snakemake_patches.cores(workflow))

@@ -17,12 +17,12 @@ from ffn.cluster.job_script import in_queue, with_environment
 from ffn.errors import ClusterError
 from ffn.machine.limits import usable_cores
 from ffn.machine.schedulers import BatchJob, Scheduler, slurm
+from ffn.workflow.config_files import ROOT
 from ffn.workflow.needs import memory_mb
 from ffn.workflow.rank_layout import Layout, layout_of
 
 SLURM = "slurm"  # the executor; with cluster-generic, the submit command names the scheduler
 CHECK_MINUTES = 10
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from ffn.io.foreign.locations import Location
 from ffn.io.store_names import tracked_file
 from ffn.io.volume import file_of, is_same_source
 from ffn.workflow import defaults
+from ffn.workflow.config_files import in_root
 from ffn.workflow.run import NEEDED, RunConfig, VolumeConfig, load_run
 from ffn.workflow.sources import Finer, check_source, find_image, find_labels
 
@@ -90,8 +91,9 @@ class Place:
 
 def open_run(values: dict[str, Any]) -> tuple[RunConfig, dict[str, Place], str | None]:
     """Check a configuration and its sources; return also a line on the options that follow from voxels or weights."""
-    init, size = values.get("init"), defaults.voxel_size(values)
-    if size is None:
+    if isinstance(init := values.get("init"), str):
+        values = {**values, "init": (init := in_root(init))}
+    if (size := defaults.voxel_size(values)) is None:
         return (run := load_run(values)), check_sources(run), None
     initial = None
     if isinstance(init, str) and Path(init).is_dir():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import re
 import shlex
@@ -10,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ffn.errors import ConfigError
+from ffn.training.config import TrainConfig
 
 LOCAL_LAUNCHER = "ffn launch --num-ranks {ranks} --launcher local --"
 ASSIGNMENT = re.compile(r"\w+=")  # of a variable, before a command
@@ -79,6 +81,14 @@ class Layout:
         """
         words = shlex.split(self.command)
         return list(itertools.dropwhile(lambda word: word == "env" or ASSIGNMENT.match(word), words))
+
+
+def possible_here(train: TrainConfig, site: Mapping[str, object]) -> TrainConfig:
+    """Return a training whose workers one process computes, with the same result, where this machine lacks Horovod."""
+    if "launcher" in site or train.collective != "horovod" or importlib.util.find_spec("horovod"):
+        return train
+    workers = train.num_workers * train.virtual_workers
+    return train.model_copy(update={"num_workers": 1, "virtual_workers": workers})
 
 
 def layout_of(ranks: int, site: Mapping[str, object], cores: int) -> Layout:

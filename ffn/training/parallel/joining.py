@@ -91,7 +91,8 @@ def start_horovod(stall_seconds: int) -> Any:
         import horovod.tensorflow as hvd
     except ImportError as reason:
         raise TrainError(
-            f"train.collective: Horovod cannot be imported ({reason}). Run make setup, or take another collective, mpi"
+            f"train.collective: Horovod cannot be imported ({reason}). Run make setup, take another collective, mpi, "
+            "or train with virtual_workers in one process"
         ) from None
     before = _threads()
     with relayed():

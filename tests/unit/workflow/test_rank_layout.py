@@ -8,7 +8,8 @@ import pytest
 
 from ffn.errors import ConfigError
 from ffn.machine.processes import dying_with_parent
-from ffn.workflow.rank_layout import Layout, layout_of
+from ffn.training.config import TrainConfig
+from ffn.workflow.rank_layout import Layout, layout_of, possible_here
 
 
 @pytest.mark.parametrize(
@@ -80,3 +81,13 @@ def test_a_launcher_may_begin_with_variables(tmp_path):
     assert (tmp_path / "seen").read_text() == "1 2 2\n"
     assert layout.words[:2] == ["sh", "-c"]
     subprocess.run(shlex.split(layout.command), check=True)  # as `ffn doctor` does, without a shell
+
+
+@pytest.mark.parametrize(
+    ("site", "collective", "processes"), [({}, "horovod", 1), ({"launcher": "srun"}, "horovod", 3), ({}, "mpi", 3)]
+)
+def test_without_horovod_one_process_computes_all_workers(site, collective, processes, monkeypatch):
+    train = TrainConfig(num_workers=3, virtual_workers=2, collective=collective)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    made = possible_here(train, site)
+    assert (made.num_workers, made.num_lanes) == (processes, train.num_lanes)

@@ -1,0 +1,48 @@
+"""`ffn run`: run Snakemake on a configuration, in any folder, also without a checkout."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+from ffn.errors import ClusterError, ConfigError
+from ffn.workflow.config_files import ROOT
+
+DEMO = "demo"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Run the pipeline on a configuration: 'snakemake --profile profiles/local --configfile CONFIG' from any folder.
+
+    Results go to results/ in this folder. What follows CONFIG goes to Snakemake: -n shows the plan, STAGE_all, such as
+    membrane_all, stops after a stage, --profile takes another profile of this software, or a folder.
+    """
+    parser.add_argument("config", metavar="CONFIG", help=f"configuration of a run, or {DEMO}: a small synthetic volume")
+    parser.add_argument("words", nargs=argparse.REMAINDER, metavar="…", help="targets and options of Snakemake")
+    parser.set_defaults(function=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    if importlib.util.find_spec("snakemake") is None:
+        raise ClusterError("ffn run: there is no Snakemake here, expected it. pip install 'ffn-pipeline[workflow]'")
+    config = ROOT / "config.yaml" if arguments.config == DEMO else Path(arguments.config)
+    if not config.is_file():
+        raise ConfigError(f"{config}: no such file, expected a configuration. 'ffn new {config}' writes one")
+    words = snakemake_words(config, arguments.words)
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, "-m", "snakemake", *words])
+
+
+def snakemake_words(config: Path, words: list[str]) -> list[str]:
+    """Return the arguments of Snakemake for a configuration; targets come first, as ``--configfile`` takes several."""
+    words = [word for given in words for word in (given.split("=", 1) if given.startswith("--profile=") else [given])]
+    if "--profile" not in words:
+        words = [*words, "--profile", "local"]
+    at = words.index("--profile") + 1
+    known = ROOT / "profiles" / "".join(words[at : at + 1])
+    if known.is_dir() and not Path(words[at], "config.yaml").is_file():
+        words[at] = str(known)
+    return [*words, "--snakefile", str(ROOT / "Snakefile"), "--configfile", str(config)]
