@@ -18,7 +18,7 @@ from ffn.errors import ConfigError
 # env-modules`, and an image with the software, for `--software-deployment-method apptainer`.
 SOFTWARE = {"modules": "cray-python gcc/12", "container": "ffn.sif"}
 
-# The folder with Snakefile, rules, profiles and config: the checkout, to which the links point, or the copies of a wheel
+# The folder of Snakefile, rules, profiles and config: the checkout, to which the links point, or that in a wheel.
 ROOT = (Path(__file__).parents[1] / "pipeline/Snakefile").resolve().parent
 
 MOST_VALUES = 100_000  # of a configuration, once aliases are replaced; our choice, config.yaml has 409
