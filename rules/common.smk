@@ -153,12 +153,12 @@ onstart:
             make_state()  # or a line that the records of jobs are another user's
             check_none_left(submit, PATHS.root)
             warn_of_secrets()
+        arguments.write_file_lists(PIPELINE)
+        if jobs_of("segment") or jobs_of("segment_list"):
+            PIPELINE.jobs.keep_plan()
+        atomic.write_text(PATHS.config, without_secrets(yaml.safe_dump(RUN.as_written(), sort_keys=False)))
     except FfnError as error:
         raise WorkflowError(str(error)) from None
-    arguments.write_file_lists(PIPELINE)
-    if jobs_of("segment") or jobs_of("segment_list"):
-        PIPELINE.jobs.keep_plan()
-    atomic.write_text(PATHS.config, without_secrets(yaml.safe_dump(RUN.as_written(), sort_keys=False)))
     if not snakemake_patches.is_quiet(workflow):
         LiveJobs().start(logger)
 

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +21,7 @@ REASONS = {
     **dict.fromkeys((errno.ENOTDIR, errno.EEXIST), "{file} is a file, expected a folder. Choose another output"),
     errno.EACCES: "you may not write to {folder}, expected a folder of yours. Choose another, or ask its owner",
 }
+FULL_BYTES = 2**16  # with less room, a disk is full; our choice, between a log and a chunk
 # TensorStore, HDF5 and TensorFlow give the number, or the words, of the system's error in theirs.
 NUMBER = re.compile(r"os_error_code='(\d+)'|errno = (\d+)|\[Errno (\d+)\]")
 WORDS = {os.strerror(number): number for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)}
@@ -47,6 +49,12 @@ def line_of(reason: Exception, path: str | Path) -> str | None:
         file, folder = folder, folder.parent
     disk = next(place for place in (folder, *folder.parents) if os.path.ismount(place))
     return f"{path}: {REASONS[number].format(disk=disk, folder=folder, file=file)}"
+
+
+def full_disk(path: str | Path) -> str | None:
+    """Return the line that says that the disk of `path` is full; None if there is room."""
+    folder = next(place for place in Path(path).absolute().parents if place.is_dir())
+    return line_of(OSError(errno.ENOSPC, ""), path) if shutil.disk_usage(folder).free < FULL_BYTES else None
 
 
 def _number(reason: Exception) -> int | None:

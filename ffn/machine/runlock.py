@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import logging
 import os
@@ -53,8 +54,8 @@ def take_lock(folder: str | Path, seconds: float = 0.0) -> IO[str] | None:
         lock.close()
         return None
     lock.truncate(0)
-    lock.write(f"process {os.getpid()} on {socket.gethostname()}")
-    lock.flush()
+    with contextlib.suppress(OSError):  # a full disk, which the first result names
+        os.write(lock.fileno(), f"process {os.getpid()} on {socket.gethostname()}".encode())
     return lock
 
 

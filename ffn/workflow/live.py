@@ -1,4 +1,4 @@
-"""The last progress of each running job, from its log."""
+"""The last progress of each running job, and the error of one that failed, from its log."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
+from ffn.io.faults import full_disk
+
 TAIL_BYTES = 4096  # of a log, enough for its last lines
 TERMINAL_SECONDS = 1.0
 LINES_SECONDS = 60.0  # without a terminal; our choice
 MAX_LINES = 20  # without a terminal; on one, half of its lines
 ERASE_BELOW = "\x1b[J"
 
+_ERROR = re.compile(r"\bffn[ \w-]*: error: .*")
 _PROGRESS = re.compile(r"\S.*:\s+\d+% .*\[.*\]")  # a line of ffn.progress
 
 
@@ -45,13 +48,22 @@ def last_progress(log: Path) -> str | None:
     >>> last_progress(log)
     'train:  25% 30/120 [00:05<00:15, 5.97step/s]'
     """
+    return next((line for line in reversed(_tail(log)) if _PROGRESS.fullmatch(line)), None)
+
+
+def last_error(log: Path) -> str | None:
+    """Return the last error in the log of a failed job, or else that the disk of the log is full, if it is."""
+    found = [match[0] for line in _tail(log) if (match := _ERROR.search(line))]
+    return found[-1] if found else full_disk(log)
+
+
+def _tail(log: Path) -> list[str]:
     try:
         with log.open("rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
-            lines = file.read().decode(errors="replace").splitlines()
+            return file.read().decode(errors="replace").splitlines()
     except OSError:  # a job in the queue has no log yet
-        return None
-    return next((line for line in reversed(lines) if _PROGRESS.fullmatch(line)), None)
+        return []
 
 
 class LiveJobs(logging.Handler):

@@ -12,9 +12,12 @@ import atexit
 import contextlib
 import functools
 import itertools
+import logging
 import os
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -23,13 +26,19 @@ from snakemake.api import Workflow  # of snakemake.workflow, which only imports 
 from snakemake.dag import DAG
 from snakemake.deployment.env_modules import EnvModules
 from snakemake.jobs import GroupJob, Job
+from snakemake.logging import DefaultFormatter
 from snakemake.resources import Resource
 from snakemake.rules import Rule
 from snakemake.scheduling.job_scheduler import JobScheduler
 from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 
+from ffn.errors import without_secrets
+from ffn.io.faults import AGAIN, full_disk
+from ffn.workflow.live import last_error
 from ffn.workflow.stages import STAGES, revisions_of
 
+_format = DefaultFormatter.format
+_handle_error = getattr(JobScheduler, "_handle_error", lambda scheduler, job: None)
 _exit_gracefully = getattr(JobScheduler, "exit_gracefully", lambda scheduler: None)
 _group = Rule.group
 _report_job_submission = RemoteExecutor.report_job_submission
@@ -39,8 +48,11 @@ def apply(workflow: Workflow) -> None:
     """Patch Snakemake, unless another workflow uses this one as a module; a second call changes nothing."""
     if is_module(workflow):
         return
+    logging.raiseExceptions = False  # a full disk under Snakemake's log would show a traceback for each line
     _replace(GroupJob, "get_target_spec", _unfinished)
     _replace(JobScheduler, "exit_gracefully", _told_to_end)
+    _replace(JobScheduler, "_handle_error", _failed)
+    _replace(DefaultFormatter, "format", lambda *arguments: without_secrets(str(_format(*arguments))))
     _replace(RemoteExecutor, "report_job_submission", _registered)
     # A volume may be called xxxxxxxxxxxxxxxxxxxx. Wildcards take known names alone, so nothing is recursive.
     _replace(DAG, "check_periodic_wildcards", lambda dag, job: None)
@@ -211,6 +223,29 @@ def _products(job: Any) -> list[str]:
 def _written(path: str) -> int | None:
     """Time of the last change of a file; None if it does not exist."""
     return os.stat(path).st_mtime_ns if os.path.exists(path) else None
+
+
+# --- Errors of jobs are the last lines ----------------------------------------------------------------------------
+MAX_ERRORS = 10  # of a run; our choice
+_ERRORS: dict[Any, list[str]] = {}  # by job
+
+
+def _failed(scheduler: JobScheduler, job: Any, *arguments: Any) -> None:
+    """Keep the errors of a job that failed, and do not repeat one with a full disk: more memory would not help."""
+    _ERRORS[job] = list(filter(None, map(last_error, map(Path, job.log))))
+    if any(AGAIN in line for line in _ERRORS[job]):
+        job._attempt = job.restart_times + 1  # the setter would change the resources, which are given back next
+    _handle_error(scheduler, job, *arguments)
+    if job not in scheduler.failed:  # it is repeated
+        del _ERRORS[job]
+
+
+@atexit.register
+def _repeat_errors() -> None:
+    """Print the errors below all that Snakemake says of them, or of a disk that takes none of its own files."""
+    lines = dict.fromkeys(itertools.chain(*_ERRORS.values())) or filter(None, [full_disk(".snakemake")])
+    for line in list(lines)[-MAX_ERRORS:]:
+        print(line, file=sys.stderr)
 
 
 # --- Ctrl-C cancels every job -------------------------------------------------------

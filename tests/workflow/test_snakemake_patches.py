@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 import snakemake_executor_plugin_slurm
 
+from ffn.io.faults import AGAIN
 from ffn.workflow import snakemake_patches
 
 PATCHED = "from ffn.workflow import snakemake_patches\nsnakemake_patches.apply(workflow)\n"
@@ -37,6 +38,13 @@ rule part:
         touch {output}
         """
 '''
+FAILING = """
+rule {name}:
+    output: "never-{name}"
+    log: "{name}.log"
+    params: url="https://me:secret@host/raw"
+    shell: "(echo; echo 'ffn: error: {text}'; echo) > {{log}}; cat {{log}} >> all; exit 2 # {{params.url}}"
+"""
 GENERIC = ["--executor", "cluster-generic", "--jobs", "2", "--cores", "2", "--seconds-between-status-checks", "1"]
 
 
@@ -138,3 +146,16 @@ def test_a_failed_group_repeats_only_what_is_not_done(tmp_path):
     process = snakemake(tmp_path, GROUPED, *GENERIC, *groups, "--cluster-generic-submit-cmd", submit)
     assert process.wait() == 0
     assert [len((tmp_path / f"ran-{n}").read_text().splitlines()) for n in (1, 2)] == [1, 2]
+
+
+def test_a_job_on_a_full_disk_runs_once_and_errors_are_the_last_lines(tmp_path):
+    texts = {"full": f"no space is left, {AGAIN}", "other": "found a comma"}
+    rules = "".join(FAILING.format(name=name, text=text) for name, text in texts.items())
+    options = ["--cores", "1", "--retries", "1", "--keep-going", "--printshellcmds", "never-full", "never-other"]
+    with (tmp_path / "said").open("w") as said:
+        snakemake(tmp_path, rules, *options, output=said).wait()
+    *before, one, two = (tmp_path / "said").read_text().splitlines()
+    assert {one, two} == {f"ffn: error: {text}" for text in texts.values()}
+    assert not any("secret" in line for line in before)
+    ran = (tmp_path / "all").read_text()
+    assert [ran.count(text) for text in texts.values()] == [1, 2]

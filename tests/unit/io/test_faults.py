@@ -10,7 +10,7 @@ import pytest
 from ffn.errors import UnwritableError
 from ffn.geometry import Box
 from ffn.io import atomic, hdf5, hdf5_volume, store
-from ffn.io.faults import line_of, named
+from ffn.io.faults import full_disk, line_of, named
 from ffn.io.volume import Placement
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.export import export
@@ -70,6 +70,12 @@ def test_each_writer_names_the_full_disk_and_leaves_nothing(full, name):
         WRITERS[name](full / name)
     if name != "export":  # which is resumed
         assert list(full.iterdir()) == []
+
+
+def test_a_disk_without_room_for_a_log_is_full(full):
+    assert full_disk(full / "logs/a.log") is None
+    (full / "filler").write_bytes(bytes(4096))
+    assert str(full) in full_disk(full / "logs/a.log")
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES])
