@@ -4,7 +4,6 @@ EXPORTED = {
     "image": IMAGE,
     "segmentation": tracked_file(PATHS.final(RUN)),
     "truth": lambda wildcards: PIPELINE.shown_labels(wildcards.volume),
-    "membrane": lambda wildcards: PIPELINE.files("membrane", volume=wildcards.volume),
     "base": tracked_file(PATHS.base(RUN)),
 }
 
@@ -13,8 +12,6 @@ rule export:
     input:
         **EXPORTED,
         errors=lambda wildcards: PIPELINE.files("evaluate", volume=wildcards.volume),
-        coordinates=lambda wildcards: PIPELINE.files("coordinates", volume=wildcards.volume),
-        subvolumes=lambda wildcards: PIPELINE.watched("segment", volume=wildcards.volume, order=""),
         mapping=lambda wildcards: PIPELINE.files("merge", "mapping", volume=wildcards.volume),
         blocks=of("export", "files"),
     output:
@@ -29,9 +26,6 @@ rule export:
     params:
         truth=lambda wildcards, input: arguments.option("--truth", input.truth),
         errors=lambda wildcards, input: arguments.option("--errors", input.errors),
-        edges=lambda wildcards, input: arguments.option("--edges", [f"{path}/edges" for path in input.membrane]),
-        coordinates=lambda wildcards, input: arguments.option("--coordinates", input.coordinates),
-        probability=lambda wildcards: FILES("segment", volume=wildcards.volume, order=""),
         agglomeration=lambda wildcards, input: arguments.option("--agglomeration", input.mapping),
         supervoxels=lambda wildcards, input: arguments.option(
             "--supervoxels", [input.base] if RUN.agglomerate.enabled else []
@@ -43,8 +37,7 @@ rule export:
         job=of("export", "option"),
     shell:
         "ffn export --image {input.image} --segmentation {input.segmentation} {params.truth} "
-        "{params.errors} {params.edges} {params.coordinates} --origins {input.base} "
-        "--probability {params.probability} {params.agglomeration} {params.supervoxels} "
+        "{params.errors} --origins {input.base} {params.agglomeration} {params.supervoxels} "
         "--box={params.box} {params.flags} {params.untracked} {params.job} --out {params.folder} > {log} 2>&1"
 
 
@@ -62,7 +55,6 @@ use rule export as export_blocks with:
     threads: 1
     params:
         errors="",
-        coordinates="",
         agglomeration="",
         folder=PATHS.folder("export"),
         job=arguments.job,
@@ -71,7 +63,6 @@ use rule export as export_blocks with:
 use rule export_blocks as export_plan with:
     input:
         **EXPORTED,
-        subvolumes=lambda wildcards: PIPELINE.watched("segment", volume=wildcards.volume, order=""),
         earlier=of("export_plan", "files"),
     output:
         record=ensure(PATHS.tables("export", "plan"), non_empty=True),

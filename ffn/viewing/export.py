@@ -10,13 +10,14 @@ from ffn.errors import ExportError
 from ffn.geometry import Box
 from ffn.io.atomic import write_json
 from ffn.io.blocks import WHOLE, Job, add_job_options, job_of
+from ffn.io.open import identity
 from ffn.io.provenance import PROVENANCE_FILE
 from ffn.io.store_names import JOBS
 from ffn.options import add_box_option, add_options, from_arguments
 from ffn.provenance import fingerprint, provenance
 from ffn.viewing import STATE_FILE, STEPS
 from ffn.viewing.config import ExportConfig
-from ffn.viewing.inputs import ExportTables, Sources, open_volumes, plan_subvolumes, tables_of
+from ffn.viewing.inputs import ExportTables, Sources, open_volumes, tables_of
 from ffn.viewing.properties import columns_of, write_segment_properties, write_tables
 from ffn.viewing.segments import Counts
 from ffn.viewing.state import write_links
@@ -41,18 +42,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--agglomeration", metavar="FILE.csv", help="lines of base_id,group_id of --supervoxels")
     text = "output of ffn reconcile with seeds and FOV counts of --supervoxels if given, else of --segmentation"
     parser.add_argument("--origins", metavar="STORE", help=text)
-    parser.add_argument("--edges", metavar="VOLUME", help="detected membranes")
-    text = "subvolumes of ffn segment with the network's probabilities"
-    parser.add_argument("--probability", nargs="+", default=(), metavar="STORE", help=text)
-    parser.add_argument("--coordinates", metavar="FILE.h5", help="training coordinates")
     parser.add_argument("--errors", metavar="FILE.json", help="scores of ffn evaluate; the worst errors get links")
     add_options(parser, ExportConfig)
     parser.set_defaults(function=_run)
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    given = {name: getattr(arguments, name) for name in Sources.__dataclass_fields__}
-    sources = Sources(**given | {"probability": tuple(arguments.probability)})
+    sources = Sources(**{name: getattr(arguments, name) for name in Sources.__dataclass_fields__})
     config = from_arguments(ExportConfig, arguments)
     export(sources, arguments.out, config, arguments.box, job_of(arguments))
 
@@ -85,12 +81,11 @@ def export(sources: Sources, out: str | Path, config: ExportConfig, box: Box | N
     folder = Path(out)
     _require_replaceable(folder)
     tables = tables_of(sources) if job.writes else ExportTables()
-    plan_key = {**fingerprint("export", config, box=box, **sources.volumes), "contents": sources.contents}
-    planned = plan_subvolumes(folder, sources, plan_key, job)
-    key = {**plan_key, "subvolumes": planned.read("contents").tobytes().hex()}
-    with open_volumes(sources, planned) as volumes:
+    contents = {name: identity(spec) for name, spec in sources.volumes.items()}
+    key = {**fingerprint("export", config, box=box, **sources.volumes), "contents": contents}
+    with open_volumes(sources) as volumes:
         work = ExportWork(folder, plan_parts(volumes, config, box), config, key, job)
-        work.begin(planned, plan_key)
+        work.begin()
         counts = work.run()
         if job.writes and counts is not None:
             _write(work, counts, tables, sources)
@@ -111,7 +106,7 @@ def _write(work: ExportWork, counts: Mapping[str, Counts], tables: ExportTables,
     folder, parts, config = work.folder, work.parts, work.config
     lengths = work.lengths()
     for name, counted in counts.items():
-        columns = list(columns_of(parts[name], counted, tables, lengths, parts))
+        columns = list(columns_of(parts[name], counted, tables, lengths, "truth" in parts))
         write_segment_properties(folder / name, counted.segments, columns)
         write_tables(folder / name, config.formats, counted.segments, columns)
     state = write_links(folder, parts, {name: each.segments for name, each in counts.items()}, tables, config)

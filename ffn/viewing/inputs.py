@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import re
 import warnings
@@ -14,39 +13,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ffn.assembly.subvolumes import Subvolumes, open_subvolumes
 from ffn.contingency import RowLookup
 from ffn.errors import ExportError
 from ffn.evaluation.errors import worst_of_each_kind
-from ffn.geometry import Box
-from ffn.io import hdf5
-from ffn.io.blocks import Job
-from ffn.io.open import identity, open_segmentation, open_truth, open_volume, read_table
-from ffn.io.store_names import jobs_folder
-from ffn.io.tables import Tables, read_tables
-from ffn.io.training_records import COORDINATES_GROUP
-from ffn.io.volume import Converted, Volume
-from ffn.viewing import PLAN, STATE_FILE
-
-
-@contextlib.contextmanager
-def open_edges(spec: str) -> Iterator[Volume]:
-    """Open membranes with 0 and 255, so that their mips have intermediate shades."""
-    with open_volume(spec) as volume:
-        yield Converted(volume, lambda voxels: (voxels > 0) * np.uint8(255), np.dtype(np.uint8))
-
+from ffn.io.open import open_segmentation, open_truth, open_volume, read_table
+from ffn.io.volume import Volume
 
 OPENERS = {
     "image": open_volume,
     "segmentation": open_segmentation,
     "truth": open_truth,
     "supervoxels": open_segmentation,
-    "edges": open_edges,
 }
 ERROR_KEYS = {"name", "kind", "position_zyx", "truth_ids", "segment_ids", "voxels"}
 ORIGIN_COLUMNS = 6  # id, seed z, y, x, FOVs, pass
 GROUP_COLUMNS = [("base_id", np.uint64), ("group_id", np.uint64)]
-MAX_POINTS = 100_000  # training coordinates, sampled evenly: a browser takes seconds to load more; our choice
 NUM_LINKS = 10  # worst splits, and worst mergers, that get a link; our choice
 
 
@@ -58,66 +39,26 @@ class Sources:
     segmentation: str | None = None
     truth: str | None = None
     supervoxels: str | None = None  # segmentation before agglomeration
-    edges: str | None = None  # detected membranes; every value above 0 is one
-    probability: tuple[str, ...] = ()  # subvolumes of ffn segment, in stores
     agglomeration: str | None = None  # CSV, base_id,group_id of the supervoxels
     origins: str | None = None  # store with seeds and FOV counts of the supervoxels if given, else of the segmentation
-    coordinates: str | None = None  # file of ffn coordinates
     errors: str | None = None  # score file of ffn evaluate
 
     @property
     def given(self) -> dict[str, str]:
-        """Names and specifications of all inputs that are given; of several subvolumes, the first and their number."""
-        several = {"probability": f"{self.probability[0]} of {len(self.probability)}"} if self.probability else {}
-        return {name: spec for name, spec in vars(self).items() if spec} | several
+        """Names and specifications of all inputs that are given."""
+        return {name: spec for name, spec in vars(self).items() if spec}
 
     @property
     def volumes(self) -> dict[str, str]:
-        """Names and specifications of the volumes that are given, but the subvolumes."""
+        """Names and specifications of the volumes that are given."""
         return {name: spec for name, spec in self.given.items() if name in OPENERS}
-
-    @property
-    def contents(self) -> dict[str, str]:
-        """Texts that change with the volumes; that of the subvolumes only with their names."""
-        names = hashlib.sha256("\n".join(self.probability).encode()).hexdigest()
-        return {"probability": names} | {name: identity(spec) for name, spec in self.volumes.items()}
-
-
-def plan_subvolumes(folder: Path, sources: Sources, key: Mapping[str, Any], job: Job) -> Tables:
-    """Return the tables of the subvolumes, which only the first step opens all: there may be a million."""
-    if job.is_whole or job.step == PLAN:
-        specs = sources.probability
-        return Tables(open_subvolumes(specs).tables(specs) if specs else {"contents": np.empty(0, np.uint8)})
-    planned = read_tables(jobs_folder(str(folder / STATE_FILE), PLAN), key)
-    if planned is None:
-        raise ExportError(f"{folder}: has no export of these inputs and options. Run --step {PLAN} first")
-    return planned
-
-
-class Mosaic(Volume):
-    """Probabilities of subvolumes as one volume: in overlaps those of the subvolume that the segments are from."""
-
-    def __init__(self, subvolumes: Subvolumes) -> None:
-        size = subvolumes.voxel_size_zyx_nm
-        super().__init__(subvolumes.specs[0], subvolumes.tiling.hull, np.dtype(np.uint8), size)
-        self._subvolumes = subvolumes
-
-    def _read(self, box: Box) -> np.ndarray:
-        voxels = np.zeros(box.shape, self.dtype)
-        for index, part in self._subvolumes.tiling.cores_in(box):
-            with open_volume(f"{self._subvolumes.specs[index]}/probability") as volume:
-                voxels[part.slices(box.start)] = volume.read(part)
-        return voxels
 
 
 @contextlib.contextmanager
-def open_volumes(sources: Sources, planned: Tables) -> Iterator[Mapping[str, Volume]]:
-    """Yield all volumes by their names; `planned` are the tables of the subvolumes."""
+def open_volumes(sources: Sources) -> Iterator[Mapping[str, Volume]]:
+    """Yield all volumes by their names."""
     with contextlib.ExitStack() as stack:
-        volumes = {name: stack.enter_context(OPENERS[name](spec)) for name, spec in sources.volumes.items()}
-        if sources.probability:
-            volumes["probability"] = Mosaic(Subvolumes.read(planned, sources.probability))
-        yield volumes
+        yield {name: stack.enter_context(OPENERS[name](spec)) for name, spec in sources.volumes.items()}
 
 
 class Groups(NamedTuple):
@@ -139,7 +80,6 @@ class ExportTables:
 
     origins: np.ndarray | None = None  # `ORIGIN_COLUMNS` of each part of an object of the segmentation
     groups: Groups | None = None  # of the supervoxels
-    points: np.ndarray | None = None  # training coordinates, z, y, x and partition
     errors: list[dict[str, Any]] = field(default_factory=list)  # each gets a link
 
 
@@ -151,9 +91,8 @@ def tables_of(sources: Sources) -> ExportTables:
         raise ExportError("--agglomeration: has the groups of supervoxels, expected --supervoxels, too")
     if groups and origins is not None:
         origins[:, 0] = groups.of(origins[:, 0].astype(np.uint64))
-    points = read_coordinates(sources.coordinates) if sources.coordinates else None
     errors = worst_of_each_kind(read_errors(sources.errors), NUM_LINKS) if sources.errors else []
-    return ExportTables(origins, groups, points, errors)
+    return ExportTables(origins, groups, errors)
 
 
 def read_origins(spec: str) -> np.ndarray:
@@ -175,17 +114,6 @@ def read_groups(path: str) -> Groups:
         raise ExportError(f"{path}: cannot be read ({reason}), expected a CSV file of base_id,group_id") from None
     known, rows = np.unique(pairs["base_id"], return_index=True)
     return Groups(known, pairs["group_id"][rows])
-
-
-def read_coordinates(path: str) -> np.ndarray:
-    """Read training coordinates, sampled evenly, with the partition of each: int64 of shape (K, 4)."""
-    with hdf5.open_file(path, ExportError) as file:
-        if COORDINATES_GROUP not in file:
-            raise ExportError(f"{path}: has no coordinates, expected a file of ffn coordinates")
-        tables = {int(name): table for name, table in file[COORDINATES_GROUP].items()}
-        step = max(1, -(-sum(map(len, tables.values())) // MAX_POINTS))
-        found = [np.insert(table[::step].astype(np.int64), 3, name, axis=1) for name, table in sorted(tables.items())]
-    return np.concatenate([np.empty((0, 4), np.int64), *found])
 
 
 def read_errors(path: str) -> list[dict[str, Any]]:

@@ -39,10 +39,8 @@ class Column(NamedTuple):
     values: np.ndarray
 
 
-def columns_of(
-    part: Part, counts: Counts, tables: ExportTables, lengths: Lengths, layers: Collection[str]
-) -> Iterator[Column]:
-    """Yield all that the export, which has these layers, knows of the segments of one of them."""
+def columns_of(part: Part, counts: Counts, tables: ExportTables, lengths: Lengths, has_truth: bool) -> Iterator[Column]:
+    """Yield all that the export knows of the segments of a layer."""
     segments = counts.segments
     yield from place_columns(segments, part.voxel_size_zyx_nm)
     if part.name == "segmentation" and tables.origins is not None:
@@ -52,9 +50,7 @@ def columns_of(
     if part.name != "segmentation":
         return
     yield length_column(segments, *lengths)
-    if "probability" in layers:
-        yield Column("mean_pom", "mean probability of its voxels, 0 if none has one", segments.mean_pom())
-    if "truth" in layers:
+    if has_truth:
         truth_ids, shares = counts.matches()
         yield Column("truth", "body with most of its voxels, 0 for none", truth_ids)
         yield Column("truth_share", "share of its labelled voxels in this body", shares)

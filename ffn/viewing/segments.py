@@ -1,4 +1,4 @@
-"""Sizes, bounding boxes, mean POM and bodies of all segments of a layer, counted block by block."""
+"""Sizes, bounding boxes and bodies of all segments of a layer, counted block by block."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from ffn.contingency import ContingencyTable, TableSum, count_pairs, find_runs, 
 from ffn.geometry import Box, zyx
 from ffn.io.volume import Read
 
-POM_STEPS = 254  # of probabilities stored as 1 … 255; 0 was never segmented
 MIN_PENDING = 2**20  # segments that wait before they are merged: with fewer, each block would sort all again
 
 
@@ -23,11 +22,6 @@ class Segments:
     voxels: np.ndarray
     start_zyx: np.ndarray  # of the bounding box, full-volume voxels, of shape (N, 3)
     stop_zyx: np.ndarray
-    pom: np.ndarray  # of shape (N, 2): sum in units of 1 / POM_STEPS, exact in any order of the blocks; its voxels
-
-    def mean_pom(self) -> np.ndarray:
-        """Return the mean POM of each segment, over its voxels that have one; 0 if none has."""
-        return self.pom[:, 0] / (POM_STEPS * np.maximum(self.pom[:, 1], 1))
 
     def box(self, segment_ids: list[int]) -> Box | None:
         """Return the common bounding box of some segments; None if none of them occurs."""
@@ -64,29 +58,19 @@ class Counts:
         return truth_ids, shares
 
 
-def count_segments(
-    block: Box, labels: np.ndarray, truth: Read | None = None, probability: Read | None = None
-) -> Counts:
-    """Count the segments of a block of labels; with `truth` also their bodies, with `probability` (uint8) their POM.
+def count_segments(block: Box, labels: np.ndarray, truth: Read | None = None) -> Counts:
+    """Count the segments of a block of labels; with `truth` also their bodies.
 
-    >>> labels, pom = np.array([[[7, 7, 0, 3]]], np.uint64), np.array([[[255, 1, 255, 0]]], np.uint8)
-    >>> found = count_segments(Box((5, 0, 0), (6, 1, 4)), labels, probability=lambda block: pom).segments
+    >>> found = count_segments(Box((5, 0, 0), (6, 1, 4)), np.array([[[7, 7, 0, 3]]], np.uint64)).segments
     >>> found.ids.tolist(), found.voxels.tolist(), found.start_zyx.tolist(), found.stop_zyx.tolist()
     ([3, 7], [1, 2], [[5, 0, 3], [5, 0, 0]], [[6, 1, 4], [6, 1, 2]])
-    >>> found.pom.tolist()
-    [[0, 0], [254, 2]]
     """
     first, lengths = find_runs(labels, within_rows=True)
     start = np.stack(np.unravel_index(first, labels.shape), axis=1) + block.start
     stop = start + 1
     stop[:, 2] = start[:, 2] + lengths
     ids = labels.ravel()[first].astype(np.uint64)
-    pom = np.zeros((len(first), 2), np.int64)
-    if probability and len(first):
-        stored = probability(block).ravel()
-        pom[:, 1] = np.add.reduceat(stored > 0, first, dtype=np.int64)
-        pom[:, 0] = np.add.reduceat(stored, first, dtype=np.int64) - pom[:, 1]
-    rows = Segments(*(column[ids > 0] for column in (ids, lengths, start, stop, pom)))
+    rows = Segments(*(column[ids > 0] for column in (ids, lengths, start, stop)))
     return Counts(_merged([rows]), count_pairs(labels, truth(block)).foreground() if truth else merge_tables([]))
 
 
@@ -112,9 +96,9 @@ def _merged(parts: list[Segments]) -> Segments:
     known, first = np.unique(ids[order], return_index=True)
     if not len(ids):
         return parts[0]
-    voxels, start, stop, pom = (column[order] for column in columns)
+    voxels, start, stop = (column[order] for column in columns)
     reduced = np.minimum.reduceat(start, first, axis=0), np.maximum.reduceat(stop, first, axis=0)
-    return Segments(known, np.add.reduceat(voxels, first), *reduced, np.add.reduceat(pom, first, axis=0))
+    return Segments(known, np.add.reduceat(voxels, first), *reduced)
 
 
 def number_segments(labels: np.ndarray, wanted: np.ndarray) -> np.ndarray:

@@ -17,8 +17,7 @@ from ffn.viewing import LINKS_FOLDER, STATE_FILE
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.inputs import ExportTables, Groups
 from ffn.viewing.segments import Segments
-from ffn.viewing.shards import order_in_shards, plan_shards, shard_path, write_shard
-from ffn.viewing.volumes import OVERLAYS, Part, contrast
+from ffn.viewing.volumes import Part, contrast
 
 BASE = "{base}"  # placeholder for the URL of the folder, replaced when it is served
 NUM_SELECTED = 16  # segments in the first view; more of them hide each other
@@ -31,15 +30,6 @@ NUM_SHOWN = 12  # objects of one error to select; a body may have hundreds of sp
 SECTION_ZOOM = 0.4  # of an error, relative to the scale that shows the whole volume
 MARGIN = 1.4  # around the bounding box of the selected objects in 3D; the error is seldom at its centre
 MAX_MAPPED = 100_000  # ids in the groups of a state; with more, a browser takes seconds to load it
-POINTS_FOLDER = "coordinates"  # and the name of their layer
-# Layers below edges and probabilities show through where a value is 0.
-SHADERS = {
-    "edges": "void main() { float v = toNormalized(getDataValue()); emitRGBA(vec4(1.0, 0.35, 0.1, 0.7 * v)); }",
-    "probability": "void main() { float v = toNormalized(getDataValue()); "
-    "emitRGBA(vec4(colormapJet(v), v > 0.0 ? 0.5 : 0.0)); }",
-    POINTS_FOLDER: "void main() { setPointMarkerSize(4.0); setPointMarkerBorderWidth(0.0); "
-    "setColor(vec4(colormapJet(float(prop_partition()) / 12.0), 1.0)); }",  # by partition
-}
 FOCUS = {"selectedAlpha": 0.55, "notSelectedAlpha": 0.08}
 
 State = dict[str, Any]
@@ -52,14 +42,10 @@ def write_links(
     tables: ExportTables,
     config: ExportConfig,
 ) -> State:
-    """Write the state of each link, and the training coordinates; return the state that shows everything."""
-    for name in (LINKS_FOLDER, POINTS_FOLDER):  # maybe of other tables
-        shutil.rmtree(folder / name, ignore_errors=True)
+    """Write the state of each link, and return the state that shows everything."""
+    shutil.rmtree(folder / LINKS_FOLDER, ignore_errors=True)  # maybe of other tables
     whole, size = Box.hull(part.box for part in parts.values()), next(iter(parts.values())).voxel_size_zyx_nm
     layers = _layers(parts, segments, tables, config)
-    if tables.points is not None and (inside := whole.holds(tables.points[:, :3])).any():
-        write_points(folder / POINTS_FOLDER, tables.points[inside], whole, size)
-        layers.append(debugging_layer("annotation", POINTS_FOLDER))
     if tables.errors:
         layers.append(errors_layer(tables.errors))
     state = make_state(layers, whole, size)
@@ -79,7 +65,7 @@ def _layers(
     for layer in layers:
         if layer["name"] in ("truth", "supervoxels") and "segmentation" in facts:
             layer["visible"] = False  # two colourings on top of each other are illegible
-    return layers + [debugging_layer("image", name) for name in OVERLAYS if name in parts]
+    return layers
 
 
 def _labels_layers(part: Part, segments: Segments, tables: ExportTables, config: ExportConfig) -> Iterator[State]:
@@ -98,11 +84,6 @@ def image_layer(name: str, source: str, levels: tuple[float, float]) -> State:
     """Return the layer of an image; `levels` are shown as black and as white."""
     shader = {"normalized": {"range": list(levels)}}
     return {"type": "image", "name": name, "source": source, "shaderControls": shader}
-
-
-def debugging_layer(kind: str, name: str) -> State:
-    """Return a layer of edges, probabilities or training coordinates over the image; hidden at first."""
-    return {"type": kind, "name": name, "source": _source(name), "shader": SHADERS[name], "visible": False}
 
 
 def labels_layer(name: str, segment_ids: Sequence[int]) -> State:
@@ -167,33 +148,6 @@ def errors_layer(errors: Sequence[Mapping[str, Any]]) -> State:
         "annotationColor": "#ffd23f",
         "visible": False,
     }
-
-
-def write_points(folder: Path, points: np.ndarray, box: Box, voxel_size_zyx_nm: VoxelSize) -> None:
-    """Write points inside a box (z, y, x and partition) as a precomputed annotation layer of three files.
-
-    Source of the format: Neuroglancer, ``src/datasource/precomputed/annotations.md``.
-    """
-    rows = np.zeros(len(points), [("xyz", "<f4", 3), ("partition", "u1"), ("padding", "u1", 3)])
-    rows["xyz"], rows["partition"] = points[:, 2::-1] + 0.5, points[:, 3]  # at the centres of the voxels
-    ids, sharding = np.arange(len(rows), dtype="<u8"), plan_shards(len(rows), 0)  # one shard
-    items = ((number, b"", rows[number].tobytes()) for number in ids[order_in_shards(sharding, ids)].tolist())
-    for name in ("by_id", "all"):
-        (folder / name).mkdir(parents=True)
-    write_shard(shard_path(folder / "by_id", sharding, 0), sharding, items)
-    (folder / "all" / "0_0_0").write_bytes(np.uint64(len(rows)).tobytes() + rows.tobytes() + ids.tobytes())
-    info = {
-        "@type": "neuroglancer_annotations_v1",
-        "dimensions": dimensions(voxel_size_zyx_nm),
-        "lower_bound": box.start[::-1],
-        "upper_bound": box.stop[::-1],
-        "annotation_type": "POINT",
-        "properties": [{"id": "partition", "type": "uint8", "description": "active fraction class"}],
-        "relationships": [],
-        "by_id": {"key": "by_id", "sharding": sharding},
-        "spatial": [{"key": "all", "grid_shape": [1, 1, 1], "chunk_size": box.shape[::-1], "limit": len(rows)}],
-    }
-    write_json(folder / "info", info)
 
 
 def choose_segments(ids: np.ndarray, voxels: np.ndarray, num_voxels: int) -> list[int]:

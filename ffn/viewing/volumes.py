@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -15,10 +14,7 @@ from ffn.io.volume import Volume, have_same_voxel_size, require_labels, voxel_si
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.precomputed import LABELS, Encoding, image_encoding, plan_scales
 
-log = logging.getLogger(__name__)
-
 LABELS_LAYERS = ("segmentation", "truth", "supervoxels")
-OVERLAYS = ("edges", "probability")  # left out if they do not overlap the exported box
 CONTRAST_PERCENTILES = (0.5, 99.5)
 CONTRAST_SHAPE_ZYX = (128, 128, 128)  # part of the image that the contrast is measured on
 
@@ -43,11 +39,9 @@ class Part:
         return np.dtype(np.uint64) if self.name in LABELS_LAYERS else self.volume.dtype
 
     def encoding(self, config: ExportConfig) -> Encoding:
-        """Return the storage format. Overlays are measurements, so they are lossless."""
-        if self.name in LABELS_LAYERS:
-            return LABELS
-        wanted = "png" if self.name in OVERLAYS else config.image_encoding
-        return image_encoding(self.dtype, wanted, self.volume.name)
+        """Return the storage format."""
+        is_labels = self.name in LABELS_LAYERS
+        return LABELS if is_labels else image_encoding(self.dtype, config.image_encoding, self.volume.name)
 
     def read(self, box: Box) -> np.ndarray:
         """Return voxels as stored: labels as uint64."""
@@ -70,9 +64,6 @@ def plan_parts(volumes: Mapping[str, Volume], config: ExportConfig, box: Box | N
     parts: dict[str, Part] = {}
     for name, volume in volumes.items():
         inside = volume.box if box is None else volume.box.intersect(box)
-        if inside.is_empty and name in OVERLAYS and parts:
-            log.info("%s: does not overlap %s, the layer is left out", volume.name, box)
-            continue
         if inside.is_empty:
             covers = f"covers {volume.box}, expected an overlap with --box {box}"
             raise ExportError(f"{volume.name}: {covers}. Choose another box")

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from ffn.errors import ExportError
 from ffn.geometry import Box
 from ffn.io.atomic import write_json, write_text
 from ffn.io.block_log import BlockLogs, Result, Work
@@ -25,7 +26,7 @@ from ffn.io.blocks import Job, forget_blocks, no_result, reduce_step
 from ffn.io.faults import named
 from ffn.io.scratch import Table
 from ffn.io.store_names import LAST, jobs_folder
-from ffn.io.tables import Tables, write_tables
+from ffn.io.tables import Tables, read_tables, write_tables
 from ffn.io.volume import Read
 from ffn.machine.limits import threads_here
 from ffn.viewing import COARSE, MIPS, PIECES, PLAN, STATE_FILE
@@ -35,7 +36,7 @@ from ffn.viewing.precomputed import INFO, Precomputed, Pyramid, one_at_a_time
 from ffn.viewing.properties import FOLDER, Lengths
 from ffn.viewing.segments import Counts, count_segments, merge_counts
 from ffn.viewing.shards import SegmentFiles
-from ffn.viewing.volumes import LABELS_LAYERS, OVERLAYS, Part
+from ffn.viewing.volumes import LABELS_LAYERS, Part
 
 OME_ZARR = "ome.zarr"  # folder of the image, with the labels in it
 
@@ -50,14 +51,15 @@ class ExportWork:
     key: Mapping[str, Any]  # all that the blocks depend on
     job: Job  # which share of the blocks of a step
 
-    def begin(self, planned: Tables, plan_key: Mapping[str, Any]) -> None:
-        """If this is the first step, remove another export, write all metadata, and `planned` for later steps."""
-        if not self.job.is_whole and self.job.step != PLAN:
-            return
-        with named(self.folder):
-            self._begin(planned, plan_key)
+    def begin(self) -> None:
+        """If this is the first step, remove another export, and write all metadata; else require that it was done."""
+        if self.job.is_whole or self.job.step == PLAN:
+            with named(self.folder):
+                self._begin()
+        elif read_tables(self._jobs(PLAN), self.key) is None:
+            raise ExportError(f"{self.folder}: has no export of these inputs and options. Run --step {PLAN} first")
 
-    def _begin(self, planned: Tables, plan_key: Mapping[str, Any]) -> None:
+    def _begin(self) -> None:
         key, jobs = json.dumps(self.key, sort_keys=True), self._jobs(PLAN)
         mark = jobs / "key.json"  # not the file that Snakemake watches, and removes before it repeats the step
         if not mark.exists() or mark.read_text() != key:
@@ -68,7 +70,7 @@ class ExportWork:
             write_text(mark, key)
         Path(self._state).unlink(missing_ok=True)  # the export is not finished any more
         self._create()
-        write_tables(jobs, planned.arrays, plan_key)
+        write_tables(jobs, {}, self.key)
 
     def _create(self) -> None:
         """Write the metadata of all volumes, without voxels."""
@@ -163,7 +165,7 @@ class ExportWork:
         for name, part in self.parts.items():
             volume = part.encoding(self.config), part.scales, one_at_a_time(part.read)
             found.append(Precomputed(self.folder / name, *volume))
-            if self._has_ome_zarr and name not in OVERLAYS:
+            if self._has_ome_zarr:
                 image = self.folder / OME_ZARR
                 found.append(OmeZarr(image if name == "image" else image / LABELS / name, *volume))
         return found
@@ -193,13 +195,11 @@ class ExportWork:
         voxels = pyramid.copy_shard(shard)
         if (layer := self._name(pyramid)) not in LABELS_LAYERS:
             return {}
-        return count_segments(shard, voxels, *(self._compared if layer == "segmentation" else ())).arrays
+        return count_segments(shard, voxels, self._truth if layer == "segmentation" else None).arrays
 
     @cached_property
-    def _compared(self) -> list[Read | None]:
-        """Readers of the truth and of the probabilities where the segmentation is."""
-        names = ("truth", "probability")
-        return [one_at_a_time(self.parts[name].read_any) if name in self.parts else None for name in names]
+    def _truth(self) -> Read | None:
+        return one_at_a_time(self.parts["truth"].read_any) if "truth" in self.parts else None
 
     @property
     def _has_ome_zarr(self) -> bool:

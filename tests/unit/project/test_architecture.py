@@ -207,10 +207,10 @@ class Budget(NamedTuple):
 
 
 BUDGETS = [
-    Budget("lines of ffn/", lambda: lines("ffn"), 38_600),
-    Budget("code lines of ffn/", lambda: code_lines("ffn"), 25_200),
-    Budget("lines of tests/", lambda: lines("tests"), 30_200),
-    Budget("command-line options", command_options, 370),
+    Budget("lines of ffn/", lambda: lines("ffn"), 38_448),
+    Budget("code lines of ffn/", lambda: code_lines("ffn"), 25_082),
+    Budget("lines of tests/", lambda: lines("tests"), 30_108),
+    Budget("command-line options", command_options, 367),
     Budget("configuration leaves", configuration_leaves, 178),
     Budget("names that fill imports", lambda: imported_names("ffn/assembly/fill.py"), 15),
     Budget("names that agglomerate imports", lambda: imported_names("ffn/assembly/agglomerate.py"), 30),

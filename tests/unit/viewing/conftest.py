@@ -6,21 +6,16 @@ import numpy as np
 import pytest
 
 from ffn.geometry import Box
-from ffn.io import hdf5
-from ffn.io.store_names import MAIN
 from ffn.io.tables import Tables
-from ffn.io.volume import Placement
 from ffn.viewing.inputs import Sources
 from ffn.viewing.meshes import Meshes
 from ffn.viewing.precomputed import Precomputed
 from ffn.viewing.skeletons import Skeletons
 
-from ...volumes import create_volumes
 from ..volumes import write
 
 BOX = Box((20, -10, 300), (20 + 24, -10 + 70, 300 + 90))
 SIZE_NM = (20.0, 8.0, 10.0)
-HALVES = Box(BOX.start, (44, 60, 350)), Box((20, -10, 340), BOX.stop)  # overlapping subvolumes
 ERRORS = [
     {"kind": kind, "name": name, "position_zyx": place, "truth_ids": truth, "segment_ids": segments, "voxels": 7}
     for kind, name, place, truth, segments in (
@@ -83,8 +78,6 @@ def write_all(folder):
         [[90, 28, 2, 310, 12, 1], [91, 28, 2, 380, 5, 1], [44, 28, 14, 330, 8, 2], [7, 21, 0, 301, 1, 1]]
     )
     write(folder / "origins.zarr", labels[:1], tables={"origins": origins})
-    coordinates = np.array([[30, 0, 320], [30, 1, 321], [30, 2, 322], [0, 0, 0]], np.int32)
-    hdf5.write_arrays(folder / "coordinates.h5", {"partitions/3": coordinates, "partitions/11": coordinates[:1]}, {})
     (folder / "groups.csv").write_text("base_id,group_id\n90,1\n91,1\n44,44\n7,44\n")
     (folder / "scores.json").write_text(json.dumps({"errors": ERRORS}))
     return Sources(
@@ -92,21 +85,8 @@ def write_all(folder):
         segmentation=write(folder / "seg.h5", labels, BOX.start, SIZE_NM),
         truth=write(folder / "truth.h5", np.where(two_tubes() < 10, two_tubes(), 0), BOX.start, SIZE_NM),
         origins=str(folder / "origins.zarr"),
-        edges=write(folder / "edges.h5", (labels % 2).astype(np.uint8), BOX.start, SIZE_NM),
-        probability=(write_subvolume(folder, HALVES[0], 99), write_subvolume(folder, HALVES[1], 100)),
-        coordinates=str(folder / "coordinates.h5"),
         errors=str(folder / "scores.json"),
     )
-
-
-def write_subvolume(folder, box, value):
-    """Write an output of ffn segment with the same probability everywhere, and return its name."""
-    path = folder / f"x{box.start[2]}.zarr"
-    dtypes = {MAIN: np.dtype(np.uint64), "probability": np.dtype(np.uint8)}
-    with create_volumes(path, dtypes, Placement(box, SIZE_NM)) as writers:
-        writers[MAIN].write(box, np.ones(box.shape, np.uint64))
-        writers["probability"].write(box, np.full(box.shape, value, np.uint8))
-    return str(path)
 
 
 def write_volume(path, encoding, scales, read):

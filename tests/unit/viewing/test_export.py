@@ -22,7 +22,7 @@ from ffn.viewing.inputs import Sources, read_groups
 from ffn.viewing.state import load_state, located
 
 from ..volumes import read_scale, write
-from .conftest import BOX, ERRORS, HALVES, SIZE_NM, read_json, segments, two_tubes, write_all, write_subvolume
+from .conftest import BOX, ERRORS, SIZE_NM, read_json, segments, two_tubes, write_all
 
 
 def test_an_export_has_every_volume_at_its_place(tmp_path, sources, cloud_volume):
@@ -119,12 +119,10 @@ def test_a_bad_table_is_an_error_and_leaves_nothing(tmp_path, all_sources, optio
     assert not (tmp_path / "out").exists()
 
 
-def test_files_without_origins_or_coordinates_are_an_error(tmp_path, all_sources):
+def test_a_file_without_origins_is_an_error(tmp_path, all_sources):
     with pytest.raises(ExportError, match="seg.h5:seg: .*'origins'"):
         sources = Sources(segmentation=all_sources.segmentation, origins=all_sources.segmentation)
         export(sources, tmp_path / "out", ExportConfig())
-    with pytest.raises(ExportError, match="raw.h5: .*coordinates"):
-        export(Sources(image=all_sources.image, coordinates=f"{tmp_path}/raw.h5"), tmp_path / "out", ExportConfig())
 
 
 def test_other_folders_are_not_replaced(tmp_path, sources):
@@ -274,20 +272,6 @@ def test_the_first_step_keeps_blocks_of_the_same_inputs_only(tmp_path, all_sourc
     write(tmp_path / "seg.h5", (segments() > 0).astype(np.uint16), BOX.start, SIZE_NM)
     with pytest.raises(ExportError, match="Run --step plan"):
         run(all_sources, out, [mip0])
-    run(all_sources, out, [Job(step="plan")])
-    assert not list(out.rglob("*.shard"))
-
-
-def test_another_subvolume_starts_the_export_over_and_only_the_first_step_opens_all(
-    tmp_path, all_sources, small_blocks, monkeypatch
-):
-    out = tmp_path / "out"
-    run(all_sources, out, [Job(step="plan"), Job(1, 1, "mip0")])
-    assert len(list(out.rglob("*.shard"))) > 1
-    write_subvolume(tmp_path, HALVES[1], 7)
-    with monkeypatch.context() as patch:
-        patch.setattr("ffn.viewing.inputs.open_subvolumes", None)
-        run(all_sources, out, [Job(1, 1, "mip1")])
     run(all_sources, out, [Job(step="plan")])
     assert not list(out.rglob("*.shard"))
 

@@ -18,18 +18,12 @@ def test_blocks_of_any_size_give_the_result_of_the_whole(seed):
     rng = np.random.default_rng(seed)
     box = Box.from_shape(tuple(rng.integers(9, 40, 3).tolist()), (5, -17, 300))
     labels, truth = random_labels(rng, box), random_labels(rng, box, (0, 11, 12))
-    pom = rng.integers(0, 256, box.shape).astype(np.uint8) * (rng.random(box.shape) < 0.7)
     records = [
-        count_segments(
-            block,
-            labels[block.slices(box.start)],
-            lambda block: truth[block.slices(box.start)],
-            lambda block: pom[block.slices(box.start)],
-        ).arrays
+        count_segments(block, labels[block.slices(box.start)], lambda block: truth[block.slices(box.start)]).arrays
         for block in box.blocks(tuple(rng.integers(3, 20, 3).tolist()))
     ]
     counts = merge_counts(Counts.of(record.__getitem__) for record in records)
-    found, (truth_ids, shares), means = counts.segments, counts.matches(), counts.segments.mean_pom()
+    found, (truth_ids, shares) = counts.segments, counts.matches()
     for row, segment_id in enumerate(found.ids):
         is_in = labels == segment_id
         inside = np.argwhere(is_in)
@@ -39,7 +33,6 @@ def test_blocks_of_any_size_give_the_result_of_the_whole(seed):
         bodies = np.bincount(truth[is_in & (truth > 0)].astype(int), minlength=13)
         assert truth_ids[row] == bodies.argmax()
         assert shares[row] == pytest.approx(bodies.max() / bodies.sum())
-        assert means[row] == pytest.approx((pom[is_in & (pom > 0)] - 1.0).mean() / 254)
     assert found.ids.tolist() == np.unique(labels[labels > 0]).tolist()
 
 
@@ -56,11 +49,9 @@ def test_many_segments_are_merged_now_and_then(monkeypatch):
     assert len(merge_counts(parts).segments.ids) == 500 and len(merged) < 10
 
 
-def test_segments_without_probability_or_labelled_voxels_have_no_pom_and_match_no_body():
-    labels, box = np.array([[[4, 4, 9, 9]]], np.uint64), Box.from_shape((1, 1, 4))
-    pom, truth = np.array([[[255, 0, 0, 0]]], np.uint8), np.array([[[0, 3, 0, 0]]])
-    counts = count_segments(box, labels, lambda block: truth, lambda block: pom)
-    assert counts.segments.mean_pom().tolist() == [1, 0]
+def test_segments_without_labelled_voxels_match_no_body():
+    labels, truth = np.array([[[4, 4, 9, 9]]], np.uint64), np.array([[[0, 3, 0, 0]]])
+    counts = count_segments(Box.from_shape((1, 1, 4)), labels, lambda block: truth)
     assert [column.tolist() for column in counts.matches()] == [[3, 0], [1, 0]]
 
 

@@ -4,14 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import tensorstore as ts
 
-from ffn.errors import ExportError
 from ffn.geometry import Box
 from ffn.viewing import inputs
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.export import export
-from ffn.viewing.inputs import Groups, Sources
+from ffn.viewing.inputs import Groups
 from ffn.viewing.state import (
     choose_segments,
     labels_layer,
@@ -21,9 +19,6 @@ from ffn.viewing.state import (
     select_segments,
     with_groups,
 )
-
-from ..volumes import read_scale, write
-from .conftest import BOX, SIZE_NM, read_json, segments
 
 
 def layers(folder, link=None):
@@ -36,7 +31,7 @@ def test_all_layers_are_there_and_only_two_are_visible_at_first(tmp_path, all_so
     agglomerated = {"supervoxels": all_sources.segmentation, "agglomeration": f"{tmp_path}/groups.csv"}
     export(replace(all_sources, **agglomerated), out, ExportConfig())
     found = layers(out)
-    names = "image segmentation skeletons truth supervoxels edges probability coordinates errors".split()
+    names = "image segmentation skeletons truth supervoxels errors".split()
     assert [name.split()[-1] for name in found] == names
     assert [name for name, layer in found.items() if layer.get("visible", True)] == ["image", "segmentation"]
     assert found["supervoxels"]["equivalences"] == [["90", "91"]], "7 is not in the volume, 44 is alone"
@@ -47,45 +42,6 @@ def test_all_layers_are_there_and_only_two_are_visible_at_first(tmp_path, all_so
     assert split["segmentation"]["segments"] == ["90", "91"] and split["truth"]["segments"] == ["9"]
     assert split["segmentation"]["visible"] and not split["truth"]["visible"] and split["errors"]["visible"]
     assert merge["truth"]["visible"] and not merge["segmentation"]["visible"]
-
-
-def test_membranes_and_probabilities_lie_where_they_were_found(tmp_path, all_sources):
-    box = Box((22, 0, 330), (40, 40, 390))
-    sources = Sources(edges=all_sources.edges, probability=all_sources.probability)
-    export(sources, tmp_path / "out", ExportConfig(), box)
-    edges = np.where(segments() % 2, 255, 0)[box.slices(BOX.start)]
-    assert np.array_equal(read_scale(tmp_path / "out/edges", 0), edges)
-    probability = np.where(np.arange(330, 390) < 345, 99, 100)  # halfway through the overlap
-    assert np.array_equal(read_scale(tmp_path / "out/probability", 0), np.broadcast_to(probability, box.shape))
-    assert read_json(tmp_path / "out/probability/info")["scales"][0]["voxel_offset"] == [330, 0, 22]
-
-
-def test_training_coordinates_are_points_inside_the_box(tmp_path, all_sources, monkeypatch):
-    sources = Sources(segmentation=all_sources.segmentation, coordinates=all_sources.coordinates)
-    export(sources, tmp_path / "out", ExportConfig())
-    info = read_json(tmp_path / "out/coordinates/info")
-    content = (tmp_path / "out/coordinates/all/0_0_0").read_bytes()
-    assert np.frombuffer(content[:8], "<u8") == 4
-    rows = np.frombuffer(content[8 : 8 + 4 * 16], [("xyz", "<f4", 3), ("class", "u1"), ("fill", "u1", 3)])
-    assert rows["xyz"][0].tolist() == [320.5, 0.5, 30.5] and rows["class"].tolist() == [3, 3, 3, 11]
-    base = {"driver": "file", "path": f"{tmp_path}/out/coordinates/by_id/"}
-    spec = {"driver": "neuroglancer_uint64_sharded", "metadata": info["by_id"]["sharding"], "base": base}
-    assert ts.KvStore.open(spec).result().read((3).to_bytes(8, "big")).result().value == rows[3].tobytes()
-    monkeypatch.setattr(inputs, "MAX_POINTS", 2)
-    assert len(inputs.read_coordinates(sources.coordinates)) == 3, "every third point of each partition"
-
-
-def test_layers_for_debugging_may_lie_elsewhere(tmp_path, all_sources):
-    far = Sources(
-        image=all_sources.image,
-        edges=write(tmp_path / "far.h5", np.ones((3, 4, 5), np.uint8), (90, 0, 0), SIZE_NM),
-        coordinates=all_sources.coordinates,
-    )
-    box = Box((20, 50, 300), (44, 60, 390))
-    export(far, tmp_path / "out", ExportConfig(), box)
-    assert list(layers(tmp_path / "out")) == ["image"]
-    with pytest.raises(ExportError, match="far.h5:.* --box 20:44"):
-        export(Sources(edges=far.edges), tmp_path / "nothing", ExportConfig(), box)
 
 
 def test_the_smallest_groups_are_left_out_of_a_large_agglomeration(monkeypatch):
