@@ -47,6 +47,11 @@ TOOLS = {
         "open an export in Neuroglancer, or take a picture of it",
         "ffn view results/demo --screenshot neurons.png",
     ),
+    "queue": Command(
+        "ffn.commands.queue",
+        "list the places where a person's answer is worth most",
+        "ffn queue results/demo",
+    ),
     "watch": Command(
         "ffn.report.watch",
         "show the progress of the jobs of a run",

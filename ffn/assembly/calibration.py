@@ -70,7 +70,7 @@ class Calibration(BaseModel):
         mean, spread, weights = map(np.array, zip(*terms, strict=True))
         rows = (np.array([features(edge)[name] for name in self.features]) for edge in edges)
         values = np.array([*rows]).reshape(-1, len(self.features))
-        found = _sigmoid((values - mean) / spread @ weights + self.intercept)
+        found = sigmoid((values - mean) / spread @ weights + self.intercept)
         return np.where([is_judged(edge) for edge in edges], found, np.nan)
 
 
@@ -115,8 +115,9 @@ def fit(
     mean, spread = values.mean(axis=0), values.std(axis=0)
     spread[spread < TINY] = 1.0
     columns = np.column_stack([(values - mean) / spread, np.ones(len(values))])
-    *weights, intercept = _newton(columns, same.astype(float), np.append(np.full(len(mean), penalty), TINY)).tolist()
-    terms = zip(names, mean.tolist(), spread.tolist(), weights, strict=True)
+    weights, penalties = np.zeros(len(mean) + 1), np.append(np.full(len(mean), penalty), TINY)
+    *fitted, intercept = most_likely(columns, same, penalties, weights).tolist()
+    terms = zip(names, mean.tolist(), spread.tolist(), fitted, strict=True)
     found = {name: Term(mean=m, spread=s, weight=w) for name, m, s, w in terms}
     return Calibration(intercept=intercept, features=found)
 
@@ -138,11 +139,12 @@ def quality(probabilities: np.ndarray, same: np.ndarray) -> dict[str, float | in
     }
 
 
-def _newton(columns: np.ndarray, wanted: np.ndarray, penalty: np.ndarray) -> np.ndarray:
-    weights = np.zeros(columns.shape[1])
+def most_likely(columns: np.ndarray, same: np.ndarray, penalty: np.ndarray, expected: np.ndarray) -> np.ndarray:
+    """Return the weights (float64, (F,)) of a logistic regression; `penalty` is of their distance from `expected`."""
+    weights = expected.copy()
     for _ in range(MAX_STEPS):
-        found = _sigmoid(columns @ weights)
-        slope = columns.T @ (found - wanted) + penalty * weights
+        found = sigmoid(columns @ weights)
+        slope = columns.T @ (found - same) + penalty * (weights - expected)
         curvature = (columns * (found * (1 - found))[:, None]).T @ columns + np.diag(penalty + TINY)
         step = np.linalg.solve(curvature, slope)
         weights -= step / max(1.0, float(np.abs(step).max()))  # far from the maximum, whole steps may overshoot
@@ -151,7 +153,8 @@ def _newton(columns: np.ndarray, wanted: np.ndarray, penalty: np.ndarray) -> np.
     return weights
 
 
-def _sigmoid(values: np.ndarray) -> np.ndarray:
+def sigmoid(values: np.ndarray) -> np.ndarray:
+    """Return the probability of each log odds."""
     return 0.5 * (1 + np.tanh(values / 2))
 
 

@@ -100,11 +100,13 @@ def write_segment_properties(layer: Path, segments: Segments, columns: Sequence[
         file.write("]}}")
 
 
-def read_segment_ids(layer: Path) -> set[int]:
-    """Return the ids of all segments of a layer."""
+def read_segment_properties(layer: Path) -> dict[str, list]:
+    """Return the ids (``id``) of all segments of a layer, and their numbers, by name."""
     path = layer / FOLDER / "info"
     try:
-        return set(map(int, json.loads(path.read_text())["inline"]["ids"]))
+        inline = json.loads(path.read_text())["inline"]
+        numbers = {each["id"]: each["values"] for each in inline["properties"] if each["type"] == "number"}
+        return {"id": list(map(int, inline["ids"])), **numbers}
     except (OSError, ValueError, KeyError, TypeError):
         raise ExportError(f"{path}: cannot be read, expected a list of segments. Run ffn export again") from None
 

@@ -21,7 +21,7 @@ from ffn.io.store_names import MAIN, split_store
 from ffn.io.volume import Volume, voxel_size_of
 from ffn.viewing.config import ViewConfig
 from ffn.viewing.corrections import drawn_near, kept, known_corrections, with_corrections
-from ffn.viewing.properties import read_segment_ids
+from ffn.viewing.properties import read_segment_properties
 from ffn.viewing.screenshot import page_leading_to, take_screenshot
 from ffn.viewing.server import HOST, port_error, serve
 from ffn.viewing.state import BASE, State, image_layer, load_state, located, make_state, select_segments
@@ -135,7 +135,7 @@ def _served(folder: Path, config: ViewConfig, viewer: neuroglancer.Viewer) -> co
 def _require_segments(export: Path, state: State, segment_ids: tuple[int, ...]) -> None:
     """Check that each segment occurs in a layer that has a selection."""
     folders = {layer["source"]["url"].rpartition("/")[2] for layer in state["layers"] if "segments" in layer}
-    known = {segment_id for name in sorted(folders) for segment_id in read_segment_ids(export / name)}
+    known = {segment_id for name in sorted(folders) for segment_id in read_segment_properties(export / name)["id"]}
     unknown = [segment_id for segment_id in segment_ids if segment_id not in known]
     if unknown:
         raise ExportError(

@@ -1,0 +1,75 @@
+"""`ffn queue`: list the places of a run that people should look at."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ffn.errors import ConfigError
+from ffn.options import whole_number
+
+if TYPE_CHECKING:
+    from ffn.viewing.queue import QueueInputs
+
+log = logging.getLogger(__name__)
+
+MOST = 200  # places to list; our choice: a day of one person
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """List the places of a run where an answer is worth most, without a truth: RUN/agglomeration/VOLUME/queue.csv.
+
+    These are contacts of two objects, and contacts that hold one object together, each with the probability that the
+    present answer is wrong, and what the other one would change; also objects that end inside the volume, and the
+    largest ones. Answers in files of corrections count, and the probabilities are refitted to them. 'ffn view RUN
+    --link queue-001' shows a place.
+    """
+    parser.add_argument("run_folder", metavar="RUN", help="folder of a run with agglomerate.enabled")
+    parser.add_argument("--volume", metavar="NAME", help="volume of the run; default: its only one")
+    text = "files of corrections with answers, of any number of people; default: the corrections of the run"
+    parser.add_argument("--corrections", nargs="+", metavar="FILE.csv", help=text)
+    parser.add_argument("--most", type=whole_number, default=MOST, help="places to list (default: %(default)d)")
+    parser.set_defaults(function=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    from ffn.io import atomic
+    from ffn.io.atomic import write_json
+    from ffn.viewing import LINKS_FOLDER
+    from ffn.viewing.queue import Queue, named, places_text
+    from ffn.viewing.state import load_state
+
+    inputs = queue_inputs(arguments.run_folder, arguments.volume, arguments.corrections)
+    queue, whole, links = Queue(inputs), load_state(inputs.export), inputs.export / LINKS_FOLDER
+    places = queue.places(arguments.most)
+    for earlier in links.glob("queue-*.json"):
+        earlier.unlink()
+    for name, place in named(places).items():
+        write_json(links / f"{name}.json", queue.state(whole, place))
+    out = Path(inputs.mapping).with_name("queue.csv")
+    atomic.write_text(out, places_text(places))
+    log.info("%s: %d places, %d answers so far", out, len(places), len(queue.answers))
+
+
+def queue_inputs(run_folder: str, volume: str | None, corrections: Sequence[str] | None) -> QueueInputs:
+    """Find the files of a run."""
+    from ffn.report.run_folder import find_export
+    from ffn.viewing.queue import QueueInputs
+    from ffn.workflow.paths import RunPaths
+
+    paths, export = RunPaths(run_folder), find_export(Path(run_folder), volume)
+    run = paths.read_config()
+    if run is None or not run.agglomerate.enabled:
+        raise ConfigError(f"{run_folder}: has no agglomeration graph, expected a run with agglomerate.enabled")
+    name = export.name
+    given = run.volumes[name].corrections
+    return QueueInputs(
+        export=export,
+        segmentation=paths.base(run, volume=name),
+        graphs=list(map(str, paths.existing("agglomerate", volume=name))),
+        mapping=paths.of("merge", "mapping", volume=name),
+        answers=corrections or ([given] if given else []),
+    )

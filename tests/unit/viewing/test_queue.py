@@ -1,0 +1,96 @@
+"""The queue of places to look at: of a graph and an export, with the answers so far."""
+
+import csv
+
+import numpy as np
+import pytest
+
+from ffn.assembly.contacts import Contact
+from ffn.assembly.given import CorrectionError, corrections_text
+from ffn.assembly.merge_graph import Evidence, MergeEdge, header
+from ffn.viewing.config import ExportConfig
+from ffn.viewing.export import export
+from ffn.viewing.inputs import Sources
+from ffn.viewing.queue import COLOURS, ENDS, Place, Queue, QueueInputs, places_text
+from ffn.viewing.state import load_state
+
+from ..volumes import write
+
+START = (20, -10, 300)
+SIZE_NM = (20.0, 10.0, 10.0)
+
+
+@pytest.fixture
+def inputs(tmp_path):
+    """A neurite in pieces 1, 2 and 3 along x, of which the first two were joined, beside neurite 4; 5 ends inside."""
+    labels = np.zeros((20, 50, 90), np.uint64)
+    for segment, x in ((1, 0), (2, 30), (3, 60)):
+        labels[4:12, 5:15, x : x + 30] = segment
+    labels[4:12, 17:30, :], labels[4:12, 35:45, 20:60] = 4, 5
+    claims = np.array([[1, 4, 12, -24, 312, 5], [2, 3, 24, 0, 360, 40], [3, 4, 24, 0, 360, 30], [4, 5, 24, 24, 330, 3]])
+    base = write(tmp_path / "base.zarr", labels, START, SIZE_NM, {"overlaps": claims})
+    merged = write(tmp_path / "merged.zarr", np.where(labels == 2, 1, labels), START, SIZE_NM)
+    image = write(tmp_path / "raw.zarr", (100 + labels * 20).astype(np.uint8), START, SIZE_NM)
+    evidence = Evidence(90, 80, 4.5, 3.5, 1, 1, 30, 40, 0.9, 0.8, 0.9, 0.9, 0.9, 0.8, 0.0, 0.0, 0.1)
+    one = MergeEdge.of(Contact(1, 2, (28, 0, 329), 130.25, 40, 500), evidence, 0.9)
+    (tmp_path / "graph.csv").write_text(f"{header({})}{one.row()}\n")
+    (tmp_path / "mapping.csv").write_text("base_id,group_id\n1,1\n2,1\n")
+    sources = Sources(image, merged, supervoxels=base, agglomeration=f"{tmp_path}/mapping.csv")
+    export(sources, tmp_path / "out", ExportConfig(min_mesh_voxels=100))
+    paths = {"segmentation": base, "graphs": [f"{tmp_path}/graph.csv"], "mapping": f"{tmp_path}/mapping.csv"}
+    return QueueInputs(export=tmp_path / "out", answers=(f"{tmp_path}/ann.csv", f"{tmp_path}/ben.csv"), **paths)
+
+
+def pairs(places):
+    return {place.pair: place for place in places if place.pair}
+
+
+def test_every_contact_and_suspicious_object_is_a_place(inputs):
+    places = Queue(inputs).places()
+    found = pairs(places)
+    assert {pair: place.kind for pair, place in found.items()} == {
+        (1, 2): "joined",
+        (2, 3): "apart",
+        (1, 4): "apart",
+        (3, 4): "apart",
+        (4, 5): "apart",
+    }
+    assert found[2, 3].ends_zyx == ((24, -5, 359), (24, -5, 360)) and found[2, 3].sides == ([1, 2], [3])
+    assert found[1, 2].sides == ([1], [2]) and found[1, 2].um3 == pytest.approx(8 * 10 * 30 * 2e-6)
+    assert [place.sides[0] for place in places if place.kind == ENDS] == [[5]]
+    assert places == sorted(places, key=lambda place: -place.wrong * place.um3) and len(Queue(inputs).places(2)) == 2
+    rows = list(csv.DictReader(places_text(places).splitlines()))
+    row = next(row for row in rows if (row["segment_a"], row["segment_b"]) == ("2", "3"))
+    assert (row["kind"], row["z_a"], row["y_a"], row["x_b"]) == ("apart", "24", "-5", "360")
+
+
+def answer(path, place, is_same):
+    with open(path, "w") as file:
+        file.write(corrections_text([place.correction(is_same)]))
+
+
+def test_answers_of_several_people_settle_places(inputs):
+    found = pairs(Queue(inputs).places())
+    answer(inputs.answers[0], found[2, 3], True)
+    answer(inputs.answers[1], found[1, 4], False)
+    left = Queue(inputs)
+    assert left.answers == {(2, 3): True, (1, 4): False}
+    assert set(pairs(left.places())) == {(1, 2), (4, 5)}  # 3 is of the same object as 1, which is not 4
+    answer(inputs.answers[1], found[2, 3], False)
+    with pytest.raises(CorrectionError, match="ann.csv"):
+        Queue(inputs)
+
+
+def test_a_place_is_shown_with_both_sides_in_colour(inputs):
+    queue = Queue(inputs)
+    place = pairs(queue.places())[2, 3]
+    state = queue.state(load_state(inputs.export), place)
+    layers = {layer["name"]: layer for layer in state["layers"]}
+    assert [name for name, layer in layers.items() if layer["visible"]] == ["image", "supervoxels"]
+    shown = layers["supervoxels"]
+    assert shown["segments"] == ["1", "2", "3"] and shown["equivalences"] == [["1", "2"]]
+    assert shown["segmentColors"] == {"1": COLOURS[0], "2": COLOURS[0], "3": COLOURS[1]}
+    assert state["position"] == [359.5, -4.5, 24.5]
+    whole = Place(ENDS, 0.8, 1.0, 0.0, (24, 30, 340), ([5], []))
+    layers = queue.state(load_state(inputs.export), whole)["layers"]
+    assert [layer["segments"] for layer in layers if layer["name"] == "supervoxels"] == [["5"]]
