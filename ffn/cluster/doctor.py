@@ -179,7 +179,8 @@ def _nodes(site: Site, check: Check) -> list[Finding]:
         findings = judge_nodes(_answers(look, check.timeout, launcher), layout)
     if _failed(findings):
         return [*findings, Finding("one job", "skip", "fix the above first")]
-    return [*findings, judge_job(_answers([check.collective], check.timeout, launcher), layout.ranks)]
+    probes = _answers([check.collective], check.timeout, launcher)
+    return [*findings, judge_job(probes, layout.ranks), *_exchange(probes)]
 
 
 def judge_nodes(probes: Sequence[Probe], layout: Layout) -> list[Finding]:
@@ -226,13 +227,19 @@ def judge_job(probes: Sequence[Probe], num_ranks: int) -> Finding:
     if not probes:
         return Finding("one job", "FAIL", "no process started. Look at the launcher's output above")
     if errors := [probe["error"] for probe in probes if "error" in probe]:
-        return Finding("one job", "FAIL", f"{errors[0]}. Load the site's MPI and run make setup")
+        return Finding("one job", "FAIL", errors[0])
     library = probes[0]["library"]
     if sorted((probe["rank"], probe["size"]) for probe in probes) == [(rank, num_ranks) for rank in range(num_ranks)]:
         return Finding("one job", "ok", f"{num_ranks} processes join by {library}")
     text = f"{sum(probe['rank'] == 0 for probe in probes)} jobs instead of one of {num_ranks} processes"
     cause = f"the launcher does not start what this needs: {library}"
     return Finding("one job", "FAIL", f"{text}: {cause}. See srun --mpi=list, or use 'ffn launch' as the launcher")
+
+
+def _exchange(probes: Sequence[Probe]) -> list[Finding]:
+    """Show what a step of training spends on its exchange, as rank 0 has timed it."""
+    told = [f"{probe['exact_ms']} ms, {probe['allreduce_ms']} ms by" for probe in probes if probe.get("rank") == 0]
+    return [Finding("exchange", "ok", f"{text} allreduce (train.exact_sums: false)") for text in told]
 
 
 def _submitted(site: Site, check: Check) -> Finding:

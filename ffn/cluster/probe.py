@@ -13,20 +13,28 @@ import json
 import os
 import re
 import socket
+import statistics
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ffn.config import ModelConfig
+from ffn.errors import TrainError
 from ffn.machine.gpu import why_no_gpu
 from ffn.machine.jax_device import jax_gpus
 from ffn.machine.limits import usable_cores
+from ffn.model.network import num_weights
+from ffn.training.config import Collective
+from ffn.training.parallel.joining import joined
+from ffn.training.parallel.process_group import JoinedGroup
 
 MARK = "FFN-PROBE"  # launchers mix the lines of processes, but cut none of less than 1000 characters
 MARKER = "marker"  # file that the doctor writes before it starts probes
 POLL_SECONDS = 0.1
 MEETING_SECONDS = 300  # until all processes have loaded TensorFlow from a busy file system
+ROUNDS = 20  # of exchanges to time; our choice
 
 
 def node(folder: str, num_processes: str, seconds: str) -> dict[str, Any]:
@@ -41,33 +49,30 @@ def node(folder: str, num_processes: str, seconds: str) -> dict[str, Any]:
     }
 
 
-def join() -> dict[str, Any]:
-    """Return this process's place in Horovod's job, or why Horovod cannot be imported."""
+def join(collective: Collective) -> dict[str, Any]:
+    """Return this process's place in the job and the times of exchanges, or why the library cannot be imported."""
+    os.environ.setdefault("HOROVOD_GLOO_TIMEOUT_SECONDS", str(MEETING_SECONDS))
     try:
-        import horovod.tensorflow as hvd
-    except ImportError as reason:
-        return {"error": f"horovod cannot be imported ({reason})"}
+        with joined(collective, MEETING_SECONDS) as group:
+            return {"rank": group.rank, "size": group.size, "library": group.library, **_exchange_ms(group)}
+    except TrainError as reason:
+        return {"error": str(reason)}
+
+
+def _exchange_ms(group: JoinedGroup) -> dict[str, float]:
+    """Add gradients of the default network in both ways, in turn; return the median times."""
     import tensorflow as tf
 
-    from ffn.machine.rendezvous import relayed
-
-    os.environ.setdefault("HOROVOD_GLOO_TIMEOUT_SECONDS", str(MEETING_SECONDS))
-    with relayed():
-        hvd.init()
-    hvd.allgather(tf.constant([hvd.rank()]))  # shows that the processes reach each other
-    built = [name for name, is_built in (("mpi", hvd.mpi_built()), ("gloo", hvd.gloo_built())) if is_built]
-    return {"rank": hvd.rank(), "size": hvd.size(), "library": f"Horovod with {' and '.join(built)}"}
-
-
-def join_mpi() -> dict[str, Any]:
-    """Return this process's place in MPI's job, or why mpi4py cannot be imported."""
-    try:
-        from mpi4py import MPI
-    except (ImportError, RuntimeError) as reason:
-        return {"error": f"mpi4py cannot be imported ({' '.join(str(reason).split())})"}
-    MPI.COMM_WORLD.allgather(0)  # shows that the processes reach each other
-    library = f"mpi4py with {MPI.Get_library_version().partition(',')[0].strip()}"
-    return {"rank": MPI.COMM_WORLD.rank, "size": MPI.COMM_WORLD.size, "library": library}
+    gradient = tf.ones(num_weights(ModelConfig()))
+    ways = {"exact_ms": lambda: group.total(gradient[None]), "allreduce_ms": lambda: group.allreduce(gradient)}
+    graphs = {name: tf.function(way, autograph=False) for name, way in ways.items()}
+    times: dict[str, list[float]] = {name: [] for name in graphs}
+    for _ in range(ROUNDS + 1):
+        for name, graph in graphs.items():
+            started = time.perf_counter()
+            graph()
+            times[name].append(1000 * (time.perf_counter() - started))
+    return {name: round(statistics.median(each[1:]), 2) for name, each in times.items()}  # the first one compiles
 
 
 def gpu() -> dict[str, Any]:
@@ -95,7 +100,12 @@ def _shared(folder: Path, num_processes: int, seconds: float) -> dict[str, Any]:
         time.sleep(POLL_SECONDS)
 
 
-PROBES: dict[str, Callable[..., dict[str, Any]]] = {"node": node, "horovod": join, "mpi": join_mpi, "gpu": gpu}
+PROBES: dict[str, Callable[..., dict[str, Any]]] = {
+    "node": node,
+    "horovod": lambda: join("horovod"),
+    "mpi": lambda: join("mpi"),
+    "gpu": gpu,
+}
 
 
 def answers(output: str) -> list[dict[str, Any]]:

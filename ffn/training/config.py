@@ -199,6 +199,11 @@ class TrainConfig(Section):
     collective: SameResult[Collective] = Field(
         "horovod", description="library that connects the processes; mpi: mpi4py, where Horovod cannot be built"
     )
+    exact_sums: SameResult[bool] = Field(
+        True,
+        description="whether gradients are added in an order that does not depend on the number of processes; false: "
+        "by the library's allreduce, one exchange instead of two if there are more than two processes",
+    )
     # Threads change the order of sums at most, and a run may move to a machine with other cores.
     intra_op_threads: SameResult[NonNegativeInt] = Field(
         0, description="threads of a process per operation; 0: OMP_NUM_THREADS, else its share of the cores"
@@ -248,6 +253,8 @@ class TrainConfig(Section):
             raise ValueError(f"weight_decay: found {self.weight_decay:g}, expected 0 for optimizer {self.optimizer}")
         if self.qsgd_levels != type(self).model_fields["qsgd_levels"].default and self.compression != "qsgd":
             raise ValueError(f"qsgd_levels: found {self.qsgd_levels}, expected none for compression {self.compression}")
+        if not self.exact_sums and self.compression != "none":
+            raise ValueError(f"exact_sums: found false, expected true for compression {self.compression}")
         return self
 
     @property

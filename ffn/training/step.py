@@ -189,7 +189,7 @@ class Learner(ABC):
 def make_exchange(train: TrainConfig, sizes: Sequence[int], group: ProcessGroup, rng_seed: int) -> Exchange:
     """Return the exchange for the configured compression; `sizes` are the entries of each weight tensor, in order."""
     if train.compression == "none":
-        return Exchange(group, sum(sizes), train.virtual_workers)
+        return Exchange(group, sum(sizes), train.virtual_workers, train.exact_sums)
     # loads TensorFlow, which JAX without compression does not need
     from ffn.training.parallel.compression import EncodedExchange, HalfExchange, OneBit, Qsgd
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ffn.training.parallel.process_group import ProcessGroup, whole_branches
+from ffn.training.parallel.process_group import ProcessGroup, pairwise_sum, whole_branches
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -24,13 +24,15 @@ TAIL_BYTES = 4 * TAIL
 class Exchange:
     """Averages the uncompressed vectors of all workers.
 
-    A gradient has `num_values` entries, and a process stands for `num_virtual` workers.
+    A gradient has `num_values` entries, and a process stands for `num_virtual` workers. Sums that are not `exact` have
+    the order of the library, which depends on the number of processes.
     """
 
-    def __init__(self, group: ProcessGroup, num_values: int, num_virtual: int) -> None:
+    def __init__(self, group: ProcessGroup, num_values: int, num_virtual: int, exact: bool = True) -> None:
         self._group = group
         self._num_values = num_values
         self._num_virtual = num_virtual
+        self._exact = exact
 
     @property
     def num_workers(self) -> int:
@@ -58,9 +60,10 @@ class Exchange:
 
     def _total(self, vectors: Sequence[tf.Tensor]) -> tf.Tensor:
         """Sum over all workers, in the type of the vectors."""
-        return self._group.total(whole_branches(vectors))
+        rows = whole_branches(vectors)
+        return self._group.total(rows) if self._exact else self._group.allreduce(pairwise_sum(rows))
 
     def _total_bytes(self, num_bytes: int) -> int:
         """Payload of a total of vectors of `num_bytes`, when whole branches go out and one total comes back."""
-        branches = self._num_virtual // (self._num_virtual & -self._num_virtual)
+        branches = self._num_virtual // (self._num_virtual & -self._num_virtual) if self._exact else 1
         return round((branches + 1) * (self._group.size - 1) / self._group.size * num_bytes)

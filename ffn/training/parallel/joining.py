@@ -43,8 +43,18 @@ class HorovodGroup(JoinedGroup):
         An allreduce adds in an order of its own, which does not matter for one row of each of two processes.
         """
         if self.size == 2 and rows.shape[0] == 1 and rows.dtype.name == "float32":
-            return self._hvd.allreduce(rows[0], op=self._hvd.Sum, name=f"total_{rows.dtype.name}")
+            return self.allreduce(rows[0])
         return super().total(rows)
+
+    @property
+    def library(self) -> str:
+        """Horovod, and what it was built with."""
+        built = (("mpi", self._hvd.mpi_built()), ("gloo", self._hvd.gloo_built()))
+        return f"Horovod with {' and '.join(name for name, is_built in built if is_built)}"
+
+    def allreduce(self, vector: tf.Tensor) -> tf.Tensor:
+        """Sum vectors by Horovod's call, see `JoinedGroup.allreduce`."""
+        return self._hvd.allreduce(vector, op=self._hvd.Sum, name="total")
 
     def all_to_all(self, shares: tf.Tensor) -> tf.Tensor:
         """Exchange shares, see `JoinedGroup.all_to_all`."""
@@ -145,6 +155,15 @@ class MpiGroup(JoinedGroup):
         self._world = world
         self.ends_together = False
 
+    @property
+    def library(self) -> str:
+        """The MPI that mpi4py uses."""
+        return f"mpi4py with {_start_mpi().Get_library_version().partition(',')[0].strip()}"
+
+    def allreduce(self, vector: tf.Tensor) -> tf.Tensor:
+        """Sum vectors by MPI's call, see `JoinedGroup.allreduce`."""
+        return _in_graph(self._allreduce, vector, vector.shape)
+
     def all_to_all(self, shares: tf.Tensor) -> tf.Tensor:
         """Exchange shares, see `JoinedGroup.all_to_all`."""
         return _in_graph(self._all_to_all, shares, shares.shape)
@@ -174,6 +193,11 @@ class MpiGroup(JoinedGroup):
         if self.rank == 0:
             raise error
         raise SystemExit(2) from error
+
+    def _allreduce(self, vector: np.ndarray) -> np.ndarray:
+        received = np.empty_like(vector)
+        _finish(self._world.Iallreduce(vector, received))
+        return received
 
     def _all_to_all(self, shares: np.ndarray) -> np.ndarray:
         received = np.empty_like(shares)
@@ -254,7 +278,7 @@ def process_group(num_workers: int, stall_seconds: int, collective: Collective =
     if num_workers == 1 and launch in (None, LaunchedRank(0, 1)):
         yield ProcessGroup()
         return
-    with _joined(collective, stall_seconds) as group:
+    with joined(collective, stall_seconds) as group:
         _refuse_copies(launch, group, collective)
         if group.size != num_workers:
             group.fail(
@@ -267,7 +291,7 @@ def process_group(num_workers: int, stall_seconds: int, collective: Collective =
 
 
 @contextlib.contextmanager
-def _joined(collective: Collective, stall_seconds: int) -> Iterator[JoinedGroup]:
+def joined(collective: Collective, stall_seconds: int) -> Iterator[JoinedGroup]:
     """Join the processes by the library that the configuration names."""
     if collective == "mpi":
         with joined_by_mpi(stall_seconds) as over_mpi:

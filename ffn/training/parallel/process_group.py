@@ -34,6 +34,10 @@ class ProcessGroup:
         """
         return sum_of(rows)
 
+    def allreduce(self, vector: tf.Tensor) -> tf.Tensor:
+        """Sum the float32 (N,) vectors of all processes in any order, the same on all; usable inside a graph."""
+        return vector
+
     def all_gather(self, vector: tf.Tensor) -> tf.Tensor:
         """Return equally long vectors of all processes as rows in order of rank; usable inside a graph."""
         return vector[None]
@@ -88,6 +92,15 @@ class JoinedGroup(ProcessGroup, ABC):
         self.rank, self.size = rank, size
         self.local_rank, self.local_size = local_rank, local_size
         self._watchdog = Watchdog(rank, size, stall_seconds)
+
+    @property
+    @abstractmethod
+    def library(self) -> str:
+        """What connects the processes."""
+
+    @abstractmethod
+    def allreduce(self, vector: tf.Tensor) -> tf.Tensor:
+        """Sum vectors by the library's own call, see `ProcessGroup.allreduce`."""
 
     @abstractmethod
     def all_to_all(self, shares: tf.Tensor) -> tf.Tensor:

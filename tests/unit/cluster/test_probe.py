@@ -40,6 +40,7 @@ def test_waiting_for_other_processes_has_an_end(shared):
     assert node(str(shared), "2", "0")["seen"] == 1
 
 
+@pytest.mark.slow  # loads TensorFlow
 @pytest.mark.parametrize(("name", "module"), [("horovod", "horovod.tensorflow"), ("mpi", "mpi4py")])
 def test_a_missing_library_is_an_answer(monkeypatch, capfd, name, module):
     monkeypatch.setitem(sys.modules, module, None)
@@ -48,9 +49,11 @@ def test_a_missing_library_is_an_answer(monkeypatch, capfd, name, module):
     assert name in found["error"]
 
 
+@pytest.mark.slow  # two processes load TensorFlow
 def test_processes_join_by_mpi(needs_mpi4py):
     program = [sys.executable, "-m", "ffn.cluster.probe"]
     command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2", *program]
     clean = dict(os.environ)  # without what a library that joined here has put into the environment of this process
-    told = subprocess.run([*command, "mpi"], env=clean, capture_output=True, text=True, check=True).stdout
-    assert sorted((found["rank"], found["size"]) for found in answers(told)) == [(0, 2), (1, 2)]
+    told = answers(subprocess.run([*command, "mpi"], env=clean, capture_output=True, text=True, check=True).stdout)
+    assert sorted((found["rank"], found["size"]) for found in told) == [(0, 2), (1, 2)]
+    assert all(found["exact_ms"] > 0 and found["allreduce_ms"] > 0 for found in told)

@@ -1,5 +1,7 @@
 """Measured throughput, the network that is fitted to it, and the model of synchronous training."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -8,7 +10,9 @@ from ffn.io import hdf5
 from ffn.studies.scaling import (
     Cluster,
     Interconnect,
+    Measurement,
     curve,
+    fitted_overhead,
     read_measurement,
     ring_allreduce_seconds,
 )
@@ -54,6 +58,17 @@ def test_equal_nodes_lose_only_the_time_of_the_allreduce():
     cost = ring_allreduce_seconds(8, 2e6, NETWORK)
     assert equal.efficiency(8) == pytest.approx(0.05 / (0.05 + cost), rel=1e-6)
     assert equal.fovs_per_second(8) == pytest.approx(8 / (0.05 + cost), rel=1e-6)
+
+
+@pytest.mark.parametrize(("counts", "fitted"), [((1,), 0.0), ((1, 2), 2e-3), ((1, 2, 3, 4), 4e-3)])
+def test_the_overhead_is_that_of_the_exchange_which_many_nodes_make(counts, fitted):
+    """One call for two processes, two for more; the last process to come waits for no other."""
+    beyond = {1: 0.0, 2: 2e-3, 3: 3e-3, 4: 5e-3}
+    waits = {n: np.linspace(0, 0.1, n)[:, None] + np.zeros(5) for n in counts}
+    times = {n: waits[n] + beyond[n] + ring_allreduce_seconds(n, 2e6, NETWORK) for n in counts}
+    found = fitted_overhead([Measurement(n, 1, 500_000, EQUAL, times[n]) for n in counts], cluster())
+    assert found == pytest.approx(fitted)
+    assert replace(cluster(), overhead=found).exchange_seconds(1) == 0
 
 
 def test_efficiency_falls_with_nodes():

@@ -18,6 +18,7 @@ def test_only_max_pred_makes_more_than_one_move():
         {"weight_decay": 0.1},
         {"weight_decay": 0.1, "optimizer": "sgd"},
         {"qsgd_levels": 3},
+        {"exact_sums": False, "compression": "bfloat16"},
         {"walltime_minutes": 2},  # the margin: each run would stop after one step
         {"preset": "dong2018"},
     ],
@@ -35,6 +36,7 @@ OTHER_VALUES = {
     "keep_checkpoints": 9,
     "log_steps": 3,
     "collective": "mpi",
+    "exact_sums": False,
     "validation_steps": 0,
     "validation_examples": 3,
     "use_best": True,

@@ -70,6 +70,16 @@ def test_virtual_workers_average_to_the_bit_as_that_many_processes_do(compressio
         np.testing.assert_equal([state for _, own in results for state in own], states)
 
 
+def test_sums_that_need_not_be_exact_are_one_allreduce():
+    """Of a single vector for all workers of the process, here of the first of four processes that send the same."""
+    group = ProcessGroup()
+    group.size, group.allreduce = 4, lambda vector: 4 * vector
+    exchange = make_exchange(TrainConfig(virtual_workers=3, exact_sums=False), SIZES, group, 1)
+    mean = exchange.mean([vector(worker) for worker in range(3)], step(0)).numpy()
+    np.testing.assert_allclose(mean, np.mean([vector(worker) for worker in range(3)], axis=0), atol=1e-6)
+    assert exchange.bytes_sent == 2 * 3 / 4 * 4 * (NUM_VALUES + TAIL)
+
+
 def test_one_bit_sends_signs_and_the_means_of_each_tensor():
     codec, sent = OneBit(SIZES), gradient()
     payload = codec.encode(tf.constant(sent), step(0))

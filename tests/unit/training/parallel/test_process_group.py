@@ -145,6 +145,10 @@ class Communicating:
         received[:] = np.concatenate(shares)
         return Done()
 
+    def Iallreduce(self, sent, received):
+        received[:] = sum(self._group.exchanged(sent))
+        return Done()
+
     def Iallgather(self, sent, received):
         received[:] = np.concatenate(self._group.exchanged(sent))
         return Done()
@@ -184,6 +188,13 @@ def test_a_total_has_the_same_bits_for_any_number_of_processes(run_processes, si
     np.testing.assert_allclose(alone, vectors.sum(axis=0), rtol=1e-5, atol=1e-5 if dtype == np.float32 else 0.02)
     for found in run_processes(size, total):
         np.testing.assert_array_equal(found, alone)
+
+
+@pytest.mark.parametrize("over", [over_horovod, over_mpi])
+def test_the_allreduce_of_a_library_sums_without_an_order(run_processes, over):
+    vectors = np.random.default_rng(0).normal(size=(3, 101)).astype(np.float32)
+    for found in run_processes(3, lambda group: over(group).allreduce(tf.constant(vectors[group.rank]))):
+        np.testing.assert_allclose(found, vectors.sum(axis=0), atol=1e-6)
 
 
 @pytest.mark.parametrize(
