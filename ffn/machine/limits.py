@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import resource
 from pathlib import Path
 
 from ffn.errors import ConfigError
@@ -54,7 +55,8 @@ def memory_mb() -> int:
     """Return the memory of this machine, or of the container or job if that may use less, MB."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     texts = _texts("memory.max") + _texts("memory.limit_in_bytes", "memory")
-    return min([physical, *(int(text) for text in texts if text.isdecimal())]) // 10**6
+    limits = [resource.getrlimit(resource.RLIMIT_AS)[0], *(int(text) for text in texts if text.isdecimal())]
+    return min([physical, *(limit for limit in limits if limit >= 0)]) // 10**6
 
 
 def gpus_here() -> int:

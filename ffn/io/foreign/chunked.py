@@ -24,6 +24,7 @@ from ffn.io.foreign.mips import PRECOMPUTED, Mip, driver_of, find_mips
 from ffn.io.ome_zarr import our_attributes
 from ffn.io.store_names import CHUNKED_FILES
 from ffn.io.volume import Volume, number_type
+from ffn.machine.limits import memory_mb
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +65,7 @@ class ChunkedVolume(Volume):
         store = self._store
         driver = store.spec().to_json()["driver"]
         _refuse_compressed_files(store.spec().to_json())
+        _refuse_large_chunks(name, store, driver)
         order = "xyz" if driver in XYZ_DRIVERS else "zyx"
         self._axes = SpatialAxes.find(name, store.shape, chosen.names or store.domain.labels, order)
         start, misplaced = _place(chosen, name)
@@ -209,6 +211,19 @@ def _refuse_compressed_files(spec: dict[str, Any]) -> None:
         raise VolumeError(
             f"{packed}: is a compressed file, expected plain chunks, or the volume would read as zeros. "
             f"Unpack a copy, with gunzip -r {folder} if it is .gz"
+        )
+
+
+def _refuse_large_chunks(name: str, store: ts.TensorStore, driver: str) -> None:
+    """Refuse chunks larger than the memory, for which TensorStore would end the process."""
+    shape = store.chunk_layout.read_chunk_template.shape
+    if not driver.startswith("zarr"):  # whose chunks are whole, also where the array is smaller
+        shape = tuple(map(min, shape, store.shape))
+    megabytes = math.prod(shape) * store.dtype.numpy_dtype.itemsize // 10**6
+    if megabytes > (limit := memory_mb()):
+        raise VolumeError(
+            f"{name}: has chunks of {megabytes} MB, expected less than the {limit} MB of memory here. Copy it with "
+            "smaller chunks, on a machine with more memory"
         )
 
 

@@ -10,6 +10,7 @@ import tensorstore as ts
 
 from ffn.errors import VolumeError
 from ffn.geometry import Box
+from ffn.io.foreign import chunked
 from ffn.io.open import open_mip, open_volume
 
 from .readers import SHAPE, check, refuse, voxels
@@ -248,3 +249,13 @@ def test_unknown_filters_and_codecs_are_named(tmp_path, change):
 def test_an_archive_is_named(tmp_path):
     (tmp_path / "raw.zarr.zip").write_bytes(b"PK")
     refuse(tmp_path / "raw.zarr.zip", "raw.zarr.zip: is an archive")
+
+
+def test_chunks_larger_than_the_memory_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(chunked, "memory_mb", lambda: 1)
+    size = [128] * 3
+    spec = {"chunks": size, "compressor": None}  # whole, although the array is smaller
+    refuse(create_store(tmp_path / "raw.zarr", "zarr", SHAPE, metadata=spec), "2 MB", "1 MB")
+    spec = {"dimensions": size, "blockSize": size, "dataType": "uint8"}
+    refuse(create_store(tmp_path / "raw.n5", "n5", None, metadata=spec), "2 MB")
+    check(create_n5(tmp_path / "clipped.n5", blockSize=size))
