@@ -32,6 +32,11 @@ class Command(NamedTuple):
 
 
 TOOLS = {
+    "new": Command(
+        "ffn.commands.new",
+        "write the configuration of a run for your own image and labels",
+        "ffn new mine.yaml --image 'slices/*.png' --labels labels.h5:labels --voxel-size 30 8 8",
+    ),
     "run": Command(
         "ffn.commands.run",
         "run the pipeline on a configuration",

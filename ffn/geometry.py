@@ -295,6 +295,18 @@ def voxels_in(volume_um3: float, voxel_size_zyx_nm: VoxelSize) -> int:
     return max(1, round(volume_um3 * 1e9 / math.prod(voxel_size_zyx_nm)))
 
 
+def extent_um(shape_zyx: ZYX, voxel_size_zyx_nm: Sequence[float]) -> str:
+    """Return the physical size of a volume, in words.
+
+    Examples
+    --------
+    >>> extent_um((100, 1024, 1024), (30, 6, 6))
+    '3 × 6.14 × 6.14 µm (z, y, x)'
+    """
+    sides = zip(shape_zyx, voxel_size_zyx_nm, strict=True)
+    return f"{' × '.join(f'{n * side / 1000:.3g}' for n, side in sides)} µm (z, y, x)"
+
+
 def steps_within(length_nm: float, voxel_size_zyx_nm: VoxelSize) -> ZYX:
     """Return how many voxels fit into a length along each axis.
 

@@ -1,0 +1,274 @@
+"""The configuration of a first run, from what an image, its labels, weights and this machine say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import yaml
+
+from ffn.config import ModelConfig
+from ffn.errors import ConfigError
+from ffn.geometry import Box, VoxelSize, extent_um, zyx
+from ffn.io.foreign.locations import Location
+from ffn.io.ingest import read_as
+from ffn.io.label_statistics import doubts_about_image
+from ffn.io.open import open_mip_or_finer
+from ffn.io.sections import JUMPS, levels_of
+from ffn.io.volume import Volume, is_ignored
+from ffn.machine.cpu import cpu_flags
+from ffn.machine.limits import gpus_here, usable_cores
+from ffn.model.store import DESCRIPTION, load_architecture, load_histogram, load_tissue
+from ffn.workflow import defaults
+from ffn.workflow.config_files import ROOT
+from ffn.workflow.needs import BACKWARD, FOVS_PER_DELTAS, GPU_FLOPS, GPU_FOV_SECONDS, fov_flops
+from ffn.workflow.places import Place, open_run
+from ffn.workflow.run import RunConfig, VolumeConfig
+from ffn.workflow.sources import Source, find_image, find_labels
+
+STARTER = ROOT / "config/demo-weights"
+CPU_FLOPS = {"amx_tile": 1.2e12, "avx512f": 3e11, "": 1.75e11}  # per second and core: README's hours of training
+CPU_FOV_SECONDS = 0.002  # outside the network, on one core; as in `needs`
+FIRST_MINUTES = 4  # of training from other weights, and of flood filling, or a fifth of training; our choice
+GOOD_STEPS, FOVS_PER_STEP = 50_000, 4  # 200,000 FOVs, as in config/own-data.yaml, whose recipe this is
+FROM_SCRATCH = {"optimizer": "muon", "fov_policy": "faces", "schedule": "cosine"}
+FINE_TUNING = {"learning_rate": 0.0003, "warmup_steps": 20, "fov_policy": "faces", "schedule": "cosine"}  # the demo's
+SAMPLED_SECTIONS = 64  # in which labels are looked for; our choice
+MOST_SAMPLED = 4 * 10**9  # voxels of labels that are looked at; our choice
+# Of the longest side of the labels, where training ends and validation: what labels allow, best first; our choice.
+SHARES = ((0.7, 0.8), (0.8, 0.8), (1.0, 1.0))
+SPARSE = 0.5  # share of 0 among labels, above which it may not mean that there is no neurite; our choice
+
+
+class Data(NamedTuple):
+    """An image and its labels."""
+
+    volume: dict[str, Any]  # the keys of the configuration
+    image: Source
+    seen: str  # type and grey levels, in words
+    labelled: Box | None
+    zeros: float  # share of 0 in that box
+
+
+class Network(NamedTuple):
+    """The network of a first run, and what its weights were trained on."""
+
+    init: str | None
+    model: ModelConfig
+    normalize: str | None = None
+    remark: str = ""
+
+
+def first_run(name: str, volume: Mapping[str, Any], init: str | None = None, hours: float | None = None) -> str:
+    """Return the configuration of a first run as commented YAML.
+
+    Parameters
+    ----------
+    name : str
+        Name of the run and of its volume.
+    volume : mapping
+        Keys of `VolumeConfig` that are given: ``image``, and any of ``labels``, ``voxel_size_zyx_nm`` and the others.
+    init : str, optional
+        Weights to start from; default: those that we have, if they know such voxels, or if there are no labels.
+    hours : float, optional
+        How long training may take on this machine; default: what is usual.
+
+    Raises
+    ------
+    FfnError
+        If a source cannot be read, or labels leave no room for any training.
+    """
+    data = _look(name, {key: value for key, value in volume.items() if value is not None})
+    refused: ConfigError | None = None
+    for network, values in _candidates(name, data, init, hours):
+        try:
+            run, places, _ = open_run(values)
+        except ConfigError as error:
+            refused = refused or error
+            continue
+        return _written(values, run, places[name], data, network)
+    assert refused
+    raise refused
+
+
+def _look(name: str, volume: dict[str, Any]) -> Data:
+    """Open the sources of a volume, and look at samples of them."""
+    config = VolumeConfig(**volume)
+    image = find_image(name, config)
+    with open_mip_or_finer(str(config.image), config.mip, config.voxel_size_zyx_nm) as (opened, _):
+        seen = _described(read_as(opened, "image")[0])
+    labelled, zeros = _labelled(config, find_labels(name, config, image), image) if config.labels else (None, 0.0)
+    size = [int(side) if side == int(side) else side for side in image.voxel_size_zyx_nm]
+    return Data({**volume, "voxel_size_zyx_nm": size}, image, seen, labelled, zeros)
+
+
+def _described(image: Volume) -> str:
+    words = [f"{image.dtype}, {' × '.join(map(str, image.box.shape))} voxels"]
+    if levels := levels_of(image, image.box):
+        jumps = f"jump by {levels.jump:.2f} of that, ingest evens them" if levels.jump > JUMPS else "are even"
+        words.append(f"median {levels.median:.0f}, quartiles {levels.spread:.0f} apart, sections {jumps}")
+    return "; ".join([*words, *doubts_about_image(image)])
+
+
+def _labelled(config: VolumeConfig, found: Source, image: Source) -> tuple[Box, float]:
+    """Return the part of labels that is not 0 or ignored, and the share of 0 in it, by samples of sections."""
+    box, offset = found.box.intersect(image.box), config.labels_offset_zyx
+    if found.finer or Location.parse(str(config.labels)).path is None or box.num_voxels > MOST_SAMPLED:
+        return box, 0.0
+    (first, *_), (last, *_) = box.start, box.stop
+    parts, num_known = [], 0
+    with open_mip_or_finer(str(config.labels), None, image.voxel_size_zyx_nm, offset is not None) as (opened, _):
+        labels = read_as(opened, "labels", config.colour_ids)[0]
+        shift = zyx(np.subtract(labels.box.start, offset or labels.box.start))
+        places = np.unique(np.linspace(first, last - 1, SAMPLED_SECTIONS).astype(int)).tolist()
+        for z in places:
+            section = Box((z, *box.start[1:]), (z + 1, *box.stop[1:]))
+            voxels = labels.read(section.shift(shift))[0]
+            rows, columns = np.nonzero((voxels != 0) & ~is_ignored(voxels))
+            if len(rows):
+                start, stop = (z, rows.min(), columns.min()), (z + 1, rows.max() + 1, columns.max() + 1)
+                parts.append(Box(zyx(start), zyx(stop)).shift((0, *section.start[1:])))
+                num_known += len(rows)
+    if not parts:
+        raise ConfigError(f"--labels: {config.labels} is 0 everywhere in {box}, expected ids. Is it the right file?")
+    hull = Box.hull(parts)
+    num_sections = sum(hull.start[0] <= z < hull.stop[0] for z in places)
+    return hull, 1 - num_known / (num_sections * math.prod(hull.shape[1:]))
+
+
+def _network(size: VoxelSize, init: str | None, is_trained: bool) -> Network:
+    """Return the network of a first run; if it is not trained, it starts from weights, also from those of others."""
+    folder = Path(init or STARTER)
+    if init and not (folder / DESCRIPTION).is_file():  # a published checkpoint, which does not say what it knows
+        return Network(init, ModelConfig())
+    tissue = load_tissue(folder)
+    other = tissue.other_size(size) if tissue else None
+    if init is None and other and is_trained:
+        return Network(None, ModelConfig(**defaults.derived({}, size)["model"]))
+    made = "" if init else "the demo's, of synthetic tissue" + ("" if is_trained else ", so expect little")
+    normalize = "match" if load_histogram(folder) else "volume"
+    return Network(str(folder), load_architecture(folder), normalize, "; ".join(filter(None, [made, other])))
+
+
+def _minutes(model: ModelConfig, fovs: float, trains: bool) -> float:
+    """Return how long this machine takes for some FOVs, minutes."""
+    gpus, cores, flags = gpus_here(), usable_cores(), cpu_flags()
+    per_second = next(flops for flag, flops in CPU_FLOPS.items() if not flag or flag in flags)
+    seconds, rate = (GPU_FOV_SECONDS, GPU_FLOPS) if gpus else (CPU_FOV_SECONDS, per_second)
+    return fovs * (seconds + (BACKWARD if trains else 1) * fov_flops(model) / rate) / (gpus or cores) / 60
+
+
+def _flooding(model: ModelConfig, box: Box) -> float:
+    return _minutes(model, FOVS_PER_DELTAS * box.num_voxels / max(1, math.prod(model.deltas_zyx)), False)
+
+
+def _candidates(
+    name: str, data: Data, init: str | None, hours: float | None
+) -> Iterator[tuple[Network, dict[str, Any]]]:
+    """Yield configurations, those first that need most labels, until training does without them."""
+    size = data.image.voxel_size_zyx_nm
+    if box := data.labelled:
+        network = _network(size, init, True)
+        train = _training(network, hours)
+        usual = FIRST_MINUTES if network.init else _minutes(network.model, GOOD_STEPS * FOVS_PER_STEP, True) / 5
+        axis = max(range(3), key=lambda i: box.shape[i] / network.model.fov_size_zyx[i])
+        for ends in SHARES:
+            cuts = [box.start[axis] + round(share * box.shape[axis]) for share in (0, *ends, 1)]
+            parts = [_part(box, axis, *pair) for pair in zip(cuts, cuts[1:], strict=False)]
+            learnt, validated, held_out = (None if part.is_empty else str(part) for part in parts)
+            rest = {"use_best": False} if not validated else {}
+            test = _most(parts[2] if held_out else box, network.model, max(FIRST_MINUTES, usual), size)
+            boxes = {"train_box": learnt, "validate_box": validated or "none", "segment_box": str(test)}
+            boxes |= {} if held_out else {"evaluate_box": "none"}
+            yield network, _values(name, data, network, boxes, {**train, **rest})
+    network = _network(size, init, False)
+    test = _most(data.labelled or data.image.box, network.model, FIRST_MINUTES, size)
+    boxes = {"train_box": "none"} if data.labelled else {}
+    yield network, _values(name, data, network, {**boxes, "segment_box": str(test)}, {"max_steps": 0})
+
+
+def _training(network: Network, hours: float | None) -> dict[str, Any]:
+    """Return the options of a training: a short one from other weights, else all that a good network needs."""
+    of_step = _minutes(network.model, FOVS_PER_STEP, True)
+    within = 60 * hours if hours else FIRST_MINUTES
+    steps = GOOD_STEPS if not hours and not network.init else min(max(200, int(within / of_step)), 4 * GOOD_STEPS)
+    recipe = {"max_steps": steps, "batch_size": 2, **(FINE_TUNING if network.init else FROM_SCRATCH)}
+    if not network.init:
+        recipe |= {"warmup_steps": steps // 20, "ema_decay": round(1 - 20 / steps, 6)}
+    recipe["validation_steps"] = max(50, steps // (4 if network.init else 20))
+    return {**recipe, "use_best": True}
+
+
+def _part(box: Box, axis: int, start: int, stop: int) -> Box:
+    edges = [list(box.start), list(box.stop)]
+    edges[0][axis], edges[1][axis] = start, stop
+    return Box(zyx(edges[0]), zyx(edges[1]))
+
+
+def _most(box: Box, model: ModelConfig, within: float, size: VoxelSize) -> Box:
+    """Return the middle of a box that takes no longer than some minutes to flood."""
+    shape = list(box.shape)
+    while _flooding(model, Box.from_shape(zyx(shape))) > within:
+        axis = max(range(3), key=lambda i: shape[i] * size[i])
+        shape[axis] -= max(1, shape[axis] // 8)
+    return box.middle(zyx(shape))
+
+
+def _values(name: str, data: Data, network: Network, boxes: dict[str, Any], train: dict[str, Any]) -> dict[str, Any]:
+    normalize = {"normalize": network.normalize} if network.normalize else {}
+    init = {"init": network.init} if network.init else {}
+    return {"run": name, **init, "volumes": {name: {**data.volume, **boxes, **normalize}}, "train": train}
+
+
+def _written(values: dict[str, Any], run: RunConfig, place: Place, data: Data, network: Network) -> str:
+    """Return a configuration with remarks on what was found, and on what nobody could know."""
+    steps, costed = run.train.max_steps, network.model
+    training = f"{_time(_minutes(costed, steps * run.train.num_lanes, True))} of training and " if steps else ""
+    flooding = _time(_flooding(costed, place.segment_box))
+    whole = _time(_flooding(costed, place.image))
+    machine = f"{gpus_here()} GPUs" if gpus_here() else f"{usable_cores()} cores"
+    remarks = {
+        "image": extent_um(data.image.box.shape, data.image.voxel_size_zyx_nm),
+        "segment_box": "" if place.segment_box == place.image else f"all: about {whole} here",
+        "train_box": "" if data.labelled is None else f"labels: {data.labelled}",
+        "evaluate_box": "the labels leave nothing that is not trained on" if run.train.max_steps else "",
+    }
+    text = [
+        f"# Image: {data.seen}",
+        f"# About {training}{flooding} of flood filling on this machine ({machine}).",
+        f"# Network: FOV {list(costed.fov_size_zyx)}, deltas {list(costed.deltas_zyx)}.",
+        *([f"# Weights: {network.remark}."] if network.remark else []),
+    ]
+    for key, value in values.items():
+        if key == "volumes":
+            ((name, volume),) = value.items()
+            text += ["volumes:", f"  {name}:", *(_line(name, each, remarks, "    ") for name, each in volume.items())]
+            if place.may_be_misplaced:
+                text.append(
+                    "    # labels_offset_zyx: [0, 0, 0]  # nothing says where their first voxel lies: taken as this"
+                )
+        else:
+            text.append(_line(key, value, remarks))
+    if data.zeros > SPARSE:
+        text.append(
+            f"  # unlabelled_weight: 0 in train, if 0 means not looked at: {data.zeros:.0%} of the labels are 0"
+        )
+    if network.init and steps:
+        good = _time(_minutes(costed, GOOD_STEPS * FOVS_PER_STEP, True))
+        text.append(f"# A first look. A good network takes 200,000 FOVs: max_steps: {GOOD_STEPS}, about {good} here.")
+    return "\n".join(text) + "\n"
+
+
+def _line(key: str, value: Any, remarks: Mapping[str, str], indent: str = "") -> str:
+    flow = None if isinstance(value, list | dict) else False
+    text = yaml.safe_dump({key: value}, default_flow_style=flow, sort_keys=False, allow_unicode=True, width=110)
+    return indent + text.rstrip() + (f"  # {remarks[key]}" if remarks.get(key) else "")
+
+
+def _time(minutes: float) -> str:
+    if minutes < 90:
+        return f"{max(1, round(minutes))} min"
+    return f"{minutes / 60:.0f} h" if minutes < 5760 else f"{minutes / 1440:.0f} days"

@@ -1,0 +1,172 @@
+"""`ffn new` writes a configuration that runs as it is, whatever the format of image and labels."""
+
+import functools
+import http.server
+import threading
+
+import h5py
+import numpy as np
+import pytest
+import tensorstore as ts
+import tifffile
+import yaml
+import zarr
+
+from ffn.cli import main
+from ffn.geometry import Box
+from ffn.workflow.places import open_run
+
+SHAPE = (48, 80, 120)
+SIZE = (20.0, 8.0, 8.0)
+LABELLED = Box((0, 8, 16), (48, 72, 120))  # the rest is 0
+GIVEN = ["--voxel-size", "20", "8", "8"]
+
+
+@pytest.fixture(scope="module")
+def image():
+    return np.random.default_rng(1).integers(60, 190, SHAPE).astype(np.uint8)
+
+
+@pytest.fixture(scope="module")
+def labels():
+    z, y, x = np.indices(SHAPE)
+    ids = (1 + y // 40 + 4 * (x // 40)).astype(np.uint32)
+    return np.where([LABELLED.holds(np.stack([z, y, x], -1).reshape(-1, 3)).reshape(SHAPE)], ids, 0)[0].astype(
+        np.uint32
+    )
+
+
+def tiffs(folder, image, labels):
+    (folder / "slices").mkdir()
+    for z, section in enumerate(image):
+        tifffile.imwrite(folder / f"slices/z{z}.tif", section)
+    tifffile.imwrite(folder / "labels.tif", labels, photometric="minisblack")
+    return [f"{folder}/slices", "--labels", f"{folder}/labels.tif", *GIVEN]
+
+
+def hdf5_pair(folder, image, labels):
+    for name, voxels in (("raw", image), ("labels", labels)):
+        with h5py.File(folder / f"{name}.h5", "w") as file:
+            file[name] = voxels
+    return [f"{folder}/raw.h5", "--labels", f"{folder}/labels.h5:labels", *GIVEN]
+
+
+def cremi(folder, image, labels):
+    with h5py.File(folder / "sample.hdf", "w") as file:
+        file["volumes/raw"] = image
+        file["volumes/labels/neuron_ids"] = labels[LABELLED.slices()].astype(np.uint64)
+        file["volumes/labels/clefts"] = np.full(SHAPE, 2**64 - 1, np.uint64)
+        for dataset in (file["volumes/raw"], file["volumes/labels/neuron_ids"]):
+            dataset.attrs["resolution"] = SIZE
+        file["volumes/labels/neuron_ids"].attrs["offset"] = np.multiply(LABELLED.start, SIZE)
+    return [f"{folder}/sample.hdf"]
+
+
+def ome_zarr(folder, image, labels):
+    root = zarr.open_group(folder / "image.zarr", mode="w", zarr_format=2)
+    for path, voxels in (("", image), ("labels/neurons", labels)):
+        group = root.require_group(path) if path else root
+        group.create_array("0", data=voxels, chunks=(16, 40, 40))
+        scale = {"coordinateTransformations": [{"type": "scale", "scale": SIZE}], "path": "0"}
+        axes = [{"name": axis, "type": "space", "unit": "nanometer"} for axis in "zyx"]
+        group.attrs["multiscales"] = [{"version": "0.4", "axes": axes, "datasets": [scale]}]
+    return [f"{folder}/image.zarr", "--labels", f"{folder}/image.zarr/labels/neurons"]
+
+
+def precomputed(folder, image, labels):
+    for name, voxels in (("raw", image), ("ids", labels)):
+        store = ts.open(
+            {
+                "driver": "neuroglancer_precomputed",
+                "kvstore": {"driver": "file", "path": f"{folder}/{name}/"},
+                "multiscale_metadata": {
+                    "type": "image" if name == "raw" else "segmentation",
+                    "data_type": str(voxels.dtype),
+                    "num_channels": 1,
+                },
+                "scale_metadata": {
+                    "size": SHAPE[::-1],
+                    "encoding": "raw",
+                    "chunk_size": [40, 40, 16],
+                    "resolution": SIZE[::-1],
+                },
+            },
+            create=True,
+        ).result()
+        store[..., 0].write(voxels.T).result()
+    return ["precomputed://{url}/raw", "--labels", "precomputed://{url}/ids"]
+
+
+def alone(folder, image, labels):
+    np.save(folder / "raw.npy", image)
+    return [f"{folder}/raw.npy", *GIVEN]
+
+
+@pytest.fixture
+def url(tmp_path):
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *words):
+            pass
+
+    handler = functools.partial(Handler, directory=str(tmp_path))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def new(words, out):
+    """Return the configuration that is written, and its volume in voxels."""
+    assert main(["new", str(out), "--image", *words]) == 0
+    values = yaml.safe_load(out.read_text())
+    run, places, _ = open_run(values)
+    return run, places[out.stem]
+
+
+@pytest.mark.parametrize("make", [tiffs, hdf5_pair, cremi, ome_zarr, precomputed])
+def test_labels_are_split_into_boxes_that_a_run_takes(make, tmp_path, url, image, labels):
+    words = [word.format(url=url) for word in make(tmp_path, image, labels)]
+    run, place = new(words, tmp_path / "mine.yaml")
+    assert place.voxel_size_zyx_nm == SIZE and run.train.max_steps
+    boxes = [place.train_box, place.validate_box, place.evaluate_box]
+    hull = Box.from_shape(SHAPE) if make is precomputed else LABELLED  # nothing is looked for on a server
+    assert all(hull.contains(box) and not box.is_empty for box in boxes)
+    assert all(a.intersect(b).is_empty for a, b in zip(boxes, boxes[1:], strict=False))
+    assert len((tmp_path / "mine.yaml").read_text().splitlines()) <= 25
+
+
+def test_an_image_alone_is_segmented_with_the_weights_that_there_are(tmp_path, image, labels):
+    run, place = new(alone(tmp_path, image, labels), tmp_path / "mine.yaml")
+    assert run.init and run.train.max_steps == 0
+    assert place.image.contains(place.segment_box)
+
+
+@pytest.mark.parametrize(("width", "trained_on"), [(52, "0:22,8:66,16:68"), (34, "none")])
+def test_small_labels_are_all_trained_on_or_not_at_all(width, trained_on, tmp_path, image, labels):
+    z, y, x = np.indices(SHAPE)
+    small = np.where((z < 22) & (y < 66) & (x < 16 + width), labels, 0)
+    run, place = new(tiffs(tmp_path, image, small), tmp_path / "mine.yaml")
+    assert place.config.train_box == trained_on
+    assert bool(run.train.max_steps) == (not place.is_evaluated)
+
+
+def test_hours_decide_how_long_training_takes(tmp_path, image, labels):
+    words = tiffs(tmp_path, image, labels)
+    steps = [new([*words, "--hours", hours], tmp_path / f"h{hours}.yaml")[0].train.max_steps for hours in ("1", "3")]
+    assert steps[1] == pytest.approx(3 * steps[0], rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [(lambda words: words[:-4], "--voxel-size"), (lambda words: ["nowhere.npy", *GIVEN], "nowhere.npy")],
+)
+def test_what_is_missing_is_asked_for(change, named, tmp_path, image, labels, capsys):
+    words = alone(tmp_path, image, labels)
+    assert main(["new", str(tmp_path / "mine.yaml"), "--image", *change(words)]) == 2
+    assert named in capsys.readouterr().err and not (tmp_path / "mine.yaml").exists()
+
+
+def test_a_configuration_is_not_overwritten(tmp_path, image, labels):
+    (tmp_path / "mine.yaml").write_text("run: mine\n")
+    assert main(["new", str(tmp_path / "mine.yaml"), "--image", *alone(tmp_path, image, labels)]) == 2
+    assert (tmp_path / "mine.yaml").read_text() == "run: mine\n"
