@@ -1,14 +1,22 @@
-"""A grid of overlapping subvolumes."""
+"""A grid of overlapping subvolumes, and the tables of bodies that go with it."""
 
+import contextlib
 import itertools
 
 import numpy as np
 import pytest
 
+from ffn.assembly import tables as tables_module
+from ffn.assembly.connected import connected_roots
+from ffn.assembly.subvolumes import COLUMNS, LocalIds, Subvolumes, SubvolumeTables, ids_of
+from ffn.assembly.tables import OVERLAPS, Objects, OverlapIndex, read_overlaps
 from ffn.assembly.tiling import Tiling
+from ffn.contingency import add_up
 from ffn.errors import VolumeError
 from ffn.geometry import Box, tile
+from ffn.io.open import open_volume, read_table
 
+from ..volumes import write
 from .conftest import TILES
 
 TILINGS = [  # box, size, overlap
@@ -53,3 +61,104 @@ def test_overlaps_and_cores_are_those_of_an_exhaustive_search(box, size, overlap
 def test_boxes_that_do_not_form_a_tiling_are_refused(boxes, found):
     with pytest.raises(VolumeError, match=found):
         Tiling.of(boxes)
+
+
+def test_ids_are_listed_in_the_order_of_their_first_voxels(tmp_path, monkeypatch):
+    monkeypatch.setattr("ffn.assembly.subvolumes.SLAB", 2)
+    labels = np.zeros((5, 3, 4), np.uint64)
+    labels[0, 1], labels[1:4, 2], labels[4, 0] = 9, 2**63, 4
+    with open_volume(write(tmp_path / "a.zarr", labels, (10, 0, 0))) as volume:
+        found = ids_of(volume, Box((10, 0, 0), (13, 3, 4)))
+    assert found["ids"].tolist() == [9, 2**63, 4] and found["voxels"].tolist() == [4, 12, 4]
+    assert found["in_core"].tolist() == [True, True, False]
+
+
+def test_nodes_are_numbered_through_all_subvolumes():
+    nothing = {name: np.zeros((0, *columns), dtype) for name, (columns, dtype) in COLUMNS.items()}
+    parts = [np.array(ids, np.uint64) for ids in ([7, 3], [], [3], [2**63, 9, 1])]
+    nodes = LocalIds.of(SubvolumeTables({**nothing, "ids": ids} for ids in parts))
+    assert nodes.num_nodes == 6
+    assert nodes.find(0, np.array([3, 7, 3])).tolist() == [1, 0, 1]
+    assert nodes.find(np.array([3, 0, 2, 3]), np.array([1, 3, 3, 9])).tolist() == [5, 1, 2, 4]
+    assert nodes.subvolumes_of(np.arange(6)).tolist() == [0, 0, 2, 3, 3, 3]
+
+
+def test_the_least_recently_used_volume_is_closed(monkeypatch):
+    events = []
+
+    @contextlib.contextmanager
+    def recorded(spec):
+        events.append(f"+{spec}")
+        try:
+            yield spec
+        finally:
+            events.append(f"-{spec}")
+
+    monkeypatch.setattr("ffn.assembly.subvolumes.open_segmentation", recorded)
+    monkeypatch.setattr("ffn.assembly.subvolumes.MAX_OPEN", 2)
+    subvolumes = Subvolumes(Tiling(([(0, 1)], [(0, 1)], [(0, 1), (1, 2), (2, 3)])), list("abc"), (1.0, 1.0, 1.0))
+    assert "".join(map(subvolumes.volume, (0, 1, 0, 2))) == "abac"
+    assert events == ["+a", "+b", "+c", "-b"]
+
+
+def test_roots_do_not_depend_on_the_order_of_edges():
+    edges = np.array([[5, 2], [2, 0], [3, 4]])
+    assert connected_roots(6, edges).tolist() == [0, 1, 0, 3, 3, 0]
+    assert connected_roots(6, edges[::-1, ::-1]).tolist() == [0, 1, 0, 3, 3, 0]
+    assert connected_roots(3, np.zeros((0, 2))).tolist() == [0, 1, 2]
+    assert connected_roots(0, np.zeros((0, 2))).tolist() == []
+
+
+BOX = Box((-5, 30, 100), (40, 130, 260))
+SIZE = (20.0, 10.0, 10.0)  # cells of 12 × 24 × 24 voxels
+
+
+@pytest.fixture
+def rows_read(monkeypatch):
+    """Numbers of rows of tables that are looked at."""
+    read, seen = tables_module.read_table, []
+
+    def counted(spec, name, keep=None, ranges=None):
+        return read(spec, name, keep and (lambda rows: seen.append(len(rows)) or keep(rows)), ranges)
+
+    monkeypatch.setattr(tables_module, "read_table", counted)
+    return seen
+
+
+@pytest.mark.parametrize("is_sorted", [True, False])
+def test_all_rows_near_a_box_are_found_and_few_others_read(is_sorted, tmp_path, monkeypatch, rows_read):
+    monkeypatch.setattr(tables_module, "CELLS", 2)
+    monkeypatch.setattr("ffn.io.scratch.ROWS_AT_ONCE", 7)
+    rng, index = np.random.default_rng(0), OverlapIndex(BOX, SIZE)
+    cells = rng.integers((-1, 1, 4), (4, 6, 11), (500, 3)) * (12, 24, 24)
+    rows = add_up(np.column_stack([rng.integers(1, 9, 500), rng.integers(9, 99, 500), cells, rng.integers(1, 99, 500)]))
+    tables = index.tables(rows) if is_sorted else {OVERLAPS: rows}
+    spec = write(tmp_path / "base.zarr", np.zeros(BOX.shape, np.uint64), BOX.start, SIZE, tables=tables)
+    with open_volume(spec) as volume:
+        for _ in range(20):
+            start = rng.integers((-1, 1, 4), (4, 6, 11)) * (12, 24, 24)
+            near = Box(tuple(start.tolist()), tuple((start + rng.integers(1, 3, 3) * (12, 24, 24)).tolist()))
+            rows_read.clear()
+            assert read_overlaps(spec, volume, near).tolist() == rows[near.holds(rows[:, 2:5])].tolist()
+            wide = near.grow((12, 24, 24))  # places are two cells wide
+            assert not is_sorted or sum(rows_read) <= wide.holds(rows[:, 2:5]).sum()
+    assert sorted(read_table(spec, OVERLAPS).tolist()) == rows.tolist()
+
+
+@pytest.mark.parametrize("size", [(5.0, 10.0, 10.0), (40.0, 10.0, 10.0)])
+def test_a_table_of_another_voxel_size_is_refused(size, tmp_path, monkeypatch):
+    """Rows would be looked for in other places, and some of those near a box not found."""
+    monkeypatch.setattr(tables_module, "CELLS", 1)
+    tables = OverlapIndex(BOX, SIZE).tables(np.zeros((0, 6), np.int64))
+    spec = write(tmp_path / "base.zarr", np.zeros(BOX.shape, np.uint64), BOX.start, size, tables=tables)
+    with open_volume(spec) as volume, pytest.raises(VolumeError, match="first_overlap"):
+        read_overlaps(spec, volume, BOX)
+
+
+def test_only_pairs_of_segments_that_are_there_are_listed():
+    objects = Objects(np.array([(n, 1) for n in range(1, 100_001)]))  # 5·10⁹ pairs
+    assert objects.segments(np.array([(1, 200_000)]), np.array([5, 99_000, 200_000])).tolist() == [
+        [5, 99_000],
+        [5, 200_000],
+        [99_000, 200_000],
+    ]

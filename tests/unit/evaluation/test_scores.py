@@ -1,10 +1,11 @@
-"""Rand error and variation of information agree with their definitions under each convention."""
+"""Scores agree with their definitions under each convention."""
 
 import numpy as np
 import pytest
 from skimage import metrics
 
 from ffn.contingency import count_pairs
+from ffn.evaluation.metrics import METRICS
 from ffn.evaluation.scores import CONVENTIONS, score, summarize
 from ffn.io.volume import IGNORED
 
@@ -107,3 +108,13 @@ def test_summary_counts_ids_and_coverage():
     summary = summarize(dict.fromkeys(CONVENTIONS, table))
     assert summary["covered_fraction"] == pytest.approx(3 / 4)
     assert (summary["num_segments"], summary["num_truth"]) == (3, 2)
+
+
+def test_every_metric_is_in_a_score_file_and_every_score_is_a_metric():
+    table = count_pairs(np.array([1, 1, 2, 2]), np.array([5, 5, 5, 0]))
+    scores = summarize(dict.fromkeys(CONVENTIONS, table))
+    for convention in CONVENTIONS:
+        assert all(isinstance(metric.value(scores, convention), float) for metric in METRICS)
+        assert set(scores["scores"][convention]) == {metric.name for metric in METRICS if metric.by_convention}
+    nothing = count_pairs(np.array([1, 1]), np.array([0, 0]))
+    assert score(nothing, "foreground") == dict.fromkeys(scores["scores"]["all"])

@@ -4,6 +4,8 @@ import pytest
 from ffn.config import ModelConfig, SegmentConfig
 from ffn.geometry import Box
 from ffn.inference.canvas import MASKED, REJECTED, Canvas, Thresholds, logit
+from ffn.inference.grower import FovBatch, ObjectGrower
+from ffn.inference.movement import FaceMaxMovement, face_max_offsets
 
 MODEL = ModelConfig(fov_size_zyx=(5, 7, 9), deltas_zyx=(1, 2, 3))
 CENTER = (4, 5, 6)
@@ -87,3 +89,144 @@ def test_the_mirror_image_does_not_count():
     canvas.put(CENTER, fov(2.0))
     canvas.put(CENTER, fov(-2.0))
     assert canvas.num_deleted == (radius[0] + 1) * (radius[1] + 1) * MODEL.fov_size_zyx[2]
+
+
+DELTAS = (1, 2, 3)
+MOVE_LOGIT = 2.0
+
+
+def pom(**faces):
+    """Return the POM of a FOV of 5 x 7 x 9 voxels that leads to the given faces."""
+    logits = np.full((5, 7, 9), -4, np.float32)
+    centers = {"up": (1, 3, 4), "down": (3, 3, 4), "left": (2, 3, 1), "right": (2, 3, 7)}
+    for name, value in faces.items():
+        logits[centers[name]] = value
+    return logits
+
+
+def moves(**faces):
+    return face_max_offsets(pom(**faces), DELTAS, MOVE_LOGIT)
+
+
+def test_face_offsets_are_sorted_by_score_and_reach_the_threshold():
+    logits = pom(down=5, right=1)
+    logits[2, 1, 2] = 7  # -y face
+    assert face_max_offsets(logits, DELTAS, MOVE_LOGIT) == [(7.0, (0, -2, -2)), (5.0, (1, 0, 0))]
+
+
+def test_ties_in_a_face_go_to_the_first_voxel_in_c_order():
+    logits = pom()
+    logits[1, 2:5, 3:6] = 3
+    assert face_max_offsets(logits, DELTAS, MOVE_LOGIT)[0] == (3.0, (-1, -1, -1))
+
+
+def test_a_corner_shared_by_faces_is_queued_once():
+    logits = pom()
+    logits[3, 5, 7] = 3
+    assert face_max_offsets(logits, DELTAS, MOVE_LOGIT) == [(3.0, (1, 2, 3))]
+
+
+def test_an_axis_with_delta_0_has_no_faces():
+    logits = np.full((1, 7, 9), 3, np.float32)
+    offsets = [offset for _, offset in face_max_offsets(logits, (0, 2, 3), MOVE_LOGIT)]
+    assert all(z == 0 for z, _, _ in offsets) and len(offsets) == 3  # neighbouring faces share corners
+
+
+def test_positions_come_breadth_first():
+    movement = FaceMaxMovement((10, 10, 10), DELTAS)
+    assert movement.pop() == (10, 10, 10)
+    movement.follow((10, 10, 10), moves(down=3, right=5))
+    assert movement.pop() == (10, 10, 13)
+    movement.follow((10, 10, 13), moves(right=9))
+    assert [movement.pop(), movement.pop(), movement.pop()] == [(11, 10, 10), (10, 10, 16), None]
+
+
+def test_a_cell_is_visited_once():
+    movement = FaceMaxMovement((10, 10, 10), DELTAS)
+    assert movement.pop() == (10, 10, 10)
+    movement.follow((10, 10, 10), moves(down=5))
+    assert movement.pop() == (11, 10, 10)
+    movement.follow((11, 10, 10), moves())
+    movement.follow((9, 10, 10), moves(down=5))  # leads back to the cell of the seed
+    assert movement.pop() is None
+
+
+def test_a_resumed_movement_knows_the_cells_it_visited():
+    movement = FaceMaxMovement((10, 10, 10), DELTAS, [(10, 10, 11), (11, 10, 10)], [(10, 10, 10)])
+    assert movement.pop() == (11, 10, 10), "(10, 10, 11) is in the cell of the seed"
+
+
+def test_moves_beyond_the_image_lead_to_what_is_mirrored_there():
+    movement = FaceMaxMovement((10, 10, 10), DELTAS, inside=Box((10, 0, 0), (20, 11, 12)))
+    assert movement.pop() == (10, 10, 10)
+    movement.follow((10, 10, 10), moves(up=3, down=5, right=4))
+    assert list(movement.queue) == [(11, 10, 10), (10, 10, 9), (11, 10, 10)]
+
+
+SMALL = ModelConfig(fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 1, 2))
+
+
+class Bright:
+    """Engine whose object is what is bright; it records its batches."""
+
+    def __init__(self):
+        self.calls = []
+
+    def predict(self, image, pom_logit):
+        self.calls.append([float(i.max()) for i in image])
+        return np.where(image > 0, image, np.float32(-4))
+
+
+def grow(growers, batch):
+    while batch.advance(growers):
+        pass
+
+
+def canvas_with(length, brightness):
+    """Return a canvas with a bar along x."""
+    image = np.full((7, 9, 30), -1, np.float32)
+    image[3, 4, 4 : 4 + length] = brightness
+    return Canvas(image, SMALL, Thresholds.of(SegmentConfig()))
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 5])
+def test_independent_objects_grow_in_lockstep(batch_size):
+    lengths = (3, 9, 20)
+    canvases = [canvas_with(length, 3.0 + n) for n, length in enumerate(lengths)]
+    engine = Bright()
+    growers = [ObjectGrower(c, (3, 4, 5)) for c in canvases]
+    grow(growers, FovBatch(engine, SMALL.fov_size_zyx, batch_size))
+    for length, grower, c in zip(lengths, growers, canvases, strict=True):
+        assert grower.is_strong and not grower.limited
+        assert np.count_nonzero(c.object_mask()[1]) == length
+    num_fovs = [grower.num_fovs for grower in growers]
+    assert max(map(len, engine.calls)) == min(batch_size, len(growers))
+    assert sum(map(len, engine.calls)) == sum(num_fovs)  # no FOV is computed twice
+    assert len(engine.calls) == {1: sum(num_fovs), 2: len(engine.calls), 5: max(num_fovs)}[batch_size]
+    assert not canvases[0].segmentation.any()
+
+
+def test_a_next_position_that_was_taken_is_replaced():
+    c = canvas_with(20, 3.0)
+    grower = ObjectGrower(c, (3, 4, 12))
+    batch = FovBatch(Bright(), SMALL.fov_size_zyx)
+    batch.advance([grower])
+    before = grower.next_position()
+    assert before == grower.next_position()
+    c.segmentation[before] = 1
+    assert grower.next_position() not in (None, before)
+
+
+def test_the_limit_counts_on_after_a_resume():
+    def after(num_resumes):
+        c = canvas_with(20, 3.0)
+        grower = ObjectGrower(c, (3, 4, 5), 3)
+        for _ in range(num_resumes):
+            FovBatch(Bright(), SMALL.fov_size_zyx).advance([grower])
+            state = {name: np.array(array) for name, array in grower.state().items()}
+            grower = ObjectGrower.resume(canvas_with(20, 3.0), state, 3)
+        grow([grower], FovBatch(Bright(), SMALL.fov_size_zyx))
+        return grower.num_fovs, grower.limited, int(np.count_nonzero(grower.canvas.object_mask()[1]))
+
+    assert after(0) == after(2)
+    assert after(0)[1]

@@ -5,6 +5,7 @@ import pytest
 
 from ffn.errors import VolumeError
 from ffn.io.open import identity, open_volume, read_table
+from ffn.io.scratch import ScratchRows
 
 from ...volumes import create_volumes
 from .volumes import PLACEMENT, VOXELS
@@ -66,3 +67,11 @@ def test_what_lies_behind_a_link_in_a_folder_counts(tmp_path, monkeypatch):
     before = identity("raw.n5")
     (tmp_path / "disk/s0/1").write_text("12")
     assert identity("raw.n5") != before
+
+
+def test_a_full_disk_is_one_line(monkeypatch):
+    monkeypatch.setattr("tempfile.TemporaryFile", lambda dir, buffering: open("/dev/full", "w+b", buffering))
+    rows = ScratchRows((), np.int64, None)
+    rows.append(np.arange(3))
+    with pytest.raises(VolumeError, match="No space left"):
+        rows[:]

@@ -4,7 +4,8 @@ import pytest
 from ffn.config import ModelConfig
 from ffn.errors import ModelError
 from ffn.model.grey_levels import Histogram
-from ffn.model.network import weight_shapes
+from ffn.model.network import build_network, conv_names, get_weights, set_weights, weight_shapes
+from ffn.model.published import import_checkpoint, read_checkpoint
 from ffn.model.store import (
     Model,
     check_weights,
@@ -116,3 +117,44 @@ def test_the_checksum_covers_names_and_values():
     changed = {**weights, "conv0_a/biases": weights["conv0_a/biases"] + 1}
     assert weights_checksum(weights) == weights_checksum(dict(reversed(weights.items())))
     assert len({weights_checksum(each) for each in (weights, renamed, changed)}) == 3
+
+
+@pytest.mark.parametrize("missing", ["image_mean", "image_stddev"])
+def test_the_normalisation_must_be_given(tmp_path, missing):
+    config = ModelConfig(**{"image_mean": 128, "image_stddev": 33, missing: None})
+    with pytest.raises(ModelError, match="--image-mean"):
+        import_checkpoint("model.ckpt-7", str(tmp_path / "model"), config)
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_missing_or_damaged_checkpoint_is_refused(tmp_path):
+    with pytest.raises(ModelError, match="model.ckpt-7.index"):
+        read_checkpoint(f"{tmp_path}/model.ckpt-7")
+    (tmp_path / "model.ckpt-7.index").write_bytes(b"not a checkpoint")
+    with pytest.raises(ModelError, match="model.ckpt-7: "):
+        read_checkpoint(f"{tmp_path}/model.ckpt-7")
+
+
+SMALL = ModelConfig(depth=3, features=4, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 1, 2))
+
+
+@pytest.fixture(scope="module")
+def network():
+    return build_network(SMALL)
+
+
+def test_convolutions_have_the_names_of_the_published_models():
+    assert conv_names(SMALL) == ["conv0_a", "conv0_b", "conv1_a", "conv1_b", "conv2_a", "conv2_b", "conv_lom"]
+
+
+def test_the_network_has_the_listed_weights(network):
+    found = {name: array.shape for name, array in get_weights(network, SMALL).items()}
+    assert found == weight_shapes(SMALL)
+    assert network.count_params() == sum(int(np.prod(shape)) for shape in found.values())
+
+
+def test_weights_that_are_set_are_got_back(network):
+    rng = np.random.default_rng(0)
+    weights = {name: rng.normal(size=shape).astype(np.float32) for name, shape in weight_shapes(SMALL).items()}
+    set_weights(network, SMALL, weights)
+    assert all(np.array_equal(array, weights[name]) for name, array in get_weights(network, SMALL).items())

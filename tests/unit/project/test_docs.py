@@ -1,11 +1,16 @@
-"""Files that pages name exist, and configurations that they show are valid."""
+"""Files that pages name exist, configurations that they show are valid, and the demo is what they say."""
 
 import re
 from pathlib import Path
 
 import pytest
 import yaml
+from snakemake.utils import update_config
 
+from ffn.config import ModelConfig
+from ffn.model.store import load_model
+from ffn.workflow.pipeline import Pipeline
+from ffn.workflow.places import check_sources
 from ffn.workflow.run import load_run
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -28,3 +33,46 @@ def test_configurations_on_a_page_are_valid(page):
     for configuration in whole:
         load_run({"volumes": {"any": {"synthetic": {}}}, **configuration})
     assert whole
+
+
+WEIGHTS = Path("config/demo-weights")
+
+
+def configuration(*names):
+    merged = {}
+    for name in names:
+        update_config(merged, yaml.safe_load(Path(name).read_text()))
+    return load_run(merged)
+
+
+def phantoms(run):
+    made = Pipeline(run, check_sources(run))
+    return [(made.seed_of(name), run.volumes[name].synthetic) for name in made.synthetic]
+
+
+def test_the_weights_are_small_and_fit_the_demo(pytestconfig, monkeypatch):
+    monkeypatch.chdir(pytestconfig.rootpath)
+    model, demo = load_model(WEIGHTS), configuration("config.yaml")
+    size = {"image_mean", "image_stddev"}
+    assert demo.init == str(WEIGHTS)
+    assert model.config.model_dump(exclude=size) == demo.model.model_dump(exclude=size)
+    assert model.provenance["stage"] == "train"
+    assert sum(file.stat().st_size for file in WEIGHTS.iterdir()) < 2**20
+
+
+def test_the_weights_were_trained_on_other_phantoms(pytestconfig, monkeypatch):
+    monkeypatch.chdir(pytestconfig.rootpath)
+    demo, others = configuration("config.yaml"), configuration("config/demo-weights.yaml")
+    assert not set(seed for seed, _ in phantoms(demo)) & set(seed for seed, _ in phantoms(others))
+    for of_demo in demo.volumes.values():
+        for other in others.volumes.values():
+            same = {"shape_zyx"}
+            assert of_demo.synthetic.model_dump(exclude=same) == other.synthetic.model_dump(exclude=same)
+
+
+def test_from_scratch_is_the_demo_without_weights(pytestconfig, monkeypatch):
+    monkeypatch.chdir(pytestconfig.rootpath)
+    demo, scratch = configuration("config.yaml"), configuration("config.yaml", "config/demo-from-scratch.yaml")
+    assert scratch.init is None
+    assert scratch.train.max_steps > 5 * demo.train.max_steps
+    assert scratch.model == demo.model and isinstance(scratch.model, ModelConfig)

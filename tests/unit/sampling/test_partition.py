@@ -1,4 +1,4 @@
-"""Partitions equal their definition, whatever the blocks, the threads and the labels."""
+"""Local object maps and partitions equal their definition, whatever the blocks, the threads and the labels."""
 
 import numpy as np
 import pytest
@@ -9,13 +9,34 @@ from ffn.geometry import Box
 from ffn.io.open import open_volume
 from ffn.io.volume import IGNORED, Placement
 from ffn.sampling.config import PartitionConfig
+from ffn.sampling.lom import lom_counts, require_lom_fits
 from ffn.sampling.partition import large_labels, partition
 
 from ...jobs import require_same_files
 from ...volumes import write_volume
-from .tissue import BOX, RADIUS, count_by_definition, tissue
 
+BOX = Box((3, 10, 0), (27, 43, 50))
+RADIUS = (2, 4, 3)
 CONFIG = PartitionConfig(lom_radius_zyx=RADIUS, min_label_um3=0.0001)  # 200 voxels
+
+
+def tissue(shape=BOX.shape, num_objects=25, rng_seed=0) -> np.ndarray:
+    """Return Voronoi cells with background between them and ids of any size."""
+    rng = np.random.default_rng(rng_seed)
+    centers = rng.random((num_objects, 3)) * shape
+    voxels = np.argwhere(np.ones(shape))
+    distances = np.sqrt(((voxels[:, None] - centers) ** 2).sum(axis=2))
+    order = np.sort(distances, axis=1)
+    names = rng.integers(1, 2**63, num_objects, dtype=np.uint64)
+    return np.where(order[:, 1] - order[:, 0] < 1.5, 0, names[distances.argmin(axis=1)]).reshape(shape)
+
+
+def count_by_definition(labels, radius, ids) -> np.ndarray:
+    """Look at every voxel of every LOM."""
+    windows = np.lib.stride_tricks.sliding_window_view(labels, [2 * r + 1 for r in radius])
+    centres = labels[tuple(slice(r, n - r) for r, n in zip(radius, labels.shape, strict=True))]
+    counts = (windows == centres[..., None, None, None]).sum(axis=(3, 4, 5))
+    return np.where(np.isin(centres, ids), counts, 0)
 
 
 def write_labels(path, labels, box=BOX) -> str:
@@ -152,3 +173,25 @@ def test_unusable_input_is_one_error(tmp_path):
         with pytest.raises(VolumeError, match=said):
             partition(spec, to, config)
     assert not (tmp_path / "p.zarr").exists()
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("radius", [RADIUS, (1, 1, 6), (5, 2, 1)])
+def test_counts_equal_the_definition(radius, threads):
+    labels = tissue()
+    ids = np.unique(labels)[1:]
+    for chosen in (ids, ids[::3], ids[:0]):
+        counts = lom_counts(labels, radius, chosen, threads)
+        np.testing.assert_array_equal(counts, count_by_definition(labels, radius, chosen))
+
+
+def test_labels_as_fine_as_voxels_are_counted():
+    labels = np.random.default_rng(1).integers(0, 4, (9, 12, 20)).astype(np.uint64)
+    ids = np.arange(1, 4, dtype=np.uint64)
+    np.testing.assert_array_equal(lom_counts(labels, RADIUS, ids), count_by_definition(labels, RADIUS, ids))
+
+
+def test_a_box_must_hold_one_lom():
+    require_lom_fits(Box((0, 0, 0), (5, 9, 7)), RADIUS, "labels")
+    with pytest.raises(VolumeError, match=r"5, 8, 7.*5, 9"):
+        require_lom_fits(Box((0, 0, 0), (5, 8, 7)), RADIUS, "labels")

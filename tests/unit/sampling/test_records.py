@@ -7,11 +7,34 @@ import pytest
 
 from ffn.errors import RecordError
 from ffn.io import hdf5
-from ffn.io.training_records import load_index, read_shard, shard_name
+from ffn.io.training_records import COORDINATES_FORMAT, COORDINATES_GROUP, load_index, read_shard, shard_name
+from ffn.sampling.balance import draw, plan_records
 from ffn.sampling.config import RecordsConfig
 from ffn.sampling.records import records
+from ffn.sampling.shuffle import permutation_keys, permute
 
 CONFIG = RecordsConfig(num_shards=4, max_records=None)
+SIZES = {"a": {1: 40, 3: 7}, "b": {3: 20, 9: 500}}  # voxels by volume and partition
+
+
+def write_coordinates(path, sizes, x) -> str:
+    """Write tables of distinct voxels: x tells the volume, y the partition, z the row."""
+    with hdf5.create_file(path) as file:
+        file.attrs["format"] = COORDINATES_FORMAT
+        for partition, size in sizes.items():
+            table = hdf5.create_rows(file, f"{COORDINATES_GROUP}/{partition}", 3, np.int32)
+            rows = np.stack([np.arange(size), np.full(size, partition), np.full(size, x)], axis=1)
+            hdf5.append_rows(table, rows)
+    return str(path)
+
+
+@pytest.fixture
+def paths(tmp_path) -> dict[str, str]:
+    """Files of coordinates of the volumes in `SIZES`."""
+    return {
+        name: write_coordinates(tmp_path / f"{name}.h5", sizes, 100_000 * number)
+        for number, (name, sizes) in enumerate(SIZES.items())
+    }
 
 
 @pytest.fixture
@@ -96,3 +119,57 @@ def test_unusable_coordinates_are_one_error(tmp_path, paths):
     with pytest.raises(RecordError, match="missing.h5"):
         records({"a": str(tmp_path / "missing.h5")}, tmp_path / "r", CONFIG)
     assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 31, 32, 33, 1000])
+def test_every_tweak_selects_a_permutation(size):
+    keys = permutation_keys(np.random.default_rng(size))
+    images = [permute(np.arange(size), size, keys, tweak) for tweak in range(5)]
+    for image in images:
+        assert sorted(image.tolist()) == list(range(size))
+    mixed = permute(np.arange(size), size, keys, np.arange(size) % 5)
+    assert all(mixed[i] == images[i % 5][i] for i in range(size))
+
+
+def test_permutations_reach_every_order_of_three_and_leave_no_trend():
+    orders = {tuple(permute(np.arange(3), 3, permutation_keys(np.random.default_rng(seed)))) for seed in range(100)}
+    assert len(orders) == 6
+    image = permute(np.arange(30_000), 30_000, permutation_keys(np.random.default_rng(0)))
+    assert abs(np.corrcoef(np.arange(30_000), image)[0, 1]) < 0.02
+    assert abs(np.corrcoef(image[:-1], image[1:])[0, 1]) < 0.02
+    assert np.count_nonzero(image == np.arange(30_000)) < 10
+
+
+def test_any_part_of_the_sequence_can_be_drawn_alone(paths):
+    plan = plan_records(paths, CONFIG, 5)
+    whole = draw(plan, 0, plan.num_records)
+    for some, every in zip(draw(plan, 700, 1100), whole, strict=True):
+        np.testing.assert_array_equal(some, every[700:1100])
+
+
+def test_a_heavy_volume_uses_all_its_voxels_before_one_repeats(paths):
+    plan = plan_records(paths, CONFIG, 5, {"a": 2.5})
+    assert plan.slots(3).tolist() == [18, 20]  # 2.5 x 7 for the heavy volume
+    partitions, voxels = draw(plan, 0, plan.num_records)
+    times = np.bincount(voxels[partitions == 3], minlength=27)
+    assert np.ptp(times[:7]) <= 2 and np.ptp(times[7:]) <= 1
+
+
+@pytest.mark.parametrize("weight", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_weight_that_is_not_positive_is_refused(paths, weight):
+    with pytest.raises(RecordError, match="--weight: .*a="):
+        plan_records(paths, CONFIG, 5, {"a": weight})
+
+
+def test_a_negligible_weight_and_an_unknown_volume_are_refused(paths):
+    with pytest.raises(RecordError, match="--weight: .* 1e-09"):
+        plan_records(paths, CONFIG, 5, {"a": 1e-9})
+    with pytest.raises(RecordError, match="--weight: .*c="):
+        plan_records(paths, CONFIG, 5, {"c": 1.0})
+
+
+def test_too_few_records_are_refused(paths):
+    with pytest.raises(RecordError, match="--max-records: 2"):
+        plan_records(paths, RecordsConfig(max_records=2), 5)
+    with pytest.raises(RecordError, match="--num-shards: 16"):
+        plan_records(paths, RecordsConfig(max_records=11), 5)

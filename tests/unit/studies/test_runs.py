@@ -1,11 +1,14 @@
-"""The scores of training runs, and how certain they are."""
+"""The runs of a study: their options, their scores, and how certain they are."""
 
+import argparse
 import math
 
 import numpy as np
 import pytest
 
-from ffn.errors import EvaluationError
+from ffn.errors import ConfigError, EvaluationError
+from ffn.options import from_arguments
+from ffn.studies.config import StudyConfig
 from ffn.studies.runs import read_runs, runs_at_best
 from ffn.training.metrics import smoothed
 
@@ -52,3 +55,15 @@ def test_a_file_that_holds_no_run_is_refused(name, text, message, tmp_path):
         (tmp_path / name).write_text(text)
     with pytest.raises(EvaluationError, match=message):
         read_runs([f"{tmp_path}/{name}"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"workers": (4, 2)}, "workers"),
+        ({"max_nodes": 8}, r"max_nodes: 8 .*\(16\)"),
+    ],
+)
+def test_a_contradiction_is_named(changes, message):
+    with pytest.raises(ConfigError, match=message):
+        from_arguments(StudyConfig, argparse.Namespace(**changes))

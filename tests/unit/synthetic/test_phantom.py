@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 from scipy import ndimage
 from skimage.feature import peak_local_max
 from skimage.filters import threshold_otsu
@@ -11,9 +12,13 @@ from skimage.measure import label
 from skimage.metrics import adapted_rand_error, variation_of_information
 from skimage.segmentation import watershed
 
+from ffn.errors import VolumeError
+from ffn.geometry import Box
+from ffn.io.open import open_volume
 from ffn.synthetic.config import SynthConfig
-from ffn.synthetic.neurites import Path
+from ffn.synthetic.neurites import MAX_SQUEEZE, STEP_NM, Path, PowerDiagram, grow_neurites
 from ffn.synthetic.phantom import MIN_NEURITE_VOXELS, Phantom, connected_pieces, fill_territories, make_phantom
+from ffn.synthetic.write import synth
 
 SMALL = SynthConfig(shape_zyx=(24, 40, 56))
 DEMO = SynthConfig(shape_zyx=(64, 88, 104))
@@ -95,3 +100,94 @@ def test_a_voxel_belongs_to_the_nearest_tube(monkeypatch):
     border = [int(np.flatnonzero(np.diff(row))[0]) for row in labels[16, :, ::8].T.astype(int)]
     # d1² - r1² = d2² - r2² at y = 371 nm
     assert set(border) <= {36, 37} and np.unique(labels).tolist() == [1, 2]
+
+
+WRITTEN = SynthConfig(shape_zyx=(16, 20, 24), voxel_size_zyx_nm=(20, 10, 12))
+
+
+def make(folder, rng_seed=1, image="raw.zarr", labels="labels.zarr"):
+    synth(f"{folder}/{image}", f"{folder}/{labels}", WRITTEN, rng_seed)
+
+
+def test_image_and_labels_have_the_same_box_and_voxel_size(tmp_path):
+    make(tmp_path)
+    with open_volume(f"{tmp_path}/raw.zarr") as raw, open_volume(f"{tmp_path}/labels.zarr") as labels:
+        assert raw.box == labels.box == Box.from_shape((16, 20, 24))
+        assert raw.voxel_size_zyx_nm == labels.voxel_size_zyx_nm == (20, 10, 12)
+        assert (raw.dtype, labels.dtype) == (np.uint8, np.uint64)
+        assert raw.provenance["stage"] == "synth" and raw.provenance["inputs"]["rng_seed"] == "1"
+        assert np.ptp(raw.read()) > 0 and labels.read().any()
+
+
+@pytest.mark.parametrize(
+    ("image", "labels", "error", "message"),
+    [
+        ("one.zarr", "one.zarr", VolumeError, "one.zarr"),
+        ("raw.h5:raw", "labels.zarr", VolumeError, "raw.h5"),
+        ("raw.zarr", "labels.tif", VolumeError, "labels.tif"),
+    ],
+)
+def test_unusable_outputs_are_refused_before_anything_is_written(tmp_path, image, labels, error, message):
+    with pytest.raises(error, match=message):
+        make(tmp_path, image=image, labels=labels)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("wrong", [{"radius": 3}, {"shape_zyx": (8, 64, 64)}, {"neurite_radius_nm": (50.0, 20.0)}])
+def test_unusable_options_are_refused(wrong: dict):
+    with pytest.raises(ValidationError, match=next(iter(wrong))):
+        SynthConfig(**wrong)
+
+
+GROWN = SynthConfig(shape_zyx=(64, 88, 104))
+
+
+def test_the_radii_of_neurites_stay_in_the_configured_range():
+    paths = grow_neurites(GROWN, np.random.default_rng(0))
+    radii_nm = np.concatenate([path.radii_nm for path in paths])
+    low, high = GROWN.neurite_radius_nm
+    assert low <= radii_nm.min() < 1.2 * low
+    assert 0.8 * high < radii_nm.max() <= high
+
+
+def test_neurites_shorter_than_the_limit_are_left_out(monkeypatch):
+    grown = []
+    for limit_nm in (0.0, 800.0):
+        monkeypatch.setattr("ffn.synthetic.neurites.MIN_NEURITE_NM", limit_nm)
+        grown.append(grow_neurites(SynthConfig(shape_zyx=(32, 40, 48)), np.random.default_rng(0)))
+    everything, kept = grown
+    length_nm: dict[int, float] = {}
+    for path in everything:
+        length_nm[path.neurite_id] = length_nm.get(path.neurite_id, 0.0) + STEP_NM * len(path.points_nm)
+    long = {number for number, length in length_nm.items() if length >= 800}
+    assert {path.neurite_id for path in kept} == long
+    assert 0 < len(long) < len(length_nm)
+
+
+def test_neurites_grow_around_each_other(monkeypatch):
+    """A tip may press into a neighbour by a share of its radius, and radii vary, but axes stay apart."""
+    monkeypatch.setattr("ffn.synthetic.neurites.VARICOSITY", 0.0)
+    monkeypatch.setattr("ffn.synthetic.neurites.BRANCH_SPACING_NM", 1e9)
+    paths = grow_neurites(SynthConfig(shape_zyx=(48, 48, 48)), np.random.default_rng(0))
+    for number, path in enumerate(paths):
+        for other in paths[:number]:
+            gaps_nm = np.linalg.norm(path.points_nm[:, None] - other.points_nm[None], axis=-1)
+            assert gaps_nm.min() > (1 - MAX_SQUEEZE) * path.radii_nm[0] + 0.9 * other.radii_nm[0]
+
+
+def test_owners_agree_with_the_definition():
+    rng = np.random.default_rng(0)
+    points, radii, places = (
+        rng.uniform(0, 100, (30, 3)),
+        rng.uniform(1, 20, 30),
+        rng.uniform(0, 100, (200, 3)),
+    )
+    power = ((places[:, None] - points) ** 2).sum(axis=-1) - radii**2
+    diagram = PowerDiagram(points, radii)
+    assert diagram.owner(places).tolist() == power.argmin(axis=1).tolist()
+    on_surface = points[:1] + np.array([[radii[0], 0, 0]])
+    assert PowerDiagram(points[:1], radii[:1]).clearance_nm(on_surface) == pytest.approx([0.0])
+
+
+def test_without_balls_the_clearance_is_infinite():
+    assert np.isinf(PowerDiagram(np.empty((0, 3)), np.empty(0)).clearance_nm(np.zeros((2, 3)))).all()

@@ -1,4 +1,4 @@
-"""The loop of one process: its ends, counts, checkpoints and validations."""
+"""The loop of one process: its ends, counts, checkpoints, validations and reports."""
 
 import contextlib
 
@@ -7,15 +7,16 @@ import pytest
 
 from ffn.config import ModelConfig
 from ffn.errors import DivergenceError, TrainError
+from ffn.model.network import weight_shapes
 from ffn.model.store import Model
 from ffn.training.config import TrainConfig
 from ffn.training.data.lanes import RecordShards
 from ffn.training.interruption import Interruption
 from ffn.training.loop import MAX_SKIPPED_IN_ROW, Trainer
-from ffn.training.metrics import F1_OF_SIZES, MOVE_SCORES, PARTS_OF_STEP, read_metrics
+from ffn.training.metrics import F1_OF_SIZES, MOVE_SCORES, PARTS_OF_STEP, SCORES, read_metrics
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.plan import TrainingPlan
-from ffn.training.reporting import load_best
+from ffn.training.reporting import VALIDATION_COLUMNS, Events, Report, load_best
 from ffn.training.step import Outcome
 from ffn.training.walk import NUM_COUNTS
 
@@ -300,3 +301,63 @@ def test_a_new_training_discards_the_reports_of_an_old_one(tmp_path):
         make_trainer(Learner(), Validation(digest), ProcessGroup(), **OPTIONS).run(tmp_path, Saved())
         assert [row["step"] for row in read_metrics(tmp_path / "validation.csv")] == [0, 10, 20, 30, 35]
     assert len(list((tmp_path / "tensorboard").glob("*/events*"))) == 2
+
+
+PLAN = TrainingPlan(TrainConfig(max_steps=40), 1, Model(MODEL, {}, {}), RecordShards([], [40], len), None, {})
+
+
+def row(columns, step):
+    """Return a row with scores that fall from the first step on."""
+    return {**dict.fromkeys(columns, 0.5), "step": step, "f1": 0.5 - step / 100}
+
+
+def weights(value=0):
+    return {name: np.full(shape, value, np.float32) for name, shape in weight_shapes(MODEL).items()}
+
+
+def test_a_collapse_is_said_once(tmp_path, caplog):
+    def report_f1(report, *values):
+        for step, f1 in values:
+            report.validation({**row(VALIDATION_COLUMNS, step), "f1": f1}, weights)
+        return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+
+    with contextlib.closing(Report(tmp_path, PLAN, 0, same_examples=True)) as report:
+        assert report_f1(report, (0, 0.8), (10, 0.5)) == []
+        (said,) = report_f1(report, (20, 0.3), (30, 0.2))
+    assert said.startswith("train: validation F1")
+    with contextlib.closing(Report(tmp_path, PLAN, 30, same_examples=True)) as report:
+        assert report_f1(report, (40, 0.1)) == [said]
+
+
+def scalars(step, loss):
+    return {"step": step, "loss": loss, **dict.fromkeys(SCORES, 0.5)}
+
+
+def read_events(folder):
+    """Return the events of a run: values of every tag by step."""
+    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+    from tensorboard.util import tensor_util
+
+    found = {}
+    for path in sorted(folder.glob("events*")):
+        for event in EventFileLoader(str(path)).Load():
+            for value in event.summary.value:
+                found.setdefault(value.tag, {})[event.step] = tensor_util.make_ndarray(value.tensor)
+    return found
+
+
+def test_training_and_validation_share_their_plots(tmp_path):
+    with contextlib.closing(Events(tmp_path)) as events:
+        events.write("train", scalars(10, 2.0))
+        events.write("train", scalars(20, 4.0))
+        events.write("validation", scalars(10, 3.0))
+    train, validation = read_events(tmp_path / "train"), read_events(tmp_path / "validation")
+    assert train["loss"] == {10: 2.0, 20: 4.0}
+    assert validation["loss"] == {10: 3.0}
+    assert set(validation) == set(train) == {"loss", *SCORES}
+
+
+def test_a_run_without_rows_has_no_file(tmp_path):
+    with contextlib.closing(Events(tmp_path / "tensorboard")):
+        pass
+    assert not (tmp_path / "tensorboard").exists()

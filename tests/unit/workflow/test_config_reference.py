@@ -1,14 +1,16 @@
-"""config.yaml is the reference of all options."""
+"""config.yaml is the reference of all options, and their schema finds slips."""
 
+import json
 import re
 
+import jsonschema
 import pytest
 import yaml
 
 from ffn.config import Section
 from ffn.synthetic.config import SynthConfig
 from ffn.workflow.run import RunConfig, VolumeConfig
-from ffn.workflow.schema import with_comments
+from ffn.workflow.schema import schema, with_comments
 
 SECTIONS = {
     name: field.annotation
@@ -50,3 +52,34 @@ def test_every_option_of_a_volume_is_there(reference):
 def test_every_option_has_a_meaning(section):
     options = section.model_fields.items()
     assert [name for name, option in options if not option.description and name not in SECTIONS] == []
+
+
+CHECK = jsonschema.Draft202012Validator(json.loads(schema()))
+
+
+def test_the_schema_on_disk_is_that_of_the_models(pytestconfig):
+    written = (pytestconfig.rootpath / "config/schema.json").read_text()
+    assert written == schema(), "run: python -m ffn.workflow.schema"
+
+
+def test_shipped_configurations_name_the_schema_and_fit_it(pytestconfig):
+    root = pytestconfig.rootpath
+    whole = set((root / "config").glob("*.yaml")) - {root / "config/demo-from-scratch.yaml"}  # added to config.yaml
+    for file in (root / "config.yaml", *whole):
+        words, named = file.read_text().splitlines()[0].split("$schema=")
+        assert words == "# yaml-language-server: " and (file.parent / named).samefile(root / "config/schema.json")
+        CHECK.validate(yaml.safe_load(file.read_text()))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"trian": {}},
+        {"model": {"fov_size_zyx": [33, 33]}},
+        {"segment": {"move_threshold": 1.5}},
+    ],
+)
+def test_mistakes_show_in_the_editor(change):
+    phantom = {"volumes": {"phantom": {"synthetic": {}}}}
+    assert list(CHECK.iter_errors(phantom)) == []
+    assert len(list(CHECK.iter_errors({**phantom, **change}))) == 1

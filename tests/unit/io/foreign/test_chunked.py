@@ -259,3 +259,13 @@ def test_chunks_larger_than_the_memory_are_refused(tmp_path, monkeypatch):
     spec = {"dimensions": size, "blockSize": size, "dataType": "uint8"}
     refuse(create_store(tmp_path / "raw.n5", "n5", None, metadata=spec), "2 MB")
     check(create_n5(tmp_path / "clipped.n5", blockSize=size))
+
+
+@pytest.mark.parametrize(("dtype", "compression"), [(np.uint8, "raw"), (np.uint64, "gzip"), (np.int32, "blosc")])
+def test_axes_and_big_endian_numbers_are_read(tmp_path, dtype, compression):
+    """z5py turns the axes z, y, x of NumPy into the x, y, z of N5, which stores the high byte first."""
+    z5py = pytest.importorskip("z5py")
+    array = voxels(dtype) * np.array(1 if dtype is np.uint8 else 100, dtype)
+    with z5py.File(f"{tmp_path}/a.n5", "w", use_zarr_format=False) as file:
+        file.create_dataset("volumes/raw", data=array, chunks=(2, 5, 7), compression=compression)
+    assert check(f"{tmp_path}/a.n5/volumes/raw", array) is None
