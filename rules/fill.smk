@@ -1,4 +1,5 @@
-# Optional: unsegmented voxels given to the segments around them. The unfilled volume stays.
+# Optional: unsegmented voxels given to the segments around them, or to new ones. The unfilled volume stays.
+AFFINITIES = PATHS.file("affinities") if RUN.affinities.enabled else []
 
 
 rule fill:
@@ -6,6 +7,8 @@ rule fill:
         segmentation=tracked_file(PATHS.merged(RUN)),
         image=IMAGE,
         masks=MASKS,
+        affinities=AFFINITIES,
+        corrections=CORRECTION_FILES if AFFINITIES else [],
         blocks=of("fill", "files"),
     output:
         segmentation=ensure(PATHS.file("fill"), non_empty=True),
@@ -18,12 +21,14 @@ rule fill:
         **needs("fill"),
     params:
         masks=MASKED,
+        affinities=arguments.option("--affinities", [PATHS.of("affinities")] if AFFINITIES else []),
+        corrections=CORRECTIONS if AFFINITIES else "",
         flags=flags(RUN.fill),
         job=of("fill", "option"),
         out=lambda wildcards, output: output.segmentation,
     shell:
-        "ffn fill --segmentation {input.segmentation} --image {input.image} {params.masks} {params.flags} "
-        "{params.job} --out {params.out} > {log} 2>&1"
+        "ffn fill --segmentation {input.segmentation} --image {input.image} {params.masks} {params.affinities} {params.corrections} "
+        "{params.flags} {params.job} --out {params.out} > {log} 2>&1"
 
 
 # Parts of the blocks of a large volume.
@@ -32,6 +37,8 @@ use rule fill as fill_blocks with:
         segmentation=tracked_file(PATHS.merged(RUN)),
         image=IMAGE,
         masks=MASKS,
+        affinities=AFFINITIES,
+        corrections=CORRECTION_FILES if AFFINITIES else [],
         earlier=of("fill_blocks", "files"),
     output:
         record=ensure(PATHS.job("fill"), non_empty=True),
@@ -50,6 +57,8 @@ use rule fill_blocks as fill_compete with:
         segmentation=tracked_file(PATHS.merged(RUN)),
         image=IMAGE,
         masks=MASKS,
+        affinities=AFFINITIES,
+        corrections=CORRECTION_FILES if AFFINITIES else [],
         earlier=of("fill_compete", "files"),
     output:
         tables=ensure(PATHS.tables("fill", "compete"), non_empty=True),

@@ -9,7 +9,7 @@ rule train:
         records=PATHS.of("records"),
         images=expand(IMAGE, volume=PIPELINE.learnt_from),
         labels=expand(LABELS, volume=PIPELINE.learnt_from),
-        masks=PIPELINE.training_mask_files,
+        masks=PIPELINE.mask_files(PIPELINE.learnt_from),
         init=PIPELINE.models.initial_files,
     output:
         model=ensure(PATHS.of("train"), non_empty=True),

@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from ffn.assembly.competitors import Scene, settle
+from ffn.assembly import competitors, fragments
 from ffn.assembly.config import FillConfig
 from ffn.config import Mask
 from ffn.geometry import Box
@@ -21,23 +21,30 @@ from ffn.io.volume import voxel_size_of
 
 log = logging.getLogger(__name__)
 
-COMPETE = "compete"  # step before the blocks
+COMPETE = fragments.STEP  # step before the blocks
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Assign unsegmented voxels to the segments around them, by a seeded watershed of the smoothed image.
 
     Bright places that membranes separate from all segments become new segments. The input is not changed. Voxels beyond
-    the maximum distance stay unsegmented.
+    the maximum distance stay unsegmented. With affinities, all voxels are assigned, also those of segments anew.
     """
     volumes = {"--segmentation": "labels", "--image": "raw image"}
     add_stage_options(parser, FillConfig, volumes, "uint64 filled segmentation", (COMPETE,))
+    parser.add_argument("--affinities", metavar="NAME.zarr", help="of ffn affinities; its fragments are joined instead")
+    text = "with affinities: none joins segments that this file separates"
+    parser.add_argument("--corrections", metavar="FILE.csv", help=text)
     parser.set_defaults(function=_run)
 
 
 def _run(arguments: argparse.Namespace) -> None:
     config, masks, job = stage_options(arguments, FillConfig)
-    fill(arguments.segmentation, arguments.image, arguments.out, config, masks, job)
+    if arguments.affinities:
+        volumes = {"segmentation": arguments.segmentation, "image": arguments.image}
+        fragments.join(arguments.affinities, arguments.out, config, masks, arguments.corrections, job, **volumes)
+    else:
+        fill(arguments.segmentation, arguments.image, arguments.out, config, masks, job)
 
 
 def fill(
@@ -77,7 +84,7 @@ def fill(
         Which blocks to write, see `ffn.io.blocks`.
     """
     with Inputs("fill", config, out, masks, segmentation=segmentation_spec, image=image_spec) as inputs:
-        scene = Scene.open(inputs, config, image_spec)
+        scene = competitors.Scene.open(inputs, config, image_spec)
         segmentation = scene.segmentation
         voxel_size, tiles = voxel_size_of(segmentation), Shards(segmentation.box, config.block_size_zyx)
         if config.max_distance_nm < min(voxel_size):
@@ -86,7 +93,8 @@ def fill(
                 *(out, config.max_distance_nm, min(voxel_size)),
             )
         boxes = [part for tile in tiles.boxes() for part in scene.parts(tile)]
-        settled = reduce_step(out, COMPETE, boxes, scene.compete, partial(settle, out=out), inputs.key(), job)
+        combine = partial(competitors.settle, out=out)
+        settled = reduce_step(out, COMPETE, boxes, scene.compete, combine, inputs.key(), job)
         if settled is None:
             return
         numbers, first = {part.start: number for number, part in enumerate(boxes)}, settled.read("first")

@@ -255,6 +255,15 @@ def constraints_of(corrections: Sequence[Correction], path: str | Path, base: Vo
     return Constraints(pairs[is_join], pairs[~is_join])
 
 
+def separated(path: str | None, segmentation: Volume) -> np.ndarray:
+    """Return the pairs of segments (uint64, (N, 2)) that a file of corrections separates."""
+    if path is None:
+        return NOTHING_GIVEN.apart
+    return constraints_of(
+        [each for each in read_corrections(path) if each.action == SEPARATE], path, segmentation
+    ).apart
+
+
 def nearest_voxel(volume: Volume, place_zyx: ZYX, wanted: Callable[[Box], np.ndarray]) -> ZYX | None:
     """Return the wanted voxel of a volume that is nearest to a place; None if there is none within `REACH_NM`."""
     size = voxel_size_of(volume)

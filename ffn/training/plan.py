@@ -267,17 +267,19 @@ def parse_volumes(items: list[str]) -> dict[str, tuple[str, str]]:
     return {name: (image, labels) for name, (image, labels) in split.items()}
 
 
-def parse_validation(items: list[str], volumes: dict[str, tuple[str, str]]) -> dict[str, ValidationSource]:
+def parse_validation(
+    items: list[str], volumes: dict[str, tuple[str, str]], option: str = "--validate"
+) -> dict[str, ValidationSource]:
     """Return the validation boxes by volume name, from ``NAME=IMAGE,LABELS,BOX``."""
     sources: dict[str, ValidationSource] = {}
-    for name, (image, labels, box) in _by_name("--validate", items, "IMAGE,LABELS,BOX").items():
+    for name, (image, labels, box) in _by_name(option, items, "IMAGE,LABELS,BOX").items():
         if volumes.get(name, (image, labels)) != (image, labels):
             expected = ",".join(volumes[name])
-            raise ConfigError(f"--validate {name}: found {image},{labels}, expected {expected} as for --volume")
+            raise ConfigError(f"{option} {name}: found {image},{labels}, expected {expected} as for --volume")
         try:
             sources[name] = ValidationSource(image, labels, Box.parse(box))
         except ConfigError as error:
-            raise ConfigError(f"--validate {name}: {error}") from None
+            raise ConfigError(f"{option} {name}: {error}") from None
     return sources
 
 

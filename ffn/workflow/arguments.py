@@ -125,6 +125,14 @@ def training_volumes(pipeline: Pipeline) -> str:
     return " ".join(options)
 
 
+def taught_volumes(pipeline: Pipeline) -> str:
+    """Return the labelled boxes that affinities are learnt from, and masks, for `ffn learn-affinities`."""
+    boxes = {name: pipeline.places[name].train_box for name in pipeline.taught}
+    options = [f"--volume {_labelled(pipeline, name)},{box}" for name, box in boxes.items()]
+    masks = [(name, mask) for name in boxes for mask in pipeline.run.volumes[name].masks]
+    return " ".join([*options, *(f"--masks {shlex.quote(f'{name}={mask}')}" for name, mask in masks)])
+
+
 def validation_volumes(pipeline: Pipeline) -> str:
     """Return the volumes and boxes that training is validated on, as `ffn train` takes them."""
     boxes = {name: pipeline.places[name].validate_box for name in pipeline.validated}

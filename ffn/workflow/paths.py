@@ -152,7 +152,7 @@ class RunPaths:
         found = {"base": self.base(run, **wildcards)}
         if run.agglomerate.enabled:
             found["agglomerated"] = self.merged(run, **wildcards)
-        if run.fill.max_distance_nm:
+        if run.is_filled:
             found["filled"] = self.of("fill", **wildcards)
         return found
 

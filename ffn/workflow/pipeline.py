@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -91,7 +92,9 @@ class Pipeline:
         self.normalized = [name for name in volumes if name in [*self.segmented, *selecting]]
         self.segmented_twice = self.segmented if run.consensus.enabled else []  # with seeds in both orders
         self.agglomerated = self.segmented if run.agglomerate.enabled else []
-        self.filled = self.segmented if run.fill.max_distance_nm else []
+        self.filled = self.segmented if run.is_filled else []
+        self.joined = self.segmented if run.affinities.enabled else []  # by affinities, which are learnt from `taught`
+        self.taught = [name for name, volume in volumes.items() if self.joined and volume.is_trained_on]
         self.evaluated = [name for name, place in places.items() if place.is_evaluated]
         self.compared = self.evaluated if run.evaluate.watershed else []  # with a watershed
         self.swept = [name for name in self.agglomerated if name in self.evaluated]
@@ -102,10 +105,9 @@ class Pipeline:
         """Random seed of a synthetic volume; each has another, so that equal options make different tissue."""
         return self.run.rng_seed + self.synthetic.index(volume)
 
-    @property
-    def training_mask_files(self) -> list[str]:
-        """Files of the masks of volumes that training reads."""
-        return files_among(*(mask.path for name in self.learnt_from for mask in self.run.volumes[name].masks))
+    def mask_files(self, volumes: Sequence[str]) -> list[str]:
+        """Return the files of the masks of some volumes."""
+        return files_among(*(mask.path for name in volumes for mask in self.run.volumes[name].masks))
 
     @cached_property
     def orders(self) -> dict[str, SegmentConfig]:

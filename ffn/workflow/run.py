@@ -24,6 +24,7 @@ from ffn.assembly.config import (
     require_window,
 )
 from ffn.config import (
+    AffinitiesConfig,
     BoxText,
     ImageConfig,
     ModelConfig,
@@ -195,6 +196,7 @@ class RunConfig(Section):
     consensus: ConsensusConfig = ConsensusConfig()
     agglomerate: AgglomerateConfig = AgglomerateConfig()
     merge: MergeConfig = MergeConfig()
+    affinities: AffinitiesConfig = AffinitiesConfig()
     fill: FillConfig = FillConfig()
     train: TrainConfig = TrainConfig()
     sweep: SweepConfig = SweepConfig()
@@ -310,6 +312,17 @@ class RunConfig(Section):
         if wanted and (is_open or self.select.volume not in (None, *self.volumes)):
             raise ConfigError(f"select.volume: {self.select.volume!r}, expected one of {list(self.volumes)}")
         return self
+
+    @model_validator(mode="after")
+    def _affinities_have_labels(self) -> RunConfig:
+        if self.affinities.enabled and not any(volume.is_trained_on for volume in self.volumes.values()):
+            raise ConfigError("affinities.enabled: true, but no volume has labels and a train_box to learn them from")
+        return self
+
+    @property
+    def is_filled(self) -> bool:
+        """Whether unsegmented voxels are given to segments."""
+        return self.fill.max_distance_nm > 0 or self.affinities.enabled
 
     @property
     def flooding_model(self) -> ModelConfig:

@@ -269,6 +269,23 @@ STAGES = {
             masked=True,
         ),
         Stage(
+            name="learn-affinities",
+            module="ffn.training.affinities",
+            title="learn which neighbouring voxels lie in one body, in minutes",
+            example="ffn learn-affinities --volume demo=raw.zarr,labels.zarr,0:64,0:256,0:256 --out network.h5",
+            outputs=(Output("network", "affinities/network.h5", of="taught"),),
+            need=Need(base_mb=2500),
+        ),
+        Stage(
+            name="affinities",
+            module="ffn.inference.affinities",
+            title="predict affinities of neighbouring voxels, and the fragments that they enclose",
+            example="ffn affinities --image raw.zarr --network network.h5 --out affinities.zarr",
+            outputs=(Output("affinities", "affinities/{volume}.zarr", of="joined"),),
+            need=Need(base_mb=3000, seconds_per_mvoxel=30),
+            blocks=Blocks("segment_box", itemsize=8),
+        ),
+        Stage(
             name="fill",
             module="ffn.assembly.fill",
             title="give unsegmented voxels to the segments around them",

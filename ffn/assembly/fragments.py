@@ -1,0 +1,253 @@
+"""Fragments of bodies, joined to segments: by the segments that cover them, and by the affinities between them."""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from collections.abc import Iterable
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from ffn.assembly.config import FillConfig
+from ffn.assembly.connected import connected_roots
+from ffn.assembly.contacts import faces_in
+from ffn.assembly.given import separated
+from ffn.config import Mask
+from ffn.contingency import RowSum, add_up, count_pairs, largest_parts
+from ffn.geometry import Box, add
+from ffn.inference.affinities import AXES, FRAGMENTS
+from ffn.io.block_log import Result
+from ffn.io.blocks import WHOLE, Job, Writers, reduce_step
+from ffn.io.masks import Masks
+from ffn.io.scratch import Table
+from ffn.io.shards import Shards
+from ffn.io.stage import Inputs
+from ffn.io.store_names import MAIN
+from ffn.io.tables import Tables
+from ffn.io.volume import Volume, require_inside
+
+log = logging.getLogger(__name__)
+
+STEP = "compete"  # of `fill`, before the blocks
+MIN_SHARE = 0.5  # of a fragment that a segment covers, which then has all of it; our choice
+CERTAIN = 255  # affinity
+MAX_ID = np.uint64(2**64 - 1)
+Graph = list[dict[int, tuple[int, int]]]  # of each node: the sum of affinities and the faces to each neighbour
+Entry = tuple[float, int, int, int]  # mean affinity, negative; faces; both nodes
+
+
+def join(
+    affinities: str,
+    out: str,
+    config: FillConfig,
+    masks: tuple[Mask, ...] = (),
+    corrections: str | None = None,
+    job: Job = WHOLE,
+    **specs: str,
+) -> None:
+    """Write a segmentation of all voxels, from fragments of bodies and their affinities.
+
+    A segment takes the fragments that it covers mostly, all others are joined to it, or to each other, by the mean
+    affinity between them, see `settle`. The step `STEP` counts and joins; its end needs
+    memory for all fragments and their contacts.
+
+    Parameters
+    ----------
+    affinities : str
+        Store of `ffn.inference.affinities.affinities`.
+    out : str
+        ``NAME.zarr``, uint64.
+    config : FillConfig
+        Least mean affinities, block size.
+    masks : tuple of Mask
+        Voxels that are left out.
+    corrections : str, optional
+        File of corrections. Segments that it separates stay apart.
+    job : Job
+        Which blocks to write, see `ffn.io.blocks`.
+    **specs : str
+        ``segmentation`` (labels, 0 where nothing was segmented), and ``image``, for masks.
+    """
+    specs |= {name: f"{affinities}/{name}" for name in (*AXES, FRAGMENTS)}
+    specs |= {} if corrections is None else {"corrections": corrections}
+    with Inputs("fill", config, out, masks, **specs) as inputs:
+        found = Fragments.open(inputs)
+        apart = separated(corrections, found.segmentation)
+        tiles = Shards(found.segmentation.box, config.block_size_zyx)
+        combine = partial(settle, config=config, apart=apart)
+        settled = reduce_step(out, STEP, tiles.boxes(), found.compete, combine, inputs.key(), job)
+        if settled is None:
+            return
+
+        def work(block: Box, writers: Writers) -> None:
+            for tile in tiles.touched_by(block):
+                part = tile.intersect(block)
+                writers[MAIN].write(part, found.filled(part, settled))
+
+        inputs.map(found.segmentation, {MAIN: np.uint64}, work, job)
+
+
+class Fragments(NamedTuple):
+    """A segmentation, and the fragments of the same box."""
+
+    segmentation: Volume
+    fragments: Volume
+    affinities: tuple[Volume, ...]
+    masks: Masks
+
+    @classmethod
+    def open(cls, inputs: Inputs) -> Fragments:
+        """Open the inputs of ``ffn fill --affinities``."""
+        segmentation, fragments = inputs.segmentation("segmentation"), inputs.volume(FRAGMENTS)
+        require_inside(fragments, segmentation.box)
+        return cls(segmentation, fragments, tuple(map(inputs.volume, AXES)), inputs.masks(inputs.volume("image")))
+
+    def read(self, box: Box) -> np.ndarray:
+        """Return the fragments (int64) in a box, 0 where it is masked."""
+        found = self.fragments.read(box).astype(np.int64)
+        if self.masks:
+            found[self.masks.read(box)] = 0
+        return found
+
+    def compete(self, tile: Box) -> Result:
+        """Count what `settle` needs in a tile."""
+        outer = Box(tile.start, add(tile.stop, (1, 1, 1))).intersect(self.segmentation.box)
+        ids = self.read(outer)
+        pairs = count_pairs(ids[tile.slices(outer.start)], self.segmentation.read(tile))
+        rows = [np.empty((0, 4), np.int64)]
+        for volume, (ends, places, step) in zip(self.affinities, faces_in(ids, tile, outer), strict=True):
+            values = volume.read(outer)[tuple((places - outer.start + step).T)]
+            rows.append(np.column_stack([ends, values, np.ones(len(ends), np.int64)]))
+        found = add_up(np.concatenate(rows))
+        sums = np.column_stack([found[:, :2], found[:, 2] * found[:, 3]])
+        covered = np.stack([pairs.a, pairs.b, pairs.voxels.astype(np.uint64)], axis=1)
+        return {"covered": covered[pairs.a > 0], "sums": add_up(sums), "faces": add_up(found[:, [0, 1, 3]])}
+
+    def filled(self, tile: Box, settled: Tables) -> np.ndarray:
+        """Return the ids (uint64) of a tile."""
+        ids, known = self.read(tile), settled.arrays["fragments"]
+        first, last = np.searchsorted(known, [max(1, ids.min(initial=1)), ids.max(initial=0) + 1]).tolist()
+        numbers = np.searchsorted(settled.read("fragments", first, last), ids)
+        owners = np.append(settled.read("owners", first, last), np.uint64(0))
+        return np.where(ids > 0, owners[np.minimum(numbers, len(owners) - 1)], np.uint64(0))
+
+
+def settle(results: Iterable[Result], config: FillConfig, apart: np.ndarray) -> dict[str, Table]:
+    """Choose the segment of each fragment from the results of all tiles: ``fragments`` (int64) and ``owners`` (uint64).
+
+    A segment takes the fragments that it covers mostly. Groups are joined as long as the mean affinity between two of
+    them is high enough, but never if they have segments that are `apart` (uint64, (N, 2)). The others get new ids.
+    """
+    covered, sums, faces = RowSum(3, np.uint64), RowSum(3), RowSum(3)
+    for each in results:
+        covered.add(each["covered"])
+        sums.add(each["sums"])
+        faces.add(each["faces"])
+    fragments, owners = owners_of(covered.rows())
+    segments = np.unique(owners[owners > 0])
+    number, num_nodes = len(segments), len(segments) + len(fragments)
+    nodes = np.where(owners > 0, np.searchsorted(segments, owners), number + np.arange(len(fragments)))
+    ends = nodes[np.searchsorted(fragments, sums.rows()[:, :2])]
+    edges = np.column_stack([ends, sums.rows()[:, 2], faces.rows()[:, 2]])
+    rivals = np.searchsorted(segments, apart[np.isin(apart, segments).all(axis=1)])
+    roots = connected_roots(num_nodes, agglomerate(edges, num_nodes, number, rivals, config))
+    names = np.full(num_nodes, MAX_ID, np.uint64)  # of groups: the smallest id of their segments, else a new one
+    np.minimum.at(names, roots[:number], segments)
+    used = np.unique(roots[nodes])
+    new = used[names[used] == MAX_ID]
+    names[new] = segments.max(initial=0) + 1 + np.arange(len(new), dtype=np.uint64)
+    counts = (len(fragments), (owners > 0).sum(), number, number - len(np.unique(roots[:number])), len(new))
+    log.info("%d fragments, %d of them in %d segments, %d of which joined others; %d new segments", *counts)
+    return {"fragments": fragments, "owners": names[roots[nodes]]}
+
+
+def owners_of(covered: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return all fragments (int64, ascending), and the segment that covers most of each (uint64), 0 if none does.
+
+    `covered` has rows of fragment, segment (0 for none) and voxels, by ascending fragment.
+    """
+    ids, segments, voxels = covered.T
+    fragments, index = np.unique(ids, return_inverse=True)
+    total = np.bincount(index, voxels)
+    most = covered[segments > 0][largest_parts(*covered[segments > 0].T)]
+    place = np.searchsorted(fragments, most[:, 0])
+    owners = np.zeros(len(fragments), np.uint64)
+    owners[place] = np.where(most[:, 2] >= MIN_SHARE * total[place], most[:, 1], np.uint64(0))
+    return fragments.astype(np.int64), owners
+
+
+def agglomerate(
+    edges: np.ndarray, num_nodes: int, num_segments: int, apart: np.ndarray, config: FillConfig
+) -> np.ndarray:
+    """Join the two groups with the highest mean affinity between them, again and again.
+
+    Parameters
+    ----------
+    edges : int64 ndarray of shape (E, 4)
+        Two nodes, the sum of the affinities between them, and the number of their faces. Pairs may repeat.
+    num_nodes, num_segments : int
+        The first nodes are segments.
+    apart : int64 ndarray of shape (N, 2)
+        Pairs of segments that no affinity joins.
+    config : FillConfig
+        Least mean affinities.
+
+    Returns
+    -------
+    int64 ndarray of shape (L, 2)
+        Pairs of nodes that were joined.
+    """
+    around, heap = _graph(edges, num_nodes)
+    has_segment = [node < num_segments for node in range(num_nodes)]
+    rivals: dict[int, set[int]] = {}
+    for one, other in [*apart.tolist(), *apart[:, ::-1].tolist()]:
+        rivals.setdefault(one, set()).add(other)
+    links = []
+    while heap:
+        negative, faces, a, b = heapq.heappop(heap)
+        mean = -negative
+        if mean < config.min_affinity:
+            break
+        if around[a].get(b, (0, 0))[1] != faces or _mean(*around[a][b]) != mean:
+            continue  # joined with others since
+        both = has_segment[a] and has_segment[b]
+        if b in rivals.get(a, ()) or (both and mean < config.min_segment_affinity):
+            continue
+        links.append((a, b))
+        kept, gone = (a, b) if len(around[a]) >= len(around[b]) else (b, a)
+        has_segment[kept] |= has_segment[gone]
+        for other in rivals.pop(gone, set()):
+            rivals[other] = rivals[other] - {gone} | {kept}
+            rivals.setdefault(kept, set()).add(other)
+        _absorb(around, heap, kept, gone)
+    return np.array(links, np.int64).reshape(-1, 2)
+
+
+def _graph(edges: np.ndarray, num_nodes: int) -> tuple[Graph, list[Entry]]:
+    """Return the neighbours of each node, and all pairs in a heap, the one with the highest mean affinity first."""
+    around: Graph = [{} for _ in range(num_nodes)]
+    for a, b, total, faces in edges.tolist():
+        if a != b:
+            before = around[a].get(b, (0, 0))
+            around[a][b] = around[b][a] = before[0] + total, before[1] + faces
+    heap = [(-_mean(*pair), pair[1], a, b) for a, near in enumerate(around) for b, pair in near.items() if a < b]
+    heapq.heapify(heap)
+    return around, heap
+
+
+def _absorb(around: Graph, heap: list[Entry], kept: int, gone: int) -> None:
+    """Give the neighbours of a node to another one."""
+    del around[kept][gone], around[gone][kept]
+    for other, pair in around[gone].items():
+        del around[other][gone]
+        before = around[kept].get(other, (0, 0))
+        now = pair[0] + before[0], pair[1] + before[1]
+        around[kept][other] = around[other][kept] = now
+        heapq.heappush(heap, (-_mean(*now), now[1], min(kept, other), max(kept, other)))
+    around[gone] = {}
+
+
+def _mean(total: int, faces: int) -> float:
+    return total / (CERTAIN * faces)

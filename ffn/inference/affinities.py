@@ -1,0 +1,133 @@
+"""Stage `affinities`: predict affinities of neighbouring voxels, and the fragments that they enclose."""
+
+from __future__ import annotations
+
+import argparse
+
+import numpy as np
+
+from ffn.geometry import ZYX, Box, VoxelSize, has_thick_sections, zyx
+from ffn.io.blocks import WHOLE, Job, Writers, add_job_options, job_of, map_blocks
+from ffn.io.open import identity, open_volume
+from ffn.io.volume import Placement, require_image, require_inside, voxel_size_of
+from ffn.model.affinities import NEAR, REACH, STEP, Sections, load, predict
+from ffn.options import add_box_option, add_store_option, add_volume_option
+from ffn.provenance import fingerprint, provenance
+
+AXES = ("z", "y", "x")
+FRAGMENTS = "fragments"
+PART_ZYX: ZYX = (64, 256, 256)  # predicted at a time; fragments end where it does
+AROUND_Z = 4  # sections around a part that decide where its fragments are, if these are 3D
+INSIDE = 128  # least mean affinity inside of a body
+SEEDS_NM = 30.0  # a seed has no voxel farther from membranes within this distance; our choice
+FAR_NM = 1e6  # to the next section, where fragments are 2D
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Predict whether neighbouring voxels lie in one body, and cut the box into small fragments of bodies.
+
+    'ffn fill --affinities' joins the fragments to segments.
+    """
+    add_volume_option(parser, "--image", "uint8, uint16 or float image")
+    parser.add_argument("--network", required=True, metavar="FILE.h5", help="of ffn learn-affinities")
+    add_box_option(parser)
+    add_store_option(parser, "--out", "affinities and fragments")
+    add_job_options(parser)
+    parser.set_defaults(function=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    affinities(arguments.image, arguments.network, arguments.out, arguments.box, job_of(arguments))
+
+
+def affinities(image_spec: str, network_path: str, out: str, box: Box | None = None, job: Job = WHOLE) -> None:
+    """Write affinities and fragments, part by part.
+
+    Parameters
+    ----------
+    image_spec : str
+        Raw image; what it shows around the box is seen, too.
+    network_path : str
+        File of ``ffn learn-affinities``.
+    out : str
+        ``NAME.zarr`` to write: ``z``, ``y``, ``x`` (uint8, the affinity to the voxel before on that axis, 255 stands
+        for certainty), and ``fragments`` (uint64; the id is one more than the flat index of the first voxel in the
+        box). Fragments are 2D where sections are more than twice as thick as their pixels.
+    box : Box, optional
+        Default: the whole image.
+    job : Job
+        Which blocks to write, see `ffn.io.blocks`.
+
+    Raises
+    ------
+    VolumeError, ModelError
+        If image or network cannot be read or do not fit together.
+    """
+    with open_volume(image_spec) as image:
+        require_image(image)
+        box = box or image.box
+        require_inside(image, box)
+        size = voxel_size_of(image)
+        net, sections = load(network_path, size), Sections(image, box)
+        placement = Placement(box, size, provenance("affinities", image=image_spec, network=network_path, box=box))
+        key = fingerprint("affinities", image=identity(image_spec), network=identity(network_path), box=box)
+
+        def work(block: Box, writers: Writers) -> None:
+            for part in block.blocks(PART_ZYX):
+                outer = around(part, box, size)
+                seen = outer.grow((NEAR, 0, 0))
+                found = predict(net, sections.read(seen))
+                known = [slice(a - o, b - o) for a, b, o in zip(part.start, part.stop, outer.start, strict=True)]
+                for axis, values in zip(AXES, found, strict=True):
+                    writers[axis].write(part, np.ascontiguousarray(values[tuple(known)]))
+                writers[FRAGMENTS].write(part, fragment(found, outer, part, box, size))
+
+        map_blocks(out, dict.fromkeys(AXES, np.uint8) | {FRAGMENTS: np.uint64}, placement, work, key, job)
+
+
+def around(part: Box, box: Box, voxel_size_zyx_nm: VoxelSize) -> Box:
+    """Return the voxels whose affinities decide about the fragments of a part of a box."""
+    outer = part.grow((0 if has_thick_sections(voxel_size_zyx_nm) else AROUND_Z, REACH, REACH))
+    starts, stops = list(outer.start), list(outer.stop)
+    for axis in (1, 2):  # the network's coarse pixels are counted from the first voxel of the box
+        starts[axis] -= (starts[axis] - box.start[axis]) % STEP
+        stops[axis] += -(stops[axis] - starts[axis]) % STEP
+    return Box(zyx(starts), zyx(stops))
+
+
+def fragment(affinities: np.ndarray, outer: Box, part: Box, box: Box, voxel_size_zyx_nm: VoxelSize) -> np.ndarray:
+    """Cut a part of a box into fragments by a watershed of the mean affinity, section by section if these are thick.
+
+    Parameters
+    ----------
+    affinities : uint8 ndarray of shape (3, Z, Y, X)
+        Of `outer`.
+    outer, part, box : Box
+        What is known, what is cut, and what ids are counted in.
+    voxel_size_zyx_nm : tuple of float
+        Sides of a voxel.
+
+    Returns
+    -------
+    uint64 ndarray of shape ``part.shape``
+        Ids, none of which is 0 unless no voxel of a section lies inside of a body.
+    """
+    from scipy import ndimage
+    from skimage.segmentation import watershed
+
+    is_thick, sampling = has_thick_sections(voxel_size_zyx_nm), list(voxel_size_zyx_nm)
+    near, corners = ndimage.generate_binary_structure(3, 1), ndimage.generate_binary_structure(3, 3)
+    mean = affinities[1 if is_thick else 0 :].mean(0, dtype=np.float32)
+    if is_thick:
+        near[[0, 2]] = corners[[0, 2]] = False
+        sampling[0] = FAR_NM
+    distance = ndimage.distance_transform_edt(mean >= INSIDE, sampling)
+    window = [2 * int(SEEDS_NM / side) + 1 for side in sampling]
+    peaks = (distance > 0) & (ndimage.maximum_filter(distance, window) == distance)
+    inside = part.slices(outer.start)
+    seeds, _ = ndimage.label(peaks[inside], corners)
+    numbers = watershed(-mean[inside], seeds, near)
+    _, first = np.unique(numbers, return_index=True)
+    places = np.stack(np.unravel_index(first, part.shape)) + np.subtract(part.start, box.start)[:, None]
+    ids = 1 + np.ravel_multi_index(tuple(places), box.shape).astype(np.uint64)
+    return np.where(numbers > 0, ids[np.searchsorted(np.unique(numbers), numbers)], 0)
