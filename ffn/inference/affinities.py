@@ -8,7 +8,8 @@ import numpy as np
 
 from ffn.geometry import ZYX, Box, VoxelSize, has_thick_sections, zyx
 from ffn.io.blocks import WHOLE, Job, Writers, add_job_options, job_of, map_blocks
-from ffn.io.open import identity, open_volume
+from ffn.io.open import identity, open_volume, read_table
+from ffn.io.section_faults import JUMPS
 from ffn.io.volume import Placement, require_image, require_inside, voxel_size_of
 from ffn.model.affinities import NEAR, REACH, STEP, Sections, load, predict
 from ffn.options import add_box_option, add_store_option, add_volume_option
@@ -51,8 +52,9 @@ def affinities(image_spec: str, network_path: str, out: str, box: Box | None = N
         File of ``ffn learn-affinities``.
     out : str
         ``NAME.zarr`` to write: ``z``, ``y``, ``x`` (uint8, the affinity to the voxel before on that axis, 255 stands
-        for certainty), and ``fragments`` (uint64; the id is one more than the flat index of the first voxel in the
-        box). Fragments are 2D where sections are more than twice as thick as their pixels.
+        for certainty; 0 along z in a displaced section), and ``fragments`` (uint64; the id is one more than the flat
+        index of the first voxel in the box). Fragments are 2D where sections are more than twice as thick as their
+        pixels.
     box : Box, optional
         Default: the whole image.
     job : Job
@@ -68,7 +70,7 @@ def affinities(image_spec: str, network_path: str, out: str, box: Box | None = N
         box = box or image.box
         require_inside(image, box)
         size = voxel_size_of(image)
-        net, sections = load(network_path, size), Sections(image, box)
+        net, sections, jumps = load(network_path, size), Sections(image, box), read_table(image_spec, JUMPS)
         placement = Placement(box, size, provenance("affinities", image=image_spec, network=network_path, box=box))
         key = fingerprint("affinities", image=identity(image_spec), network=identity(network_path), box=box)
 
@@ -77,6 +79,7 @@ def affinities(image_spec: str, network_path: str, out: str, box: Box | None = N
                 outer = around(part, box, size)
                 seen = outer.grow((NEAR, 0, 0))
                 found = predict(net, sections.read(seen))
+                found[0] *= ~displaced(jumps, outer)
                 known = [slice(a - o, b - o) for a, b, o in zip(part.start, part.stop, outer.start, strict=True)]
                 for axis, values in zip(AXES, found, strict=True):
                     writers[axis].write(part, np.ascontiguousarray(values[tuple(known)]))
@@ -93,6 +96,16 @@ def around(part: Box, box: Box, voxel_size_zyx_nm: VoxelSize) -> Box:
         starts[axis] -= (starts[axis] - box.start[axis]) % STEP
         stops[axis] += -(stops[axis] - starts[axis]) % STEP
     return Box(zyx(starts), zyx(stops))
+
+
+def displaced(jumps: np.ndarray | None, box: Box) -> np.ndarray:
+    """Return the voxels (bool) of a box whose section is displaced against the one before, see `JUMPS`."""
+    found = np.zeros(box.shape, bool)
+    for z, y_start, x_start, y_stop, x_stop, *_ in [] if jumps is None else jumps.tolist():
+        tile = Box((z, y_start, x_start), (z + 1, y_stop, x_stop)).intersect(box)
+        if not tile.is_empty:
+            found[tile.slices(box.start)] = True
+    return found
 
 
 def fragment(affinities: np.ndarray, outer: Box, part: Box, box: Box, voxel_size_zyx_nm: VoxelSize) -> np.ndarray:

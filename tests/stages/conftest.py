@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from ffn.config import ModelConfig
+from ffn.model import affinities
 from ffn.model.network import weight_shapes
 from ffn.model.store import Model, save_model
 
@@ -40,6 +41,19 @@ def write_bright_model(folder):
     weights["conv0_b/weights"][1, 1, 1] = np.eye(2)
     weights["conv_lom/weights"][0, 0, 0, :, 0] = [1, -1]
     save_model(folder, Model(config, weights, {}))
+
+
+def write_bright_affinities(path):
+    """Write a network of affinities that are 1 where a section is bright."""
+    net = affinities.network()
+    weights = [np.zeros_like(each) for each in net.get_weights()]
+    kernels = weights[::2]
+    weights[1][0] = 2  # what is brighter than two deviations below the mean passes
+    kernels[0][1, 1, affinities.NEAR, 0] = kernels[1][1, 1, 0, 0] = 1
+    kernels[-3][1, 1, affinities.WIDTHS[0], 0] = kernels[-2][1, 1, 0, 0] = 1  # as the second half has it, by the skip
+    kernels[-1][0, 0, 0], weights[-1][:] = 20, -40
+    net.set_weights(weights)
+    affinities.save(path, net, (10.0, 10.0, 10.0), {})
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ from ffn.workflow.stages import STAGES
 from ..unit.volumes import read_scale
 from ..volumes import contents as store_contents
 from ..volumes import create_volumes
-from .conftest import write_bright_model
+from .conftest import write_bright_affinities, write_bright_model
 
 SHAPE = (32, 44, 52)
 BOX = Box.from_shape(SHAPE)
@@ -71,11 +71,16 @@ COMMANDS = {
     "sweep": "sweep {in}/graph.csv --segmentation {in}/base.zarr --truth {in}/labels.h5:labels --out {out}.json",
     "fill": "fill --segmentation {in}/labels.h5:labels --image {in}/raw.h5:raw --max-distance 30 --sigma 0 "
     "--out {out}.zarr",
+    "learn-affinities": "learn-affinities --volume cube={in}/raw.h5:raw,{in}/labels.h5:labels,0:32,0:44,0:52 "
+    "--max-steps 1 --rng-seed 3 --out {out}.h5",
+    "affinities": "affinities --image {in}/raw.h5:raw --network {in}/network.h5 --out {out}.zarr",
     "skeletonize": "skeletonize --labels {in}/labels.h5:labels --min-voxels 100 --out {out}.h5",
     "evaluate": "evaluate --segmentation {in}/base.zarr --truth {in}/labels.h5:labels --out {out}.json",
     "export": "export --image {in}/raw.h5:raw --segmentation {in}/labels.h5:labels --min-mesh-voxels 100 --out {out}",
 }
-ROUNDED = {("synth", "uint8"), ("segment", "uint8"), ("evaluate", "uint8")}  # whole numbers that were rounded
+ROUNDED = {
+    (stage, "uint8") for stage in ("synth", "segment", "evaluate", "affinities")
+}  # whole numbers that were rounded
 # For each stage its revision, a hash of the whole numbers and texts that it makes, and a mean of all other numbers.
 MADE = {
     "synth": (1, "001139cd7c8f", 135.3589937),
@@ -95,6 +100,8 @@ MADE = {
     "merge": (5, "4c2962cbc2cf", 0.0),
     "sweep": (7, "f88ddebcb26e", 0.0),
     "fill": (5, "075099d06089", 0.0),
+    "learn-affinities": (1, "44136fa355b3", -0.1113359),
+    "affinities": (1, "acfe12c9a7fc", 985.6723736),
     "skeletonize": (2, "84444ea14768", 203.9671361),
     "evaluate": (7, "aa939250e330", 0.0),
     "export": (8, "fd9985f0d951", 0.0),
@@ -148,6 +155,7 @@ def made(tmp_path_factory):
     for name in ("in", "made"):
         places[name].mkdir()
     write_bright_model(places["model"])
+    write_bright_affinities(places["in"] / "network.h5")
     write_inputs(places["in"])
 
     def make(stage: str) -> Path:

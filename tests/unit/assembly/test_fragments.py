@@ -1,0 +1,90 @@
+"""Segments take the fragments that they cover mostly; affinities join the rest, whatever the tiles and jobs."""
+
+import numpy as np
+import pytest
+
+from ffn.assembly.config import FillConfig
+from ffn.assembly.fragments import agglomerate, join
+from ffn.cli import main
+from ffn.config import Mask
+from ffn.geometry import Box
+from ffn.io.volume import Placement
+
+from ...jobs import require_same_files
+from ...volumes import create_volumes
+from ..volumes import read, write
+
+SHAPE, SIZE = (6, 8, 40), (30.0, 10.0, 10.0)
+CONFIG = FillConfig(block_size_zyx=(4, 8, 12))
+NO_PAIRS = np.empty((0, 2), np.int64)
+
+
+def joined(pairs, segments=0, apart=NO_PAIRS, **options):
+    """Return the pairs that are joined, of pairs with mean affinity and faces."""
+    edges = np.array([(a, b, round(255 * mean * faces), faces) for a, b, mean, faces in pairs])
+    found = agglomerate(edges, 9, segments, np.array(apart), FillConfig(**options))
+    return set(map(tuple, np.sort(found, axis=1).tolist()))
+
+
+def test_a_join_changes_the_means_of_its_neighbours():
+    pairs = [(1, 2, 0.9, 1), (1, 3, 0.8, 1), (2, 3, 0.1, 3)]
+    assert joined(pairs) == {(1, 2)}  # what is left has (0.8 + 3 * 0.1) / 4
+    assert len(joined(pairs, min_affinity=0.25)) == 2
+
+
+def test_two_segments_need_more_even_through_fragments():
+    pairs = [(0, 2, 0.9, 1), (1, 2, 0.6, 1), (2, 3, 0.55, 1)]
+    assert joined(pairs, segments=2) == {(0, 2), (2, 3)}
+    assert len(joined(pairs, segments=2, min_segment_affinity=0.5)) == 3
+
+
+def test_nothing_joins_what_people_keep_apart():
+    pairs = [(0, 3, 0.99, 1), (3, 4, 0.98, 1), (1, 4, 0.97, 1), (2, 4, 0.96, 1)]
+    assert joined(pairs, segments=3, apart=[(0, 1)]) == {(0, 3), (3, 4), (2, 4)}
+
+
+@pytest.fixture
+def scene(tmp_path):
+    """Write bodies along x: segment 7 covers most of fragment 1, all of 2 and little of 3; 4 has none."""
+    fragments = np.zeros(SHAPE, np.uint64)
+    fragments[:] = np.repeat([1, 2, 3, 4], 10)
+    labels = np.zeros(SHAPE, np.uint64)
+    labels[..., 3:23] = 7
+    volumes = {name: np.full(SHAPE, 255, np.uint8) for name in "zyx"}
+    volumes["x"][..., 20], volumes["x"][..., 30] = 10, 200
+    with create_volumes(
+        tmp_path / "affinities.zarr",
+        {"fragments": np.uint64} | dict.fromkeys("zyx", np.uint8),
+        Placement(Box.from_shape(SHAPE), SIZE),
+    ) as writers:
+        for name, voxels in {"fragments": fragments, **volumes}.items():
+            writers[name].write(Box.from_shape(SHAPE), voxels)
+    specs = {
+        name: write(tmp_path / f"{name}.zarr", v, (0, 0, 0), SIZE)
+        for name, v in (("segmentation", labels), ("image", np.full(SHAPE, 9, np.uint8)))
+    }
+    return str(tmp_path / "affinities.zarr"), specs
+
+
+def test_segments_take_fragments_and_the_rest_becomes_new(scene, tmp_path):
+    affinities, specs = scene
+    out = f"{tmp_path}/out.zarr"
+    mask = Mask.model_validate({"box": "0:6,0:8,38:40"})
+    join(affinities, out, CONFIG, (mask,), **specs)
+    expected = np.broadcast_to(np.repeat([7, 8, 0], [20, 18, 2]), SHAPE)
+    assert np.array_equal(read(out), expected)
+
+
+def test_jobs_and_tiles_change_nothing(scene, tmp_path):
+    affinities, specs = scene
+
+    command = ["fill", "--affinities", affinities, "--block-size", "4", "8", "12"]
+    command += [word for name, spec in specs.items() for word in (f"--{name}", spec)]
+
+    def run(folder, *job):
+        assert main([*command, *job, "--out", f"{folder}/out.zarr"]) == 0
+
+    require_same_files(run, tmp_path, ["compete 2-of-2", "compete", "1-of-1", ""])
+    join(affinities, f"{tmp_path}/tiles.zarr", FillConfig(block_size_zyx=(3, 5, 9)), **specs)
+    join(affinities, f"{tmp_path}/one.zarr", CONFIG, **specs)
+    assert np.array_equal(read(f"{tmp_path}/one.zarr"), read(f"{tmp_path}/tiles.zarr"))

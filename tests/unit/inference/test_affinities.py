@@ -1,0 +1,89 @@
+"""Affinities are learnt from bodies; neither parts nor boxes change what is predicted; fragments stay in bodies."""
+
+import numpy as np
+import pytest
+
+from ffn.cli import main
+from ffn.geometry import Box
+from ffn.inference.affinities import around, displaced, fragment
+from ffn.io.open import open_volume
+from ffn.io.volume import IGNORED
+from ffn.model.affinities import NEAR, REACH, Sections, network, predict
+from ffn.training.affinities import affinities_of
+
+from ..volumes import read, write
+
+THICK, CUBES = (40.0, 10.0, 10.0), (10.0, 10.0, 10.0)
+
+
+def two_bodies():
+    """Return bodies 7 and 9 with dark borders."""
+    labels = np.zeros((8, 24, 40), np.uint64)
+    labels[:, 1:23, 1:19], labels[:, 1:23, 21:39] = 7, 9
+    return labels
+
+
+def test_bodies_that_touch_are_apart_and_ignored_voxels_unknown():
+    labels = np.repeat(np.array([1, 2, IGNORED], np.uint64), [4, 4, 2]) * np.ones((2, 3, 1), np.uint64)
+    wanted, known = affinities_of(labels)
+    assert wanted[1, 1, :, 2].tolist() == [0, 1, 1, 0, 0, 0, 1, 0, 0, 0]  # inner voxels of 1, then of 2
+    assert known[1, 1].tolist() == [1] * 8 + [0, 0]
+
+
+@pytest.mark.parametrize("size", [THICK, CUBES])
+def test_fragments_lie_in_bodies(size):
+    labels, box = two_bodies(), Box.from_shape((8, 24, 40), (3, 5, 7))
+    affinities = np.moveaxis(np.rint(255 * affinities_of(labels)[0]).astype(np.uint8), -1, 0)
+    found = fragment(affinities, box, box, box, size)
+    assert found.all()
+    for one in np.unique(found[labels > 0]):
+        assert len(np.unique(labels[(found == one) & (labels > 0)])) == 1
+    ids, first = np.unique(found, return_index=True)
+    assert np.array_equal(ids, 1 + first)  # so ids of parts never collide
+    assert (found[3] == found[4]).any() == (size == CUBES)
+
+
+def test_affinities_end_at_displaced_sections():
+    jumps = np.array([[4, 0, 0, 9, 99, 3, 0]])
+    found = displaced(jumps, Box((3, 5, 5), (6, 12, 12)))
+    assert found[1, :4].all() and found.sum() == 4 * 7
+
+
+@pytest.mark.tensorflow
+def test_neither_parts_nor_boxes_change_predictions(tmp_path):
+    import keras
+
+    keras.utils.set_random_seed(3)
+    net, shape = network(), (9, 2 * REACH + 40, 2 * REACH + 56)
+    image = np.random.default_rng(0).integers(0, 255, shape).astype(np.uint8)
+    spec = write(tmp_path / "image.zarr", image, (0, 0, 0), THICK)
+    with open_volume(spec) as volume:
+        box, part = volume.box, Box((4, 64, 56), (6, 80, 88))
+        sections = Sections(volume, box)
+        whole = predict(net, sections.read(around(box, box, THICK).grow((NEAR, 0, 0))))
+        outer = around(part, box, THICK)
+        near = predict(net, sections.read(outer.grow((NEAR, 0, 0))))
+    seen = near[(slice(None), *part.slices(outer.start))].astype(int)
+    expected = whole[(slice(None), *part.slices(around(box, box, THICK).start))]
+    assert np.abs(seen - expected).max() <= 1 and len(np.unique(expected)) > 5
+
+
+@pytest.mark.slow
+@pytest.mark.tensorflow
+def test_bodies_are_found_by_what_was_learnt(tmp_path):
+    labels = np.tile(two_bodies(), (2, 2, 2))
+    noise = np.random.default_rng(0).normal(0, 10, labels.shape)
+    image = write(tmp_path / "image.zarr", (np.where(labels > 0, 180, 60) + noise).astype(np.uint8), (0, 0, 0), THICK)
+    truth = write(tmp_path / "labels.zarr", labels, (0, 0, 0), THICK)
+    empty = write(tmp_path / "empty.zarr", np.zeros_like(labels), (0, 0, 0), THICK)
+    network_path, out = f"{tmp_path}/network.h5", f"{tmp_path}/affinities.zarr"
+    volume = f"{image},{truth},0:16,0:48,0:80"
+    assert main(["learn-affinities", "--volume", f"a={volume}", "--max-steps", "60", "--out", network_path]) == 0
+    assert main(["affinities", "--image", image, "--network", network_path, "--out", out]) == 0
+    files = ["--segmentation", empty, "--image", image, "--affinities", out]
+    assert main(["fill", *files, "--out", f"{tmp_path}/filled.zarr"]) == 0
+    found = read(f"{tmp_path}/filled.zarr")
+    bodies = [found[4, 12 + y, 10 + x] for y in (0, 24) for x in (0, 20, 40, 60)]
+    assert len(set(bodies)) == 8 and all(found[10, 12, 10 + x] == found[4, 12, 10 + x] for x in (0, 20, 40, 60))
+    other = write(tmp_path / "other.zarr", read(image), (0, 0, 0), CUBES)
+    assert main(["affinities", "--image", other, "--network", network_path, "--out", f"{tmp_path}/b.zarr"]) == 2
