@@ -90,7 +90,7 @@ def test_training_gets_the_masks_of_the_volumes_that_it_reads(tmp_path):
     words = shlex.split(arguments.training_volumes(made))
     given = [after for word, after in itertools.pairwise(words) if word == "--masks"]
     assert parse_masks(given) == {"first": made.run.volumes["first"].masks}
-    assert made.training_mask_files == [str(mask)]
+    assert made.mask_files(made.learnt_from) == [str(mask)]
 
 
 def test_targets_are_all_files_of_a_stage():
