@@ -261,6 +261,15 @@ def test_masks_leave_their_voxels_empty(scene):
     assert not read(segment(scene, "--masks", "#box=0:200,0:200,0:200"))["segmentation"].any()
 
 
+def test_padding_is_left_empty(scene, tubes):
+    noise = np.random.default_rng(0).integers(0, 16, IMAGE.shape, np.uint8)  # a drawing has no padding
+    image = np.minimum(tubes(IMAGE.shape, (8, 22)), 230) + noise
+    image[:, :, 20:] = 250  # bright, as the tubes are
+    write(scene, "raw", IMAGE, image)
+    labels = read(segment(scene))["segmentation"]
+    assert labels[:, :, : 20 - 4].any() and not labels[:, :, 20 - 4 :].any()
+
+
 def interrupt(scene, monkeypatch, *options):
     """Begin to segment, and end with a checkpoint."""
 

@@ -63,6 +63,16 @@ def test_complaints_are_one_line(words, message, capsys, tmp_path, monkeypatch):
     assert re.search(message, error)
 
 
+def test_a_folder_that_has_gone_is_named(monkeypatch, capsys, tmp_path):
+    def write(*given):
+        (tmp_path / "gone/a").write_text("")
+
+    monkeypatch.setattr("ffn.inference.segment.segment", write)
+    assert main(["segment", "--image", "a.h5:raw", "--model", "model", "--out", "b.zarr"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"ffn: error: {tmp_path}/gone: the folder") and error.count("\n") == 1
+
+
 def test_help_tells_of_argument_files(capsys):
     with pytest.raises(SystemExit):
         main(["merge", "--help"])

@@ -8,6 +8,7 @@ import copy
 import functools
 import os
 import re
+import shutil
 import stat
 import sys
 import types
@@ -377,6 +378,16 @@ def test_every_option_is_changed_in_one_of_the_runs(stubbed, monkeypatch):
 def test_a_finished_run_repeats_nothing(stubbed):
     for run in RUNS:
         assert stubbed(run).planned(RUNS[run]) == set()
+
+
+def test_a_copy_of_a_project_repeats_nothing(stubbed, tmp_path):
+    finished = stubbed("everything")
+    shutil.copytree(finished.workflow.folder, tmp_path / "copy", symlinks=True)
+    copy = Workflow(tmp_path / "copy", RUNS["everything"])
+    assert jobs_of(copy.plan(*finished.targets)) == set()
+    shutil.rmtree(copy.folder / ".snakemake")
+    copy.succeed("--touch", *finished.targets)
+    assert jobs_of(copy.plan(*finished.targets)) == set()
 
 
 @pytest.mark.parametrize(

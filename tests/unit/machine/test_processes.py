@@ -1,6 +1,7 @@
 import errno
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -70,9 +71,12 @@ HOLDER = "import sys; from ffn.machine.runlock import take_lock; lock = take_loc
 
 def test_the_second_is_told_who_is_first_and_does_not_wait(tmp_path, monkeypatch):
     monkeypatch.setattr(runlock.time, "sleep", lambda seconds: pytest.fail("waits"))
-    with take_lock(tmp_path), pytest.raises(ConfigError, match=f"process {os.getpid()} on "):
-        take_lock(tmp_path)
-    take_lock(tmp_path).close()
+    with take_lock(tmp_path / "run"):
+        with pytest.raises(ConfigError, match=f"process {os.getpid()} on "):
+            take_lock(tmp_path / "run")
+        shutil.copytree(tmp_path / "run", tmp_path / "copy")
+        take_lock(tmp_path / "copy").close()
+    take_lock(tmp_path / "run").close()
 
 
 def test_the_second_waits_as_long_as_it_is_told_to(tmp_path, monkeypatch, caplog):

@@ -1,8 +1,10 @@
 """The meeting point of ranks, as Horovod's client asks it, with and without the relay of each rank."""
 
+import contextlib
 import http.client
 import os
 import socket
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
@@ -56,6 +58,15 @@ def test_values_are_stored_found_and_forgotten(ask):
     assert ask("GET", f"/{SECRET}/local_n1/3") == (200, b"\0address")
     assert ask("DELETE", f"/{SECRET}/local_n1/3") == (200, b"")
     assert ask("GET", f"/{SECRET}/local_n1/3") == (404, b"")
+
+
+def test_silent_connections_hold_up_nobody(ask):
+    with contextlib.ExitStack() as held:
+        for _ in range(50):  # one after another, each would be waited for
+            held.enter_context(socket.create_connection(ask.server.server_address))
+        begin = time.monotonic()
+        assert ask("GET", f"/{SECRET}/global/0") == (200, b"known")
+    assert time.monotonic() - begin < rendezvous.REQUEST_SECONDS
 
 
 def test_it_listens_at_one_address_only(ask):
