@@ -195,6 +195,11 @@ class TrainConfig(Section):
     log_steps: SameResult[PositiveInt] = Field(
         50, description="steps between rows of metrics.csv and TensorBoard scalars"
     )
+    on_row: SameResult[str | None] = Field(
+        None,
+        description="command that is started once and reads each row of metrics.csv and validation.csv as a line of "
+        "JSON, such as a script for an experiment tracker; null: none",
+    )
 
     collective: SameResult[Collective] = Field(
         "horovod", description="library that connects the processes; mpi: mpi4py, where Horovod cannot be built"

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import logging
+import os
+import shlex
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import IO, TYPE_CHECKING, Literal
 
 from ffn.io import atomic
 from ffn.model.network import Weights
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
 VALIDATION_COLUMNS = ("step", "examples", "fovs", "loss", *SCORES, *F1_OF_SIZES, "validation_seconds", *MOVE_SCORES)
 NO_ROWS = -1  # last step to keep, for a log that starts over
 BEST = "checkpoints/best"  # below the model folder
+LAST_ROWS_SECONDS = 60.0  # for a command to handle the last rows at the end of a training; our choice
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +61,7 @@ class Report:
         self._best_f1 = best_validation(self._validation.kept).get("f1", -1.0)
         if self._best_f1 < 0:
             shutil.rmtree(self._best, ignore_errors=True)
+        self._command = RowCommand(plan.train.on_row)
         self._events = Events(folder / "tensorboard")
         for row in self._training.kept:
             self._events.write("train", row)
@@ -72,6 +78,7 @@ class Report:
         """Write and show a row with the `COLUMNS` of ``metrics.csv``."""
         self._training.write(row)
         self._events.write("train", row)
+        self._command.write("train", row)
         shown = {"loss": row["loss"], "accuracy": row["accuracy"], "F1": row["f1"], "FOVs/s": row["fovs_per_second"]}
         self._bar.set_postfix({name: f"{value:.3g}" for name, value in shown.items()}, refresh=False)
         self._bar.update(int(row["step"]) - self._bar.n)
@@ -86,6 +93,7 @@ class Report:
             self._save_best(row, weights())
         self._validation.write(row)
         self._events.write("validation", row)
+        self._command.write("validation", row)
         shown = ", ".join(f"{name} {row[name]:.4g}" for name in ("loss", *SCORES))
         log.info("validation after step %d: %s", row["step"], shown)
         self._rows[1].append(row)
@@ -100,6 +108,7 @@ class Report:
         """Close files and bar."""
         self._bar.close()
         self._events.close()
+        self._command.close()
 
     def _save_best(self, row: MetricsRow, weights: Weights) -> None:
         origin = provenance("train", step=int(row["step"]), validation_f1=row["f1"])
@@ -151,3 +160,60 @@ class Events:
         """Close the files."""
         for writer in self._writers.values():
             writer.close()
+
+
+class RowCommand:
+    """A command that reads rows from its standard input; whatever it does, training goes on.
+
+    It has a session of its own, so that a signal to the training does not cost it the last rows. A pipe takes 64 KiB,
+    about a hundred rows; of a command that reads too slowly, further ones are left out.
+    """
+
+    def __init__(self, command: str | None) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._has_failed = False
+        if command is None:
+            return
+        try:
+            self._process = subprocess.Popen(
+                shlex.split(command), bufsize=0, stdin=subprocess.PIPE, stdout=sys.__stderr__, start_new_session=True
+            )
+        except (OSError, ValueError) as reason:
+            self._warn(str(reason))
+        else:
+            os.set_blocking(self._pipe.fileno(), False)
+
+    def write(self, run: Literal["train", "validation"], row: MetricsRow) -> None:
+        """Give the command a row: so few bytes go into a pipe whole, or not at all."""
+        if self._process is None:
+            return
+        try:
+            if self._pipe.write(json.dumps({"run": run, **row}).encode() + b"\n") is None:
+                self._warn(f"the command reads too slowly, so rows are left out from step {row['step']}")
+        except OSError:  # it has ended, or closed its input
+            self.close(seconds=1.0)
+
+    def close(self, seconds: float = LAST_ROWS_SECONDS) -> None:
+        """Wait until the command has handled all rows, but not for long."""
+        if self._process is None:
+            return
+        self._pipe.close()
+        try:
+            code = self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            code = self._process.wait()
+        self._process = None
+        if code:
+            self._warn(f"the command ended with exit code {code}, so it gets no more rows")
+
+    @property
+    def _pipe(self) -> IO[bytes]:
+        assert self._process is not None and self._process.stdin is not None
+        return self._process.stdin
+
+    def _warn(self, text: str) -> None:
+        """Warn of the first failure."""
+        if not self._has_failed:
+            log.warning("train.on_row: %s", text)
+        self._has_failed = True

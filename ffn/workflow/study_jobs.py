@@ -50,6 +50,7 @@ def study_train(run: RunConfig) -> TrainConfig:
         "log_steps": max(1, run.study.steps // NUM_ROWS),
         "scaling_rule": "constant",
         "schedule": "cyclic" if run.train.schedule == "cyclic" else "constant",
+        "on_row": None,
         "validation_steps": 0,
         "validation_examples": 1,
         "use_best": False,

@@ -35,6 +35,7 @@ OTHER_VALUES = {
     "checkpoint_steps": 2,
     "keep_checkpoints": 9,
     "log_steps": 3,
+    "on_row": "python track.py",
     "collective": "mpi",
     "exact_sums": False,
     "validation_steps": 0,

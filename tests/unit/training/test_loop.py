@@ -1,6 +1,10 @@
 """The loop of one process: its ends, counts, checkpoints, validations and reports."""
 
 import contextlib
+import dataclasses
+import json
+import shlex
+import sys
 
 import numpy as np
 import pytest
@@ -13,10 +17,10 @@ from ffn.training.config import TrainConfig
 from ffn.training.data.lanes import RecordShards
 from ffn.training.interruption import Interruption
 from ffn.training.loop import MAX_SKIPPED_IN_ROW, Trainer
-from ffn.training.metrics import F1_OF_SIZES, MOVE_SCORES, PARTS_OF_STEP, SCORES, read_metrics
+from ffn.training.metrics import COLUMNS, F1_OF_SIZES, MOVE_SCORES, PARTS_OF_STEP, SCORES, read_metrics
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.plan import TrainingPlan
-from ffn.training.reporting import VALIDATION_COLUMNS, Events, Report, load_best
+from ffn.training.reporting import VALIDATION_COLUMNS, Events, Report, RowCommand, load_best
 from ffn.training.step import Outcome
 from ffn.training.walk import NUM_COUNTS
 
@@ -327,6 +331,35 @@ def test_a_collapse_is_said_once(tmp_path, caplog):
     assert said.startswith("train: validation F1")
     with contextlib.closing(Report(tmp_path, PLAN, 30, same_examples=True)) as report:
         assert report_f1(report, (40, 0.1)) == [said]
+
+
+COPIES = "import sys; open(sys.argv[1], 'wb').write(sys.stdin.buffer.read())"
+
+
+def report_rows(folder, command, steps):
+    """Make reports of rows with a command that reads them."""
+    plan = dataclasses.replace(PLAN, train=TrainConfig(max_steps=40, on_row=shlex.join(command)))
+    with contextlib.closing(Report(folder, plan, 0, same_examples=True)) as report:
+        for step in steps:
+            report.training(row(COLUMNS, step))
+            if step % 20 == 0:
+                report.validation(row(VALIDATION_COLUMNS, step), weights)
+
+
+def test_a_command_reads_each_row_as_json(tmp_path):
+    report_rows(tmp_path, [sys.executable, "-c", COPIES, f"{tmp_path}/rows of a run"], (10, 20))
+    rows = [json.loads(line) for line in (tmp_path / "rows of a run").read_text().splitlines()]
+    assert [(each["run"], each["step"]) for each in rows] == [("train", 10), ("train", 20), ("validation", 20)]
+    assert {*rows[0]} == {"run", *COLUMNS} and {*rows[2]} == {"run", *VALIDATION_COLUMNS}
+
+
+@pytest.mark.parametrize("command", ["no-such-tracker", "false", "sleep 99"])
+def test_a_command_that_fails_or_does_not_read_is_one_warning(command, caplog):
+    rows = RowCommand(command)
+    for step in range(400):  # more than a pipe takes
+        rows.write("train", row(COLUMNS, step))
+    rows.close(seconds=0.1)
+    assert [record.getMessage()[:12] for record in caplog.records] == ["train.on_row"]
 
 
 def scalars(step, loss):
