@@ -218,6 +218,11 @@ def read_corrections(path: str | Path) -> list[Correction]:
     return kept
 
 
+def known_corrections(path: Path) -> list[Correction]:
+    """Read a file of corrections; one that does not exist yet has none."""
+    return read_corrections(path) if path.exists() else []
+
+
 def _parse(row: Sequence[str], where: str) -> Correction:
     try:
         action, *numbers = row

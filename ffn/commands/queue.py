@@ -25,12 +25,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     These are contacts of two objects, and contacts that hold one object together, each with the probability that the
     present answer is wrong, and what the other one would change; also objects that end inside the volume, and the
     largest ones. Answers in files of corrections count, and the probabilities are refitted to them. 'ffn view RUN
-    --link queue-001' shows a place.
+    --link queue-001' shows a place, 'ffn view RUN --queue answers.csv' asks about one after the other.
     """
     parser.add_argument("run_folder", metavar="RUN", help="folder of a run with agglomerate.enabled")
     parser.add_argument("--volume", metavar="NAME", help="volume of the run; default: its only one")
-    text = "files of corrections with answers, of any number of people; default: the corrections of the run"
-    parser.add_argument("--corrections", nargs="+", metavar="FILE.csv", help=text)
+    text = "files of corrections with answers, of any number of people; those of the run always count"
+    parser.add_argument("--corrections", nargs="+", default=(), metavar="FILE.csv", help=text)
     parser.add_argument("--most", type=whole_number, default=MOST, help="places to list (default: %(default)d)")
     parser.set_defaults(function=_run)
 
@@ -54,7 +54,7 @@ def _run(arguments: argparse.Namespace) -> None:
     log.info("%s: %d places, %d answers so far", out, len(places), len(queue.answers))
 
 
-def queue_inputs(run_folder: str, volume: str | None, corrections: Sequence[str] | None) -> QueueInputs:
+def queue_inputs(run_folder: str, volume: str | None, corrections: Sequence[str]) -> QueueInputs:
     """Find the files of a run."""
     from ffn.report.run_folder import find_export
     from ffn.viewing.queue import QueueInputs
@@ -65,11 +65,11 @@ def queue_inputs(run_folder: str, volume: str | None, corrections: Sequence[str]
     if run is None or not run.agglomerate.enabled:
         raise ConfigError(f"{run_folder}: has no agglomeration graph, expected a run with agglomerate.enabled")
     name = export.name
-    given = run.volumes[name].corrections
+    given = [*corrections, *filter(None, [run.volumes[name].corrections])]
     return QueueInputs(
         export=export,
         segmentation=paths.base(run, volume=name),
         graphs=list(map(str, paths.existing("agglomerate", volume=name))),
         mapping=paths.of("merge", "mapping", volume=name),
-        answers=corrections or ([given] if given else []),
+        answers=tuple(dict.fromkeys(given)),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from ffn.commands.queue import queue_inputs
 from ffn.errors import ExportError
 from ffn.io.store_names import split_store
 from ffn.options import add_options, from_arguments
@@ -41,4 +42,9 @@ def _run(arguments: argparse.Namespace) -> None:
         raise ExportError(
             f"{arguments.path[1]}: found {len(arguments.path)} paths, expected one run or export, or stores NAME.zarr"
         )
-    view(find_export(Path(arguments.path[0]), config.volume), config, announce, arguments.screenshot)
+    queue = None
+    if config.queue:
+        from ffn.viewing.queue import Queue
+
+        queue = Queue(queue_inputs(arguments.path[0], config.volume, config.queue))
+    view(find_export(Path(arguments.path[0]), config.volume), config, announce, arguments.screenshot, queue)

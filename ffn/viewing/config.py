@@ -66,3 +66,8 @@ class ViewConfig(Section):
     corrections: PathText | None = Field(
         None, description="CSV file of corrections: show its lines, and save the ones that are drawn"
     )
+    queue: tuple[PathText, ...] = Field(
+        (),
+        description="CSV files of corrections: ask the questions of ffn queue one by one, append the answers to the "
+        "first file, and count those of all",
+    )

@@ -12,7 +12,7 @@ from typing import Any
 import neuroglancer
 import numpy as np
 
-from ffn.assembly.given import JOIN, SEPARATE, Correction, corrections_text, nearest_voxel, read_corrections
+from ffn.assembly.given import JOIN, SEPARATE, Correction, corrections_text, nearest_voxel
 from ffn.errors import VolumeError
 from ffn.geometry import ZYX, Box, zyx
 from ffn.io import atomic
@@ -25,11 +25,6 @@ COLOURS = {JOIN: "#3dd68c", SEPARATE: "#ff5c5c"}
 
 Snap = Callable[[ZYX, int], ZYX]  # returns a voxel of a segment near a given one
 Drawn = dict[str, tuple[ZYX, ZYX]]  # ends of lines by their ids
-
-
-def known_corrections(path: Path) -> list[Correction]:
-    """Read a file of corrections; one that does not exist yet has none."""
-    return read_corrections(path) if path.exists() else []
 
 
 def with_corrections(state: State, corrections: Sequence[Correction]) -> State:
@@ -76,6 +71,13 @@ def drawn_near(export: Path) -> Iterator[Snap]:
             return nearest_voxel(segmentation, voxel_zyx, wanted) or voxel_zyx
 
         yield snap
+
+
+@contextlib.contextmanager
+def drawn(viewer: neuroglancer.Viewer, base: str, path: Path, export: Path) -> Iterator[None]:
+    """Keep what is drawn in a viewer of an export; see `kept`."""
+    with drawn_near(export) as snap, kept(viewer, path, snap):
+        yield
 
 
 def corrections_in(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ffn.assembly.given import JOIN, SEPARATE, Correction, constraints_of, read_corrections
+from ffn.assembly.given import JOIN, SEPARATE, Correction, constraints_of, known_corrections
 from ffn.assembly.merge_graph import read_graphs
 from ffn.assembly.questions import Forest, Pair, Question, ask, gather
 from ffn.assembly.tables import OVERLAPS, overlap_rows, read_rows
@@ -23,7 +23,7 @@ from ffn.io.open import open_segmentation
 from ffn.io.volume import Volume, voxel_size_of
 from ffn.viewing.inputs import read_groups
 from ffn.viewing.properties import NM3_PER_UM3, read_segment_properties
-from ffn.viewing.state import FOCUS, MARGIN, SECTION_ZOOM, State, make_state
+from ffn.viewing.state import FOCUS, MARGIN, PANEL_WIDTH, SECTION_ZOOM, State, make_state
 
 COLOURS = ("#ff9f1c", "#2ec4b6")  # of the two sides
 # An object that touches no side of the volume ends in it. Of 29 such objects of 1000 voxels or more in the demo and in
@@ -31,6 +31,7 @@ COLOURS = ("#ff9f1c", "#2ec4b6")  # of the two sides
 # tenth of another body.
 ENDS, LARGEST, WRONG = "ends", "largest", {"ends": 0.8, "largest": 0.1}
 NUM_LARGEST = 10
+SECTION_NM = 2000.0  # width of a panel at most; our choice: a contact of two neurites and what is around it
 BORDER_VOXELS = 2  # where the network's field of view ends early, or sections are faulty; our choice
 JOINED, APART = "joined", "apart"
 
@@ -59,6 +60,21 @@ class Place(NamedTuple):
     ends_zyx: tuple[ZYX, ZYX] | None = None  # a voxel of each, for a correction
     single: bool = True  # whether nothing else joins the two sides
 
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Tell a place from all others."""
+        return self.pair or (self.kind, self.sides[0][0])
+
+    def question(self) -> str:
+        """Return the question for a person."""
+        text = {
+            APART: "Are these two one neuron?",
+            JOINED: "These two are joined. Are they one neuron?",
+            ENDS: "This object ends inside the volume (a key goes on).",
+            LARGEST: "One of the largest objects (a key goes on).",
+        }[self.kind]
+        return f"{text} {self.um3:.3g} µm³, {self.wrong:.0%} likely to be wrong."
+
     def correction(self, is_same: bool) -> Correction:
         """Return the line that an answer adds to a file of corrections."""
         assert self.ends_zyx is not None
@@ -85,13 +101,15 @@ class Queue:
             self.answers = read_answers(inputs.answers, volume)
         self._um3 = math.prod(self._voxel_size) / NM3_PER_UM3
 
-    def places(self, most: int | None = None) -> list[Place]:
-        """Return the places whose answer is worth most, µm³ that are expected to be wrong."""
+    def places(self, most: int | None = None, without: Collection[tuple[Any, ...]] = ()) -> list[Place]:
+        """Return the places whose answer is worth most, µm³ that are expected to be wrong, but those of some keys."""
         same = self._pairs.probabilities(self.answers)
         questions, forest = ask(self._pairs, same, self.answers, self._objects, self._sizes)
         with open_segmentation(self._inputs.segmentation) as volume:
-            asked = (place for each in questions if (place := self._place(each, forest, volume)))
-            found = [*islice(asked, most), *self._segments(forest)]
+            left = (question for question in questions if self._pair(question.row) not in without)
+            asked = (place for each in left if (place := self._place(each, forest, volume)))
+            suspicious = (place for place in self._segments(forest) if place.key not in without)
+            found = [*islice(asked, most), *suspicious]
         return sorted(found, key=lambda place: -place.wrong * place.um3)[:most]
 
     def _place(self, question: Question, forest: Forest, volume: Volume) -> Place | None:
@@ -157,12 +175,12 @@ class Queue:
             else {**layer, "visible": layer["type"] == "image" and layer["name"] == "image"}
             for layer in whole["layers"]
         ]
-        box = Box.hull(self._boxes[each] for each in members)
+        box, shortest = Box.hull(self._boxes[each] for each in members), min(self._voxel_size)
         return {
             **whole,
             "layers": layers,
             "position": [n + 0.5 for n in place.position_zyx[::-1]],
-            "crossSectionScale": SECTION_ZOOM * whole["crossSectionScale"],
+            "crossSectionScale": min(SECTION_ZOOM * whole["crossSectionScale"], SECTION_NM / PANEL_WIDTH / shortest),
             "projectionScale": MARGIN * make_state([], box, self._voxel_size)["projectionScale"],
         }
 
@@ -197,7 +215,7 @@ def read_answers(paths: Sequence[str], base: Volume) -> dict[Pair, bool]:
     CorrectionError
         If a file cannot be read, or two corrections contradict each other.
     """
-    read = [each for path in paths if Path(path).exists() for each in read_corrections(path)]
+    read = [each for path in paths for each in known_corrections(Path(path))]
     joined, apart = constraints_of(read, ", ".join(paths), base)
     rows = [(*sorted(pair), True) for pair in joined.tolist()] + [(*sorted(pair), False) for pair in apart.tolist()]
     return {(a, b): is_same for a, b, is_same in rows}

@@ -229,6 +229,15 @@ def load_state(export: Path, link: str | None = None) -> State:
         raise ExportError(f"{path}: is not JSON ({reason}). Run ffn export again") from None
 
 
+def one_colour(state: State) -> State:
+    """Return a state whose selected supervoxels are one object."""
+    layers = [
+        {**layer, "equivalences": [layer["segments"]], "segmentColors": {}} if layer["name"] == "supervoxels" else layer
+        for layer in state["layers"]
+    ]
+    return {**state, "layers": layers}
+
+
 def located(state: State, base: str) -> State:
     """Return a state with the URL of the folder, given without a trailing slash.
 

@@ -8,20 +8,24 @@ import signal
 import threading
 import webbrowser
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import neuroglancer
 import numpy as np
 
+from ffn.assembly.given import known_corrections
 from ffn.errors import ExportError
 from ffn.io.open import open_volume
 from ffn.io.reference import is_reference
 from ffn.io.store_names import MAIN, split_store
 from ffn.io.volume import Volume, voxel_size_of
+from ffn.viewing.asking import asked
 from ffn.viewing.config import ViewConfig
-from ffn.viewing.corrections import drawn_near, kept, known_corrections, with_corrections
+from ffn.viewing.corrections import drawn, with_corrections
 from ffn.viewing.properties import read_segment_properties
+from ffn.viewing.queue import Queue
 from ffn.viewing.screenshot import page_leading_to, take_screenshot
 from ffn.viewing.server import HOST, port_error, serve
 from ffn.viewing.state import BASE, State, image_layer, load_state, located, make_state, select_segments
@@ -30,23 +34,35 @@ from ffn.viewing.volumes import Part, contrast
 LARGEST_IMAGE_TYPE = 2  # bytes of an integer; wider ones are labels
 
 Announce = Callable[[str], object]  # gets the link once it can be opened
+Tool = Callable[[neuroglancer.Viewer, str], contextlib.AbstractContextManager[None]]  # gets also the URL of the folder
 
 
-def view(export: Path, config: ViewConfig, announce: Announce, screenshot: str | Path | None = None) -> None:
-    """Serve an export and show it until interrupted, or save a `screenshot` (PNG) of it.
+def view(
+    export: Path,
+    config: ViewConfig,
+    announce: Announce,
+    screenshot: str | Path | None = None,
+    queue: Queue | None = None,
+) -> None:
+    """Serve an export and show it until interrupted, or save a `screenshot` (PNG) of it; ask the questions of a queue.
 
     Raises
     ------
     ExportError
         If the export lacks a segment or link, a port is not available, or no picture can be taken.
     """
-    state = load_state(export, config.link)
-    if config.corrections is not None:
-        state = with_corrections(state, known_corrections(Path(config.corrections)))
+    state = whole = load_state(export, config.link)
+    tool: Tool | None = None
+    if queue is not None:
+        tool = partial(asked, queue=queue, path=Path(config.queue[0]), whole=whole)
+    elif config.corrections is not None:
+        path = Path(config.corrections)
+        state = with_corrections(state, known_corrections(path))
+        tool = partial(drawn, path=path, export=export)
     if config.segments:
         _require_segments(export, state, config.segments)
         state = select_segments(state, config.segments)
-    _show(export, state, config, announce, screenshot)
+    _show(export, state, config, announce, screenshot, tool)
 
 
 def view_stores(
@@ -61,8 +77,8 @@ def view_stores(
     ExportError
         If it is not on this machine, the configuration has options of exports, or as in `view`.
     """
-    if config.link or config.volume or config.corrections:
-        names = "--link, --volume, --corrections"
+    if config.link or config.volume or config.corrections or config.queue:
+        names = "--link, --volume, --corrections, --queue"
         raise ExportError(f"{names}: only runs and exports have them, expected none with {specs[0]}")
     folder, state = stores_state(specs, config.segments)
     _show(folder, state, config, announce, screenshot)
@@ -106,15 +122,20 @@ def _store_layer(volume: Volume, path: str, segments: Sequence[int]) -> State:
 
 
 def _show(
-    folder: Path, state: State, config: ViewConfig, announce: Announce, screenshot: str | Path | None = None
+    folder: Path,
+    state: State,
+    config: ViewConfig,
+    announce: Announce,
+    screenshot: str | Path | None = None,
+    tool: Tool | None = None,
 ) -> None:
     with contextlib.ExitStack() as stack:
         stack.enter_context(_stop_on_signals())
         viewer = _open_viewer(config.port)
         base = stack.enter_context(_served(folder, config, viewer))
         viewer.set_state(located({**state, "layout": config.layout}, base))
-        if config.corrections is not None:
-            stack.enter_context(kept(viewer, Path(config.corrections), stack.enter_context(drawn_near(folder))))
+        if tool is not None:
+            stack.enter_context(tool(viewer, base))
         if screenshot is not None:
             take_screenshot(viewer, config.size, Path(screenshot))
             return

@@ -17,8 +17,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from tornado.ioloop import IOLoop
-from tornado.websocket import websocket_connect
 
 from ffn.assembly.given import read_corrections
 from ffn.geometry import Box
@@ -26,8 +24,8 @@ from ffn.io.volume import Placement
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.export import export
 from ffn.viewing.inputs import Sources
-from ffn.viewing.screenshot import BROWSERS, FLAGS
 
+from ..browser import CONTROL, browser_at
 from ..volumes import write_volume
 
 SIZE = (800, 600)
@@ -176,18 +174,15 @@ def test_the_link_works_until_the_viewer_is_told_to_stop(start, export_dir):
 
 @pytest.mark.slow
 def test_a_line_drawn_in_a_browser_is_in_the_file_of_corrections(start, export_dir, tmp_path):
-    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if browser is None:
-        pytest.skip("no Chromium; Debian's package is called chromium")
     corrections = tmp_path / "corrections.csv"
     link = start(export_dir, "--corrections", corrections, "--no-open").stdout.readline().strip()
-    options = [f"--user-data-dir={tmp_path}/profile", "--remote-debugging-port=0", "--window-size=1000,800"]
-    process = subprocess.Popen([browser, *FLAGS, *options, link], stderr=subprocess.DEVNULL, start_new_session=True)
-    try:
-        IOLoop.current().run_sync(functools.partial(draw_in_xy, tmp_path / "profile", lambda: drawn(corrections)))
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    with browser_at(link, tmp_path / "profile") as send:
+        while not drawn(corrections):  # a page that still loads takes no clicks
+            for x, y in ((120, 200), (220, 250)):
+                for event in ("mouseMoved", "mousePressed", "mouseReleased"):
+                    mouse = {"type": event, "x": x, "y": y, "modifiers": CONTROL, "button": "left", "clickCount": 1}
+                    send("Input.dispatchMouseEvent", mouse)
+                    time.sleep(0.3)  # the place of the mouse is known when the next frame is drawn
     line = drawn(corrections)[0]
     assert line.action == "join" and line.a_zyx[0] == line.b_zyx[0] == (BOX.start[0] + BOX.stop[0]) // 2
     assert all(a != b for a, b in zip(line.a_zyx[1:], line.b_zyx[1:], strict=True))
@@ -195,25 +190,6 @@ def test_a_line_drawn_in_a_browser_is_in_the_file_of_corrections(start, export_d
 
 def drawn(path):
     return read_corrections(path) if path.exists() else []
-
-
-async def draw_in_xy(profile, is_drawn):
-    """Ctrl-click at two places of the first panel until a line is there: a page that still loads takes no clicks."""
-    while not (profile / "DevToolsActivePort").exists():
-        time.sleep(0.1)
-    port = (profile / "DevToolsActivePort").read_text().split()[0]
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/json") as pages:
-        page = next(page for page in json.load(pages) if page["type"] == "page")
-    socket_of_page = await websocket_connect(page["webSocketDebuggerUrl"])
-    control, events = 2, ("mouseMoved", "mousePressed", "mouseReleased")
-    while not is_drawn():
-        for x, y in ((120, 200), (220, 250)):
-            for event in events:
-                mouse = {"type": event, "x": x, "y": y, "modifiers": control, "button": "left", "clickCount": 1}
-                message = {"id": 1, "method": "Input.dispatchMouseEvent", "params": mouse}
-                await socket_of_page.write_message(json.dumps(message))
-                await socket_of_page.read_message()
-                time.sleep(0.3)  # the place of the mouse is known when the next frame is drawn
 
 
 def test_the_browser_finds_the_link_where_other_users_do_not_see_it(start, export_dir, tmp_path):

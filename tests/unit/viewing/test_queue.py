@@ -2,12 +2,14 @@
 
 import csv
 
+import neuroglancer
 import numpy as np
 import pytest
 
 from ffn.assembly.contacts import Contact
-from ffn.assembly.given import CorrectionError, corrections_text
+from ffn.assembly.given import CorrectionError, corrections_text, known_corrections
 from ffn.assembly.merge_graph import Evidence, MergeEdge, header
+from ffn.viewing.asking import STATUS, asked
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.export import export
 from ffn.viewing.inputs import Sources
@@ -94,3 +96,63 @@ def test_a_place_is_shown_with_both_sides_in_colour(inputs):
     whole = Place(ENDS, 0.8, 1.0, 0.0, (24, 30, 340), ([5], []))
     layers = queue.state(load_state(inputs.export), whole)["layers"]
     assert [layer["segments"] for layer in layers if layer["name"] == "supervoxels"] == [["5"]]
+
+
+@pytest.fixture
+def shown(inputs, tmp_path):
+    """A viewer that asks, a function that presses keys in it, and the file of answers."""
+    neuroglancer.set_server_bind_address("127.0.0.1", 0)
+    viewer, path = neuroglancer.Viewer(), tmp_path / "ann.csv"
+
+    def press(name):
+        viewer.actions.invoke(f"ffn-{name}", None)
+
+    with asked(viewer, "http://h", Queue(inputs), path, load_state(inputs.export)):
+        yield viewer, press, path
+
+
+def selected(viewer):
+    state = viewer.state.to_json()
+    return next(layer for layer in state["layers"] if layer["name"] == "supervoxels")["segments"]
+
+
+def test_keys_answer_skip_and_go_back(shown):
+    viewer, press, path = shown
+    asked_first = selected(viewer)
+    press("skip")
+    asked_second = selected(viewer)
+    assert known_corrections(path) == [] and asked_second != asked_first
+    for name in ("same", "different") * 6:
+        press(name)
+    lines = known_corrections(path)
+    assert len(lines) == len(set(lines)) > 1
+    press("back")
+    assert known_corrections(path) == lines[:-1]
+    for _ in range(14):
+        press("back")
+    assert known_corrections(path) == [] and selected(viewer) == asked_first
+
+
+def test_when_all_is_answered_the_last_two_have_one_colour(shown):
+    viewer, press, path = shown
+    for _ in range(9):
+        press("same")
+    layer = next(each for each in viewer.state.to_json()["layers"] if each["name"] == "supervoxels")
+    assert layer["equivalences"] == [layer["segments"]] and not layer.get("segmentColors")
+    assert {line.action for line in known_corrections(path)} == {"join"}
+
+
+def test_answers_of_others_in_the_same_file_stay_and_failures_are_told(shown):
+    viewer, press, path = shown
+    press("same")
+    other = known_corrections(path)[0]._replace(action="separate") if known_corrections(path) else None
+    while other is None:
+        press("same")
+        other = known_corrections(path)[0]._replace(action="separate") if known_corrections(path) else None
+    path.write_text(corrections_text([other]))
+    press("back")
+    assert known_corrections(path) == [other]
+    path.write_text("nothing")
+    for _ in range(9):
+        press("same")
+    assert path.read_text() == "nothing" and "ann.csv" in viewer.config_state.state.status_messages[STATUS]
