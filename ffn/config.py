@@ -286,7 +286,7 @@ class AffinitiesConfig(Section):
     enabled: bool = Field(
         False, description="learn affinities from the training boxes, and let fill assemble the segments by them"
     )
-    max_steps: PositiveInt = Field(1200, description="training steps of four crops; 1,200 take 3 minutes of a core")
+    max_steps: PositiveInt = Field(4000, description="training steps of four crops; 4,000 take 10 minutes of a core")
 
 
 class SubvolumesConfig(Section):
