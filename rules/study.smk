@@ -152,7 +152,6 @@ for study, (files, others, section) in STUDIES.items():
             others=list(others.values()),
         output:
             numbers=ensure(PATHS.study(f"{study}.json"), non_empty=True),
-            page=PATHS.study(f"{study}.html"),
             figure=report(PATHS.study(f"{study}.png"), caption="../docs/study-caption.rst", category="Studies"),
         log:
             PATHS.log("studies", study),

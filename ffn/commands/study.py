@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Study how training scales with the number of processes, the learning rate and the number of workers.
 
     Usually the workflow calls these commands: snakemake study_scaling, study_learning_rate, study_curves,
-    study_efficiency. All except `train` and `measure` write FILE.json, FILE.png and FILE.html.
+    study_efficiency. All except `train` and `measure` write FILE.json and FILE.png.
     """
     kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
     train = kinds.add_parser("train", help="do one training run of the studies")
@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_study(parser: argparse.ArgumentParser, study: Study) -> None:
     parser.add_argument("files", nargs="+", metavar=study.metavar, help=study.files)
-    out = "numbers to write; figure and page get the same name"
+    out = "numbers to write; the figure gets the same name with .png"
     parser.add_argument("--out", required=True, metavar="FILE.json", help=out)
     if study.needs_others:
         for other, command in (("--rates", "learning-rate"), ("--scaling", "scaling")):

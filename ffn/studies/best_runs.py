@@ -11,9 +11,8 @@ import numpy as np
 from ffn.errors import EvaluationError
 from ffn.provenance import provenance
 from ffn.studies.config import CurvesConfig, EfficiencyConfig
-from ffn.studies.pages import BLACK, Line, Panel, draw, with_uncertainty, write_study
+from ffn.studies.pages import BLACK, Line, Panel, draw, write_study
 from ffn.studies.runs import SCORES, Run, best_rates, read_runs, runs_at_best
-from ffn.training.metrics import SMOOTHING
 
 LABELS = {"time": "relative time to reach F1", "fovs": "relative FOVs to reach F1"}
 TITLES = {"accuracy": "Accuracy", "f1": "F1", "precision": "Precision", "recall": "Recall"}
@@ -36,24 +35,11 @@ class Files(NamedTuple):
 
 
 class BestRuns(NamedTuple):
-    """At least two seeds at the best rate of each number of workers, and the modelled seconds of their steps.
-
-    `network` is the name of the scaling model's network.
-    """
+    """At least two seeds at the best rate of each number of workers, and the modelled seconds of their steps."""
 
     runs: dict[int, list[Run]]
     rates: dict[int, float]
     step_seconds: dict[int, float]
-    network: str
-
-    @property
-    def time_statement(self) -> str:
-        """How time is modelled, for the page."""
-        return (
-            "Time is modelled: the measured step of one worker in these runs, times the factor by which the slowest of "
-            "that many nodes takes longer than one, plus the exchange of a gradient as large as that of the network in "
-            f"section model (study_scaling, network '{self.network}')."
-        )
 
 
 def study_efficiency(files: Files, out_path: str, config: EfficiencyConfig) -> None:
@@ -62,9 +48,8 @@ def study_efficiency(files: Files, out_path: str, config: EfficiencyConfig) -> N
     costs = {target: costs_to_reach(best, target) for target in config.f1_targets}
     provided = provenance("study efficiency", config, **files.studies)
     content = {"provenance": provided, "rates": best.rates, "targets": costs}
-    statements = [*(_cost_statement(target, cost) for target, cost in costs.items()), best.time_statement]
     panels = [_cost_panel(kind, costs, list(best.runs)) for kind in LABELS]
-    write_study(out_path, "Cost of reaching an F1", content, draw(panels), statements)
+    write_study(out_path, content, draw(panels))
 
 
 def study_curves(files: Files, out_path: str, config: CurvesConfig) -> None:
@@ -76,16 +61,7 @@ def study_curves(files: Files, out_path: str, config: CurvesConfig) -> None:
         "rates": best.rates,
         "curves": {w: {name: values.tolist() for name, values in curve.items()} for w, curve in curves.items()},
     }
-    ends = [f"{c['f1'][-1]:.2f} ± {c['f1_stddev'][-1]:.2f} with {w}" for w, c in curves.items() if len(c["f1"])]
-    short = [str(w) for w, c in curves.items() if config.steps not in c["step"]]
-    seeds = min(map(len, best.runs.values()))
-    statements = [
-        f"Mean and one standard deviation over {seeds} seeds at the best learning rate of each number of workers, "
-        f"smoothed with factor {SMOOTHING:g}. F1 at the end: {', '.join(ends)} workers."
-        + (f" With {', '.join(short)} a run diverged, and the curve ends there." if short else ""),
-        best.time_statement,
-    ]
-    write_study(out_path, "Training curves", content, draw(_curve_panels(curves), num_rows=2), statements)
+    write_study(out_path, content, draw(_curve_panels(curves), num_rows=2))
 
 
 def read_best_runs(files: Files) -> BestRuns:
@@ -98,7 +74,7 @@ def read_best_runs(files: Files) -> BestRuns:
             np.array(values, float)
             for values in (scaling["nodes"], scaling["here"]["step_seconds"], scaling["exchange_seconds"])
         )
-        network, alone = str(scaling["network"]["name"]), float(scaling["times"]["mean_seconds"])
+        alone = float(scaling["times"]["mean_seconds"])
     except (OSError, ValueError, KeyError, TypeError) as reason:
         raise EvaluationError(
             f"{files.scaling}: is not a scaling study ({reason}), expected output of 'ffn study scaling'"
@@ -107,7 +83,7 @@ def read_best_runs(files: Files) -> BestRuns:
     # the runs may be of a smaller network: the slowest node is slower by a factor, an exchange takes its time
     slower = {workers: _at(workers, nodes, (step - exchange) / alone) for workers in runs}
     seconds = {workers: one * slower[workers] + _at(workers, nodes, exchange) for workers in runs}
-    return BestRuns(runs, rates, seconds, network)
+    return BestRuns(runs, rates, seconds)
 
 
 def _at(workers: int, nodes: np.ndarray, values: np.ndarray) -> float:
@@ -147,21 +123,6 @@ def costs_to_reach(best: BestRuns, target: float) -> dict[str, Any]:
         spread = relative * np.where(workers == workers[:1], 0.0, np.hypot(own, reference))
         result |= {f"relative_{kind}": relative.tolist(), f"relative_{kind}_stddev": spread.tolist()}
     return result
-
-
-def _cost_statement(target: float, cost: dict[str, Any]) -> str:
-    failed = ", ".join(f"{number} with {workers}" for workers, number in cost["failed"].items())
-    missed = f" Runs that ended below it or diverged do not count: {failed} workers." if failed else ""
-    if len(cost["workers"]) < 2:
-        return f"F1 {target:g}: fewer than two numbers of workers reached it in at least two runs.{missed}"
-    first, last = cost["workers"][0], cost["workers"][-1]
-    time, fovs = (
-        with_uncertainty(cost[f"relative_{kind}"][-1], cost[f"relative_{kind}_stddev"][-1]) for kind in LABELS
-    )
-    return (
-        f"F1 {target:g}: {last} workers need {time} of the time of {first} (ideal: {first / last:.2g}), "
-        f"and {fovs} times the FOVs.{missed}"
-    )
 
 
 def _cost_panel(kind: str, costs: dict[float, dict[str, Any]], workers: list[int]) -> Panel:

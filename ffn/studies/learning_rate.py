@@ -33,9 +33,8 @@ def study_learning_rate(metrics: list[str], out_path: str, config: RatesConfig) 
         "best_rates": {str(workers): rate for workers, rate in best.items()},
         **results,
     }
-    statements = [_statement(name, results[name], config) for name in NAMES]
     panels = [_panel(NAMES[name], results[name], config) for name in NAMES]
-    write_study(out_path, "Learning rate and number of workers", content, draw(panels), statements)
+    write_study(out_path, content, draw(panels))
 
 
 def score_grid(runs: list[Run], name: str, config: RatesConfig) -> tuple[np.ndarray, np.ndarray]:
@@ -76,27 +75,6 @@ def _result(runs: list[Run], name: str, config: RatesConfig) -> dict[str, Any]:
         "optima": [optimum._asdict() for optimum in optima],
         "power_law": None if law is None else law._asdict() | {"text": law.text},
     }
-
-
-def _statement(name: str, result: dict[str, Any], config: RatesConfig) -> str:
-    optima = ", ".join(f"{o['rate']:.1g} with {w}" for w, o in zip(config.workers, result["optima"], strict=True))
-    edge = [str(w) for w, o in zip(config.workers, result["optima"], strict=True) if o["at_edge"]]
-    text = f"{NAMES[name]} after {config.steps} steps is highest at rates near {optima} workers. "
-    if edge:
-        text += f"With {', '.join(edge)} the best rate is the lowest or highest one tried, which is only a bound. "
-    law = result["power_law"]
-    if law is None:
-        return text + "Fewer than three optima lie inside the tried rates, so there is no exponent."
-    text += f"The optimum grows as workers^({law['text']}), from {law['num_optima']} optima. "
-    agreeing = [rule for rule, p in EXPONENTS.items() if abs(law["exponent"] - p) < 2 * law["stddev"]]
-    if len(agreeing) == 1:
-        return f"{text}Within two standard deviations this agrees with the {agreeing[0]} rule only."
-    rules = " nor the ".join(EXPONENTS)
-    return text + (
-        "This is too uncertain to tell the linear rule from the square root rule."
-        if agreeing
-        else f"This agrees with neither the {rules} rule, within two standard deviations."
-    )
 
 
 def _panel(title: str, result: dict[str, Any], config: RatesConfig) -> Panel:

@@ -1,12 +1,10 @@
-"""The output of a study: numbers as JSON, a figure as PNG, and an HTML page with the figure and some sentences."""
+"""The output of a study: numbers as JSON, and a figure as PNG."""
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,15 +19,6 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#0
 BLACK = 6
 GREY = 7
 DPI = 150
-
-PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>{title}</title>
-<style>body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem }}
-svg {{ max-width: 100%; height: auto }}</style></head>
-<body><h1>{title}</h1>{figure}
-{paragraphs}
-</body></html>
-"""
 
 
 class Line(NamedTuple):
@@ -120,22 +109,9 @@ def with_uncertainty(value: float, stddev: float) -> str:
     return f"{round(value, digits) + 0.0:.{shown}f} ± {round(stddev, digits):.{shown}f}"
 
 
-def write_study(out_path: str, title: str, content: dict[str, Any], figure: Figure, statements: list[str]) -> None:
-    """Write numbers and statements as JSON; figure and page get the same name with ``.png`` and ``.html``."""
+def write_study(out_path: str, content: dict[str, Any], figure: Figure) -> None:
+    """Write numbers as JSON; the figure gets the same name with ``.png``."""
     path = Path(out_path)
     with atomic.atomic_path(path.with_suffix(".png")) as temporary:
         figure.savefig(temporary, dpi=DPI, metadata={"Software": None})
-    paragraphs = "\n".join(f"<p>{escape(statement)}</p>" for statement in statements)
-    page = PAGE.format(title=escape(title), figure=_svg(figure), paragraphs=paragraphs)
-    atomic.write_text(path.with_suffix(".html"), page)
-    atomic.write_json(path, {**content, "statements": statements})
-
-
-def _svg(figure: Figure) -> str:
-    """Return a figure as an SVG element; equal figures give equal text."""
-    import matplotlib
-
-    text = io.StringIO()
-    with matplotlib.rc_context({"svg.hashsalt": "study", "svg.fonttype": "none"}):
-        figure.savefig(text, format="svg", metadata={"Date": None})
-    return text.getvalue()[text.getvalue().index("<svg") :]
+    atomic.write_json(path, content)

@@ -140,7 +140,7 @@ def study_scaling(measured: list[str], out_path: str, config: ScalingConfig) -> 
     measured : list of str
         Output files of `measure`, one for each number of processes.
     out_path : str
-        JSON file; a PNG and an HTML file get the same name.
+        JSON file; the figure gets the same name with ``.png``.
     config : ScalingConfig
         Largest number of nodes, and the network between them.
     """
@@ -168,8 +168,7 @@ def study_scaling(measured: list[str], out_path: str, config: ScalingConfig) -> 
             "model": curve(paper, nodes),
         },
     }
-    statements = [_measured_statement(content), _here_statement(content, here), _paper_statement(paper)]
-    write_study(out_path, "Scaling", content, draw(_panels(content)), statements)
+    write_study(out_path, content, draw(_panels(content)))
 
 
 def fitted_overhead(measurements: list[Measurement], cluster: Cluster) -> float:
@@ -217,42 +216,6 @@ def _measured_row(measurement: Measurement, alone: Measurement) -> dict[str, flo
         "slowest_compute_seconds": float(compute.max(axis=0).mean()),
         "allreduce_seconds": measurement.exchange_seconds,
     }
-
-
-def _measured_statement(content: dict[str, Any]) -> str:
-    rows = ", ".join(
-        f"{row['fovs_per_second']:.3g} FOVs/s ({row['efficiency']:.0%}) with {row['processes']}"
-        for row in content["measured"]
-    )
-    times = content["times"]
-    return (
-        f"Measured here: {rows} processes. Step times vary by {times['variation']:.1%} of their mean "
-        f"({times['num_steps']} steps)."
-    )
-
-
-def _here_statement(content: dict[str, Any], here: Cluster) -> str:
-    nodes, measured = content["nodes"][-1], content["times"]["num_steps"]
-    return (
-        f"Model with the network '{content['network']['name']}': {here.fovs_per_second(nodes):,.0f} FOVs/s at "
-        f"{here.efficiency(nodes):.0%} efficiency on {nodes} such nodes. A step there takes "
-        f"{here.slowest_seconds(nodes) * 1e3:.3g} ms until the slowest node is done (the mean is "
-        f"{here.alone_seconds * 1e3:.3g} ms) and {here.exchange_seconds(nodes) * 1e3:.3g} ms for the exchange, of "
-        f"which {here.overhead * 1e3:.3g} ms as measured here and the rest for the network. This is an upper bound: "
-        "the model assumes equal and independent nodes and no contention in the network. Beyond "
-        f"{measured} nodes, the {measured} measured steps do not show the slowest one, which then takes as long as the "
-        "longest of them."
-    )
-
-
-def _paper_statement(paper: Cluster) -> str:
-    efficiency = paper.efficiency(PAPER_NODES)
-    verdict = "reproduces" if abs(efficiency - PAPER_EFFICIENCY) < 0.05 else "does not reproduce"
-    return (
-        f"The paper's nodes (0.72 FOVs/s, Aries), with step times that vary as here, would reach {efficiency:.0%} on "
-        f"{PAPER_NODES} nodes, which {verdict} the measured {PAPER_EFFICIENCY:.0%}. The allreduce takes "
-        f"{paper.exchange_seconds(PAPER_NODES) * 1e3:.2g} ms of {PAPER_STEP_SECONDS:.2f} s."
-    )
 
 
 def _panels(content: dict[str, Any]) -> list[Panel]:

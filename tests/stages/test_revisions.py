@@ -11,7 +11,7 @@ last digits), therefore:
   weights after three steps of training in float32.
 
 The values are those of arrays and tables, not of files, because files know the version of the package. The report and
-the studies make pages, which have no values to compare; raise their revision when what they say changes.
+the studies make figures, which have no values to compare; raise their revision when what they say changes.
 """
 
 import csv

@@ -30,7 +30,7 @@ def outputs(words: list[str]) -> list[Path]:
     if command == "evaluate":
         named += [named[-1].with_name(f"{named[-1].stem}-{table}.csv") for table in ("bodies", "errors")]
     if command == "study" and kind not in ("train", "measure"):
-        named += [named[-1].with_suffix(suffix) for suffix in (".html", ".png")]
+        named.append(named[-1].with_suffix(".png"))
     return named
 
 

@@ -207,9 +207,9 @@ class Budget(NamedTuple):
 
 
 BUDGETS = [
-    Budget("lines of ffn/", lambda: lines("ffn"), 39_548),
-    Budget("code lines of ffn/", lambda: code_lines("ffn"), 25_882),
-    Budget("lines of tests/", lambda: lines("tests"), 30_298),
+    Budget("lines of ffn/", lambda: lines("ffn"), 39_426),
+    Budget("code lines of ffn/", lambda: code_lines("ffn"), 25_780),
+    Budget("lines of tests/", lambda: lines("tests"), 30_284),
     Budget("command-line options", command_options, 367),
     Budget("configuration leaves", configuration_leaves, 178),
     Budget("names that fill imports", lambda: imported_names("ffn/assembly/fill.py"), 15),

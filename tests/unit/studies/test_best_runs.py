@@ -35,7 +35,7 @@ def test_the_slowest_node_is_slower_by_a_factor_and_the_exchange_takes_its_time(
     assert {workers: [run.seed for run in runs] for workers, runs in best.runs.items()} == {w: [1, 2] for w in WORKERS}
     expected = 0.05 * np.array([1, 2, 3, 4]) + [0.0, 0.1, 0.2, 0.3]  # linear in the logarithm of the nodes
     np.testing.assert_allclose([best.step_seconds[w] for w in WORKERS], expected, rtol=1e-6)
-    assert best.runs[1][0].step.tolist() == STEPS.tolist() and "network 'aries'" in best.time_statement
+    assert best.runs[1][0].step.tolist() == STEPS.tolist()
 
 
 @pytest.mark.parametrize(("processes", "one"), [(1, 0.05 / 4), (2, 0.04 / 2), (4, 0.04)])
@@ -71,7 +71,7 @@ def test_a_target_is_reached_from_where_the_curve_stays_above_it():
 def test_costs_are_relative_to_the_fewest_workers_that_reach_the_target():
     never, slow, fast = ([0.1] * 8, [0.1] * 7 + [0.6], [0.1, 0.6] + [0.6] * 6)
     runs = {n: [run_of(f1, n, seed=seed) for seed in (1, 2)] for n, f1 in ((1, never), (2, slow), (4, fast))}
-    cost = costs_to_reach(BestRuns(runs, {}, {1: 1.0, 2: 1.0, 4: 1.2}, "aries"), 0.5)
+    cost = costs_to_reach(BestRuns(runs, {}, {1: 1.0, 2: 1.0, 4: 1.2}), 0.5)
     assert cost["workers"] == [2, 4] and cost["steps"] == [800, 200]
     assert cost["relative_time"] == pytest.approx([1.0, 0.25 * 1.2])
     assert cost["relative_fovs"] == pytest.approx([1.0, 0.5])
