@@ -1,4 +1,4 @@
-"""One line for each reason for which a disk takes no file, whichever library met it."""
+"""One line for each reason for which a file cannot be read or written, whichever library met it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from ffn.errors import UnwritableError, VolumeError
+from ffn.errors import FfnError, UnwritableError, VolumeError
 
 AGAIN = "and run the same command again"
 REASONS = {
@@ -25,6 +25,28 @@ FULL_BYTES = 2**16  # with less room, a disk is full; our choice, between a log 
 # TensorStore, HDF5 and TensorFlow give the number, or the words, of the system's error in theirs.
 NUMBER = re.compile(r"os_error_code='(\d+)'|errno = (\d+)|\[Errno (\d+)\]")
 WORDS = {os.strerror(number): number for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)}
+
+
+def first_line(reason: BaseException) -> str:
+    """Return what a library says, in one line, without TensorStore's dump of the spec."""
+    text = " ".join(str(reason).partition(" [tensorstore_spec=")[0].split())
+    return repr(reason) if isinstance(reason, LookupError) or not text else text
+
+
+@contextlib.contextmanager
+def unreadable(
+    place: object, expected: str = "a whole file. Restore it", error: type[FfnError] = VolumeError
+) -> Iterator[None]:
+    """Turn the errors of libraries that read `place` into one that names it; theirs have no common base."""
+    try:
+        yield
+    except FfnError:
+        raise
+    except MemoryError:
+        found = f"{place}: needs more memory than this process may use, expected an image that fits"
+        raise error(f"{found}. Give the job more, or convert the image to zarr where there is more") from None
+    except Exception as reason:
+        raise error(f"{place}: cannot be read ({first_line(reason)}), expected {expected}") from None
 
 
 @contextlib.contextmanager

@@ -6,19 +6,20 @@ import contextlib
 from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
 
 from ffn.errors import FfnError, VolumeError
 from ffn.io.atomic import atomic_path
+from ffn.io.faults import unreadable
 from ffn.io.store_names import how_to_make
 
 Dataset = h5py.Dataset
 Group = h5py.Group
 
-# h5py raises these for damaged files; UnicodeDecodeError is a ValueError.
-DAMAGE = (OSError, RuntimeError, KeyError, ValueError, TypeError)
+WHOLE = "a whole file. Delete it and rerun its stage"
 
 CHUNK_CACHE_BYTES = 2**25  # several 64³ chunks: neighbouring blocks share them, and decompressing one twice is slow
 
@@ -31,13 +32,8 @@ def open_file(path: str | Path, error: type[FfnError] = VolumeError) -> h5py.Fil
     path = Path(path)
     if not path.is_file():
         raise error(f"{path}: no such file, expected an HDF5 file. {how_to_make(path)}")
-    try:
+    with unreadable(path, "a whole HDF5 file. Restore it, or delete it and rerun its stage", error):
         return h5py.File(path, "r", locking=False, rdcc_nbytes=CHUNK_CACHE_BYTES)
-    except DAMAGE as reason:
-        raise error(
-            f"{path}: cannot be read as HDF5 ({reason}), expected a whole file. Restore it, or delete it and rerun its "
-            "stage"
-        ) from None
 
 
 @contextlib.contextmanager
@@ -46,8 +42,7 @@ def create_file(path: str | Path) -> Iterator[h5py.File]:
     require_here(path)
     if Path(path).is_dir():
         raise VolumeError(f"{path}: is a folder, expected a file to write. Choose another name")
-    with atomic_path(path) as temporary, open(temporary, "w+b", buffering=0) as disk:
-        patient = _PatientFile(disk)
+    with atomic_path(path) as temporary, _PatientFile(temporary, "w+") as patient:
         try:
             with h5py.File(patient, "w", rdcc_nbytes=CHUNK_CACHE_BYTES) as file:
                 yield file
@@ -56,33 +51,27 @@ def create_file(path: str | Path) -> Iterator[h5py.File]:
                 raise patient.fault
 
 
-class _PatientFile:
+class _PatientFile(FileIO):
     """A file that seems to take everything after its disk has filled up.
 
     HDF5 cannot close a file of which a write has failed: it ends the process by a SIGSEGV.
     """
 
-    def __init__(self, disk: FileIO) -> None:
-        self.fault: OSError | None = None
-        self._disk = disk
-        self.seek, self.tell, self.read, self.readinto = disk.seek, disk.tell, disk.read, disk.readinto
+    fault: OSError | None = None
 
-    def write(self, content: memoryview) -> int:
+    def write(self, content: Any) -> int:
         """Write all of it, unless an earlier write has failed."""
         left = memoryview(content)
         try:
             while left and not self.fault:
-                left = left[self._disk.write(left) :]
+                left = left[super().write(left) :]
         except OSError as reason:
             self.fault = reason
         return len(content)
 
-    def truncate(self, size: int) -> int:
+    def truncate(self, size: int | None = None) -> int:
         """Make the file longer or shorter, unless a write has failed."""
-        return size if self.fault else self._disk.truncate(size)
-
-    def flush(self) -> None:
-        """Do nothing, as nothing waits."""
+        return size or 0 if self.fault else super().truncate(size)
 
 
 def require_here(path: str | Path, error: type[FfnError] = VolumeError) -> None:
@@ -91,26 +80,17 @@ def require_here(path: str | Path, error: type[FfnError] = VolumeError) -> None:
         raise error(f"{path}: is an address, expected an HDF5 file on this machine. Copy it, or take a NAME.zarr there")
 
 
-@contextlib.contextmanager
-def damage_named(path: str | Path, error: type[FfnError] = VolumeError) -> Iterator[None]:
-    """Turn any exception of h5py for a damaged file into an `error` that names the file."""
-    try:
-        yield
-    except DAMAGE as reason:
-        raise error(f"{path}: is damaged ({reason}), expected a whole file. Delete it and rerun its stage") from None
-
-
 def list_datasets(file: h5py.Group, error: type[FfnError] = VolumeError) -> dict[str, h5py.Dataset]:
     """Return all datasets in a file or group by their full names."""
     found: dict[str, h5py.Dataset] = {}
-    with damage_named(file.file.filename, error):
+    with unreadable(file.file.filename, WHOLE, error):
         file.visititems(lambda name, item: found.update({name: item}) if isinstance(item, h5py.Dataset) else None)
     return found
 
 
 def dataset_in(file: h5py.Group, name: str) -> h5py.Dataset | None:
     """Return a dataset, which may be behind a soft or external link, unlike those of `list_datasets`."""
-    with contextlib.suppress(*DAMAGE):
+    with contextlib.suppress(Exception):  # those of h5py for damaged files have no common base
         found = file[name]
         return found if isinstance(found, h5py.Dataset) else None
     return None
@@ -129,7 +109,7 @@ def write_arrays(
 
 def read_arrays(path: str | Path, error: type[FfnError] = VolumeError) -> tuple[dict[str, np.ndarray], dict]:
     """Read a file of `write_arrays`."""
-    with damage_named(path, error), open_file(path, error) as file:
+    with unreadable(path, WHOLE, error), open_file(path, error) as file:
         return {name: np.asarray(dataset[()]) for name, dataset in list_datasets(file, error).items()}, dict(file.attrs)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from ffn.errors import VolumeError
 from ffn.geometry import ZYX, Box
 from ffn.io import hdf5
+from ffn.io.faults import unreadable
 from ffn.io.foreign.attributes import VOXEL_SIZE_NM, SpatialAxes, axis_names, voxel_size_and_offset
 from ffn.io.volume import Placement, Volume, number_type
 
@@ -38,13 +39,9 @@ class Hdf5Volume(Volume):
         self.provenance = _provenance(dataset)
 
     def _read(self, box: Box) -> np.ndarray:
-        try:
+        repack = "repack it where it was written: h5repack -f GZIP=4"
+        with unreadable(self.name, f"a whole file with gzip or lzf. Restore it, or {repack}"):
             return np.ascontiguousarray(self._axes.take(self._dataset, box.slices(self.box.start)), self.dtype)
-        except OSError as reason:
-            raise VolumeError(
-                f"{self.name}: cannot be read ({reason}), expected a whole file with gzip or lzf. Restore it, "
-                "or repack it where it was written: h5repack -f GZIP=4"
-            ) from None
 
     def close(self) -> None:
         """Close the file."""

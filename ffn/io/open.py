@@ -13,6 +13,7 @@ import numpy as np
 from ffn.errors import VolumeError
 from ffn.geometry import VoxelSize
 from ffn.io import hdf5
+from ffn.io.faults import unreadable
 from ffn.io.foreign import open_source
 from ffn.io.hdf5_volume import Hdf5Volume
 from ffn.io.scratch import rows_that
@@ -137,19 +138,15 @@ def read_table(
         return None
     import tensorstore as ts
 
-    from ffn.io.foreign.locations import Location, first_line, open_folder
+    from ffn.io.foreign.locations import Location, open_folder
     from ffn.io.ome_zarr import our_attributes
 
     folder = open_folder(Location.parse(store[0]))
     if name not in our_attributes(folder).get("tables", ()):
         return None
     table = {"driver": "zarr3", "kvstore": folder.below(name).spec, "fill_missing_data_reads": False}
-    try:
+    with unreadable(f"{store[0]}/{name}", "a whole table. Rerun its stage"):
         return rows_that(ts.open(table, read=True, context=folder.context).result(), keep, ranges)
-    except (ValueError, OSError) as reason:
-        raise VolumeError(
-            f"{store[0]}/{name}: is damaged ({first_line(reason)}), expected a whole table. Rerun its stage"
-        ) from None
 
 
 def identity(spec: str | Path) -> str:

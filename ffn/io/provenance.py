@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from ffn.errors import FfnError, VolumeError
 from ffn.io import hdf5
+from ffn.io.faults import unreadable
 from ffn.io.store_names import METADATA, OURS
 
 PROVENANCE_FILE = "provenance.json"  # of a folder, next to what a program of others reads
@@ -22,15 +22,8 @@ def read_provenance(path: str | Path) -> Provenance:
     """Return the provenance of an output of a stage."""
     path = Path(path)
     read = _READERS.get(path.suffix)
-    try:
+    with unreadable(path, "a whole file with its provenance. Delete it and rerun its stage"):
         return read(path) if read else {}
-    except FfnError:
-        raise
-    except (OSError, ValueError, TypeError, AttributeError, yaml.YAMLError) as reason:
-        what = " ".join(str(reason).split())
-        raise VolumeError(
-            f"{path}: its provenance cannot be read ({what}), expected a whole file. Delete it and rerun its stage"
-        ) from None
 
 
 def _of_hdf5(path: Path) -> Provenance:

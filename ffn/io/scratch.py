@@ -16,6 +16,7 @@ import numpy as np
 
 from ffn.errors import VolumeError
 from ffn.geometry import ZYX
+from ffn.io.faults import named
 
 ROWS_AT_ONCE = 2**18  # rows of a table in memory at a time; our choice: what a million rows need is 0.5 GiB
 ROWS_TO_SORT = 2**20  # rows that are sorted in memory; our choice
@@ -54,7 +55,7 @@ class ScratchRows:
 
     def append(self, rows: np.ndarray) -> None:
         """Add rows at the end."""
-        with self._reached():
+        with named(self._where):
             self._file.seek(0, os.SEEK_END)
             self._file.write(np.ascontiguousarray(rows, self.dtype).reshape(-1).view(np.uint8).data)
         self.shape = (len(self) + len(rows), *self.shape[1:])
@@ -63,18 +64,11 @@ class ScratchRows:
         """Return a range of rows."""
         start, stop, _ = rows.indices(len(self))
         found = np.empty((max(0, stop - start), *self.shape[1:]), self.dtype)
-        with self._reached():
+        with named(self._where):
             self._file.seek(start * math.prod(self.shape[1:]) * self.dtype.itemsize)
             if self._file.readinto(found.reshape(-1).view(np.uint8).data) != found.nbytes:
-                raise OSError("rows are lost")
+                raise VolumeError(f"{self._where}: rows that waited there are lost. Rerun the stage")
         return found
-
-    @contextlib.contextmanager
-    def _reached(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as reason:
-            raise VolumeError(f"{self._where}: has no room for rows that wait there ({reason}). Free space") from None
 
 
 def _close(file: IO[bytes]) -> None:

@@ -14,8 +14,8 @@ import tensorstore as ts
 
 from ffn.errors import UnwritableError, VolumeError
 from ffn.io.atomic import atomic_path, this_job
-from ffn.io.faults import line_of
-from ffn.io.foreign.locations import CONTEXT, CREDENTIALS, DENIED, Folder, Location, first_line, writable_store
+from ffn.io.faults import first_line, line_of
+from ffn.io.foreign.locations import CONTEXT, CREDENTIALS, DENIED, Folder, Location, writable_store
 from ffn.io.ome_zarr import encode, table_metadata
 from ffn.io.store_names import METADATA
 

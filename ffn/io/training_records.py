@@ -11,7 +11,6 @@ import gzip
 import hashlib
 import io
 import struct
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -20,8 +19,9 @@ import google_crc32c
 import numpy as np
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
 
-from ffn.errors import RecordError
+from ffn.errors import RecordError, explain
 from ffn.io import hdf5
+from ffn.io.faults import unreadable
 
 OUTSIDE_PARTITION = 255  # partition of voxels without a whole LOM
 COORDINATES_FORMAT = 1
@@ -29,6 +29,7 @@ COORDINATES_GROUP = "partitions"
 INDEX_NAME = "index.json"
 COMPRESSION_LEVEL = 6
 CENTER, VOLUME = "center", "label_volume_name"  # google/ffn's names of the features of an example
+WHOLE = "a whole file. Delete its folder and rerun the stage records"
 MAX_RECORD_BYTES = 2**16  # three numbers and the name of a volume need some hundred
 
 
@@ -87,8 +88,7 @@ def load_index(folder: str | Path) -> RecordIndex:
     except (FileNotFoundError, NotADirectoryError):
         raise RecordError(f"{folder}: has no {INDEX_NAME}, expected a folder from 'ffn records'") from None
     except ValidationError as error:
-        first = error.errors()[0]
-        raise _damaged(path, f"{'.'.join(map(str, first['loc']))}: {first['msg'].lower()}") from None
+        raise RecordError(f"{path}: {explain(error, '.'.join)}, expected {WHOLE}") from None
     for shard in index.shards:
         if not (path.parent / shard.file).is_file():
             raise RecordError(f"{path.parent / shard.file}: no such file, but it is in the index. Rerun ffn records")
@@ -112,13 +112,10 @@ def read_shard(path: str | Path) -> tuple[np.ndarray, np.ndarray]:
     path = Path(path)
     shard = next((each for each in load_index(path.parent).shards if each.file == path.name), None)
     content = path.read_bytes()
-    if shard is None or hashlib.sha256(content).hexdigest() != shard.sha256:
-        raise _damaged(path, "its SHA-256 differs from the index")
-    try:
-        with gzip.open(io.BytesIO(content)) as file:
-            examples = list(map(decode_example, _contents(io.BufferedReader(file), shard.num_records)))
-    except (ValueError, LookupError, EOFError, OSError, struct.error, zlib.error) as reason:
-        raise _damaged(path, str(reason)) from None
+    with unreadable(path, WHOLE, RecordError), gzip.open(io.BytesIO(content)) as file:
+        if shard is None or hashlib.sha256(content).hexdigest() != shard.sha256:
+            raise ValueError("its SHA-256 differs from the index")
+        examples = list(map(decode_example, _contents(io.BufferedReader(file), shard.num_records)))
     centers_xyz = np.array([center for center, _ in examples], dtype=np.int64)
     return centers_xyz.reshape(-1, 3)[:, ::-1], np.array([volume for _, volume in examples], dtype=np.str_)
 
@@ -161,12 +158,6 @@ def coordinate_tables(file: hdf5.Group, path: str | Path) -> dict[int, hdf5.Data
         )
     tables = hdf5.list_datasets(file[COORDINATES_GROUP])
     return {partition: tables[str(partition)] for partition in sorted(map(int, tables))}
-
-
-def _damaged(path: Path, reason: str) -> RecordError:
-    return RecordError(
-        f"{path}: is damaged ({reason}), expected a whole file. Delete its folder and rerun the stage records"
-    )
 
 
 def _checksum(data: bytes) -> bytes:

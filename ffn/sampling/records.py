@@ -12,6 +12,7 @@ import numpy as np
 from ffn.errors import RecordError
 from ffn.io import hdf5, training_records
 from ffn.io.atomic import atomic_path, write_json
+from ffn.io.faults import unreadable
 from ffn.io.training_records import (
     INDEX_NAME,
     PartitionCounts,
@@ -124,7 +125,7 @@ def _look_up(plan: RecordsPlan, partitions: np.ndarray, voxels: np.ndarray) -> t
                 here = (voxels >= first) & (voxels < first + len(table))
                 own = np.flatnonzero(here & (partitions == partition))
                 volumes[own] = volume
-                with hdf5.damage_named(path, RecordError):
+                with unreadable(path, hdf5.WHOLE, RecordError):
                     centers[own] = hdf5.take_rows(table, voxels[own] - first)
     return centers, volumes
 

@@ -33,12 +33,6 @@ def image_format(path: Path) -> str:
     return IMAGE_FORMATS.get(path.suffix.lower(), "")
 
 
-def exceeds_memory(path: str | Path) -> VolumeError:
-    """Return the error for an image of which the decoder finds no room."""
-    found = f"{path}: needs more memory than this process may use, expected an image that fits"
-    return VolumeError(f"{found}. Give the job more, or convert the image to zarr where there is more")
-
-
 def _is_chunked(spec: str) -> bool:
     """Whether a spec is a URL or a folder that TensorStore opens; arrays in a bare group of N5 have no metadata."""
     path = Path(spec)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import math
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from ffn.errors import FfnError, VolumeError
+from ffn.errors import VolumeError
 from ffn.geometry import ZYX, Box, VoxelSize
-from ffn.io.foreign import exceeds_memory
+from ffn.io.faults import unreadable
 from ffn.io.foreign.attributes import SpatialAxes, to_nm
 from ffn.io.volume import Volume, number_type
 
@@ -62,7 +60,7 @@ def open_numpy(spec: str) -> ArrayVolume:
 
     It is memory-mapped, or read into memory where it is the only one with three axes in an archive.
     """
-    with _reading(spec):
+    with unreadable(spec):
         if not spec.lower().endswith(".npz"):
             return ArrayVolume(spec, np.lib.format.open_memmap(spec, mode="r"))  # unlike np.load, it never unpickles
         with np.load(spec) as archive:
@@ -78,7 +76,7 @@ def open_mrc(spec: str) -> ArrayVolume:
     """Open an MRC file of electron tomography, memory-mapped, with the place in `nxstart` … of its header."""
     import mrcfile
 
-    with _reading(spec), warnings.catch_warnings(record=True) as found:
+    with unreadable(spec), warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         file = mrcfile.mmap(spec, permissive=True)  # many writers leave out the stamp of the byte order
         if file.data is None:
@@ -99,7 +97,7 @@ def open_nifti(spec: str) -> ArrayVolume:
     """
     import nibabel
 
-    with _reading(spec):
+    with unreadable(spec):
         image: Any = nibabel.load(spec)
         array = np.asanyarray(image.dataobj)
         unit, _ = image.header.get_xyzt_units()
@@ -110,20 +108,6 @@ def open_nifti(spec: str) -> ArrayVolume:
     sides = (*image.header.get_zooms(), 0, 0)[:3]  # of a 2D file only two, which `ArrayVolume` refuses
     x, y, z = (float(str(side)) for side in sides)
     return ArrayVolume(spec, array, to_nm((z, y, x), (unit,) * 3), order="xyz")
-
-
-@contextlib.contextmanager
-def _reading(spec: str) -> Iterator[None]:
-    """Let a library say why a file cannot be read; those of nibabel have no common base."""
-    try:
-        yield
-    except FfnError:
-        raise
-    except MemoryError:
-        raise exceeds_memory(spec) from None
-    except Exception as reason:
-        found = " ".join(str(reason).split())
-        raise VolumeError(f"{spec}: cannot be read ({found}), expected a whole file. Restore it") from None
 
 
 def _mrc_voxels(data: np.ndarray, header: Any) -> np.ndarray:

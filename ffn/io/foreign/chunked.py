@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
 import math
 import operator
 import os
-from collections.abc import Iterator
-from pathlib import Path
+import re
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import tensorstore as ts
 
 from ffn.errors import VolumeError
-from ffn.geometry import ZYX, Box, VoxelSize, add, subtract, zyx
+from ffn.geometry import Box, subtract, zyx
+from ffn.io.faults import first_line, unreadable
 from ffn.io.foreign.absent import ChunkNames, names_in, write_chunk
-from ffn.io.foreign.attributes import SpatialAxes, to_nm
-from ffn.io.foreign.locations import Folder, Location, first_line, open_folder
+from ffn.io.foreign.attributes import SpatialAxes
+from ffn.io.foreign.locations import Folder, Location, open_folder
 from ffn.io.foreign.mips import PRECOMPUTED, Mip, driver_of, find_mips
 from ffn.io.ome_zarr import our_attributes
 from ffn.io.store_names import CHUNKED_FILES
@@ -29,7 +29,6 @@ from ffn.machine.limits import memory_mb
 log = logging.getLogger(__name__)
 
 XYZ_DRIVERS = ("n5", PRECOMPUTED)
-CODECS = "raw bytes transpose zlib gzip bz2 bzip2 xz blosc zstd crc32c sharding_indexed".split()  # of TensorStore
 MOST_LISTED = 10**4  # chunks, that every job may list, within a second or so of a slow disk; our choice
 _LISTED: set[tuple[str, int]] = set()  # volumes whose chunks this process has listed
 COMPRESSED = (".gz", ".br", ".zstd", ".bz2", ".xz")  # suffixes that cloud-volume adds to the names of chunks
@@ -61,22 +60,23 @@ class ChunkedVolume(Volume):
         mips = find_mips(self._folder, name)
         chosen = mips[mip]
         self._is_whole = bool(ours)  # then a shard that is missing was lost, which is an error
-        self._store, self._chunks = self._open(name, chosen.path, mip)
+        self._store, self._chunks = self._open(name, chosen.path)
         store = self._store
         driver = store.spec().to_json()["driver"]
-        _refuse_compressed_files(store.spec().to_json())
         _refuse_large_chunks(name, store, driver)
         order = "xyz" if driver in XYZ_DRIVERS else "zyx"
         self._axes = SpatialAxes.find(name, store.shape, chosen.names or store.domain.labels, order)
-        start, misplaced = _place(chosen, name)
-        box = Box.from_shape(self._axes.of(store.shape), start)
-        size = chosen.voxel_size_zyx_nm or self._voxel_size_by_units()
-        super().__init__(name, box, number_type(name, np.dtype(store.dtype.numpy_dtype)), size)
-        self.misplaced, self.unknown_unit = misplaced, chosen.unknown_unit
+        box = Box.from_shape(self._axes.of(store.shape))
+        dtype = number_type(name, np.dtype(store.dtype.numpy_dtype))
+        super().__init__(name, box, dtype, chosen.voxel_size_zyx_nm)
+        try:
+            self.box = box.shift(chosen.start_zyx(name))
+        except VolumeError as reason:
+            self.misplaced = reason
+        self.unknown_unit, self.provenance = chosen.unknown_unit, ours.get("provenance", {})
         self.folder, self.address = self._location.path, self._location.absolute
         self.is_relative = not os.path.isabs(self._location.address.removeprefix("file://"))
         self.chunk_zyx = self._axes.of(store.chunk_layout.read_chunk_template.shape)
-        self.provenance = ours.get("provenance", {})
         self.mips = [each.voxel_size_zyx_nm for each in mips]
 
     def at_mip(self, mip: int) -> ChunkedVolume:
@@ -92,18 +92,16 @@ class ChunkedVolume(Volume):
         if self.folder is None or self._is_whole:
             return
         if not self._chunks.exist():
+            folder = self._chunks.folder.address
             there = next(names_in(self._chunks.folder), "")
-            found = f"has no chunk in {self._chunks.folder.address}" + (f", but files such as {there}" if there else "")
-            other = next((mip for mip in range(len(self.mips)) if mip != self.mip and self._has_chunks(mip)), None)
-            advice = "Restore them" if other is None else _advice_of(other, self.mips[other])
+            other = _first_there(self._location.spec, (mip for mip in range(len(self.mips)) if mip != self.mip))
+            found = f"has no chunk in {folder}" + (f", but files such as {there}" if there else "")
+            advice = other._advice() if other else "Restore them"
+            if there.endswith(COMPRESSED):
+                advice = f"Unpack a copy, with gunzip -r {folder} if it is .gz"
             raise VolumeError(f"{self.name}: mip {self.mip} {found}, expected some, or every voxel is 0. {advice}")
         if math.prod(map(operator.floordiv, self._store.shape, write_chunk(self._store))) <= MOST_LISTED:
             self.warn_of_missing()
-
-    def _has_chunks(self, mip: int) -> bool:
-        with contextlib.suppress(VolumeError):
-            return ChunkedVolume(self._location.spec, mip)._chunks.exist()
-        return False
 
     def warn_of_missing(self) -> None:
         """Warn once of chunks that are missing on this machine."""
@@ -113,39 +111,37 @@ class ChunkedVolume(Volume):
         missing = self._chunks.missing(self._store)
         if missing is None or not missing.any():
             return
-        side = self._axes.of(write_chunk(self._store))
-        places = [np.flatnonzero(missing.any(axis=tuple({*range(missing.ndim)} - {axis}))) for axis in self._axes.zyx]
-        first = add(self.box.start, zyx(n * each[0] for n, each in zip(side, places, strict=True)))
-        last = add(self.box.start, zyx(n * (each[-1] + 1) for n, each in zip(side, places, strict=True)))
+        places, side = np.argwhere(missing), self._axes.of(write_chunk(self._store))
+        ends = (np.multiply(self._axes.of(end), side) for end in (places.min(axis=0), places.max(axis=0) + 1))
         log.warning(
             "%s: %d of %d chunks (%.0f %%) are missing, all within %s, and read as the fill value. Restore them, "
             "unless the program that wrote the volume leaves out what is empty",
-            *(self.name, missing.sum(), missing.size, 100 * missing.mean(), Box(first, last).intersect(self.box)),
+            *(self.name, missing.sum(), missing.size, 100 * missing.mean()),
+            Box(*map(zyx, ends)).shift(self.box.start).intersect(self.box),
         )
 
     def _read(self, box: Box) -> np.ndarray:
         to_array = subtract(self._axes.of(self._store.domain.inclusive_min), self.box.start)
-        try:
-            request = self._axes.take(self._store, box.shift(to_array).slices()).read(order="C")
-            return self._folder.answer(request)
-        except (ValueError, OSError) as error:
-            raise VolumeError(
-                f"{self.name}: box {box} cannot be read ({first_line(error)}), expected whole chunks. Restore it"
-            ) from None
+        with unreadable(f"{self.name}, box {box}", "whole chunks. Restore it"):
+            return self._folder.answer(self._axes.take(self._store, box.shift(to_array).slices()).read(order="C"))
 
-    def _open(self, name: str, path: str, mip: int) -> tuple[ts.TensorStore, ChunkNames]:
+    def _advice(self) -> str:
+        size = self.voxel_size_zyx_nm
+        option = f"--voxel-size {' '.join(f'{side:g}' for side in size)}" if size else f"--mip {self.mip}"
+        return f"Mip {self.mip} is there: {option}"
+
+    def _open(self, name: str, path: str) -> tuple[ts.TensorStore, ChunkNames]:
         folder = self._folder.below(path) if path else self._folder
         driver = driver_of(folder) if self._location.driver == "auto" else self._location.driver
         spec: dict[str, Any] = {"driver": driver, "kvstore": folder.spec}
         if driver == PRECOMPUTED:
-            spec["scale_index"] = mip
+            spec["scale_index"] = self.mip
         if self._is_whole:
             spec["fill_missing_data_reads"] = False
         attributes = folder.json("attributes.json") if driver == "n5" else {}
         if attributes.get("isLabelMultiset"):
             raise VolumeError(f"{name}: is a label multiset. Convert it: paintera-convert to-scalar")
-        given = _n5_metadata(attributes)
-        if given:
+        if given := _n5_metadata(attributes):
             spec["metadata"] = given
         try:
             request = ts.open(spec, read=True, open=True, assume_metadata=bool(given), context=folder.context)
@@ -158,60 +154,8 @@ class ChunkedVolume(Volume):
                     log.info("%s: has chunks named 0/0/0, as zarr wrote them before 2.8 without saying so", name)
                     return nested, nested_chunks
             return store, chunks
-        except (ValueError, OSError) as error:
-            _refuse_codecs(name, folder)
-            raise VolumeError(
-                f"{name}: cannot be opened ({first_line(error)}), "
-                f"expected one array or image of zarr, N5 or precomputed. {_advice(self._location.path)}"
-            ) from None
-
-    def _voxel_size_by_units(self) -> VoxelSize | None:
-        """Voxel size by the units of zarr's dimensions, None if there are none."""
-        units = [unit for axis in self._axes.zyx if (unit := self._store.dimension_units[axis]) is not None]
-        return (
-            to_nm([unit.multiplier for unit in units], [unit.base_unit for unit in units]) if len(units) == 3 else None
-        )
-
-
-def _refuse_codecs(name: str, folder: Folder) -> None:
-    """Refuse filters and codecs that TensorStore does not know, in an array that it cannot open."""
-    v2 = folder.json(".zarray")
-    codecs = [
-        v2.get("compressor"),
-        folder.json("attributes.json").get("compression"),
-        *_codecs(folder.json("zarr.json")),
-    ]
-    names = [
-        [str(each.get("id") or each.get("type") or each.get("name")) for each in steps if isinstance(each, dict)]
-        for steps in (v2.get("filters") or (), codecs)
-    ]
-    odd = [*names[0], *(each for each in names[1] if each not in CODECS)]
-    if odd:
-        raise VolumeError(
-            f"{name}: has the filter or codec {', '.join(odd):.100}, expected none or one of {', '.join(CODECS)}. "
-            "Write it again without, where it was written"
-        )
-
-
-def _codecs(metadata: dict[str, Any]) -> Iterator[Any]:
-    """Yield the codecs of zarr version 3, and those inside shards."""
-    for codec in metadata.get("codecs", ()):
-        yield codec
-        yield from _codecs(codec.get("configuration", {}))
-
-
-def _refuse_compressed_files(spec: dict[str, Any]) -> None:
-    """Refuse precomputed chunks in files that cloud-volume compressed: TensorStore would return zeros."""
-    if spec["driver"] != PRECOMPUTED or spec["kvstore"]["driver"] != "file":
-        return
-    folder = Path(spec["kvstore"]["path"]) / spec["scale_metadata"]["key"]
-    files = itertools.islice(folder.iterdir(), 100) if folder.is_dir() else ()
-    packed = next((file for file in files if file.suffix in COMPRESSED), None)
-    if packed is not None:
-        raise VolumeError(
-            f"{packed}: is a compressed file, expected plain chunks, or the volume would read as zeros. "
-            f"Unpack a copy, with gunzip -r {folder} if it is .gz"
-        )
+        except (ValueError, OSError) as reason:
+            raise VolumeError(f"{name}: {_why_not(reason, folder)}") from None
 
 
 def _refuse_large_chunks(name: str, store: ts.TensorStore, driver: str) -> None:
@@ -234,25 +178,34 @@ def open_chunked(spec: str) -> ChunkedVolume:
     except VolumeError as reason:
         location, mips = Location.parse(spec), list[Mip]()
         with contextlib.suppress(VolumeError):
-            mips = find_mips(open_folder(location), spec) if location.path else []
-        for mip in range(1, len(mips)):
-            with contextlib.suppress(VolumeError):
-                volume = ChunkedVolume(spec, mip)
-                volume.lost = VolumeError(f"{reason}. But only mip 0 is lost. {_advice_of(mip, volume.mips[mip])}")
+            mips = find_mips(open_folder(location), spec) if location.path else mips
+        other = _first_there(spec, range(1, len(mips)))
+        if other is None:
+            raise
+        other.lost = VolumeError(f"{reason}. But only mip 0 is lost. {other._advice()}")
+        return other
+
+
+def _first_there(spec: str, mips: Iterable[int]) -> ChunkedVolume | None:
+    """Return the first of some mips that can be opened and has chunks."""
+    for mip in mips:
+        with contextlib.suppress(VolumeError):
+            volume = ChunkedVolume(spec, mip)
+            if volume._chunks.exist():
                 return volume
-        raise
+    return None
 
 
-def _advice_of(mip: int, size: VoxelSize | None) -> str:
-    option = f"--voxel-size {' '.join(f'{side:g}' for side in size)}" if size else f"--mip {mip}"
-    return f"Mip {mip} is there: {option}"
-
-
-def _place(mip: Mip, name: str) -> tuple[ZYX, VolumeError | None]:
-    try:
-        return mip.start_zyx(name), None
-    except VolumeError as reason:
-        return (0, 0, 0), reason
+def _why_not(reason: Exception, folder: Folder) -> str:
+    """Say why TensorStore cannot open an array, and what to do."""
+    if codec := re.search(r'"([^"]+)" is not registered|filters are not supported', str(reason)):
+        found = codec[1] or folder.json(".zarray")["filters"]
+        expected = "no filter, and a codec such as zstd, gzip or blosc"
+        return f"has the filter or codec {found!s:.100}, expected {expected}. Write it again, where it was written"
+    path = Location.parse(folder.address).path
+    inside = sorted({found.parent.name for file in CHUNKED_FILES for found in path.glob(f"*/{file}")}) if path else []
+    advice = f"Name one of those inside: {', '.join(inside[:5])}" if inside else "Check path and format"
+    return f"cannot be opened ({first_line(reason)}), expected one array or image of zarr, N5 or precomputed. {advice}"
 
 
 def _n5_metadata(attributes: dict[str, Any]) -> dict[str, Any] | None:
@@ -262,9 +215,3 @@ def _n5_metadata(attributes: dict[str, Any]) -> dict[str, Any] | None:
         return None
     metadata = {name: attributes[name] for name in ("dimensions", "blockSize", "dataType") if name in attributes}
     return metadata | {"compression": {name: value for name, value in compression.items() if name != "nthreads"}}
-
-
-def _advice(folder: Path | None) -> str:
-    """Return the next step: if the folder is a group, name one of its arrays."""
-    found = sorted({path.parent.name for file in CHUNKED_FILES for path in folder.glob(f"*/{file}")}) if folder else []
-    return f"Name one of those inside: {', '.join(found[:5])}" if found else "Check path and format"

@@ -15,8 +15,9 @@ import numpy as np
 import tifffile
 from PIL import Image
 
-from ffn.errors import FfnError, VolumeError
-from ffn.io.foreign import exceeds_memory, image_format
+from ffn.errors import VolumeError
+from ffn.io.faults import unreadable
+from ffn.io.foreign import image_format
 
 Reading = Literal["grey", "ids", "rgb"]  # levels, indices of a palette, or ids of 24 bits in red, green and blue
 
@@ -113,37 +114,22 @@ def decoding_errors(path: Path) -> Iterator[None]:
 
     Of a truncated file, tifffile only logs that, and returns the remaining pages.
     """
-    complaints = _Complaints()
+    found: list[str] = []
+
+    def notice(record: logging.LogRecord) -> bool:
+        if _TRUNCATED.search(record.getMessage()):
+            found.append(record.getMessage())
+        return False
+
     logger = logging.getLogger("tifffile")
-    logger.addHandler(complaints)
-    logger.propagate = False
-    try:
-        yield
-    except FfnError:
-        raise
-    except MemoryError:
-        raise exceeds_memory(path) from None
-    except Exception as error:  # decoders raise SyntaxError, zlib.error, struct.error and more
-        complaints.found.append(str(error))
-    finally:
-        logger.removeHandler(complaints)
-        logger.propagate = True
-    if complaints.found:
-        reason = " ".join(complaints.found[0].split())
-        raise VolumeError(f"{path}: cannot be decoded ({reason}), expected a complete image. Restore the file")
-
-
-class _Complaints(logging.Handler):
-    """Collects the log messages of tifffile about truncated files."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.found: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        message = record.getMessage()
-        if _TRUNCATED.search(message):
-            self.found.append(message)
+    with unreadable(path, "a complete image. Restore it"):
+        logger.addFilter(notice)
+        try:
+            yield
+        finally:
+            logger.removeFilter(notice)
+        if found:
+            raise ValueError(found[0])
 
 
 def _plausible(path: Path, header: Header) -> Header:
@@ -164,7 +150,7 @@ def _only_page(path: Path, file: tifffile.TiffFile) -> tifffile.TiffPage:
     pages = full_pages(file)
     if len(pages) != 1:
         raise VolumeError(
-            f"{path}: cannot be decoded as a slice, for it holds {len(pages)} pages, expected one. "
+            f"{path}: cannot be read as a slice, for it holds {len(pages)} pages, expected one. "
             "Name this file alone to read it as a multipage TIFF"
         )
     return pages[0]

@@ -8,7 +8,7 @@ import os
 import reprlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import tensorstore as ts
 
 from ffn.errors import VolumeError
+from ffn.io.faults import first_line, unreadable
 from ffn.io.store_names import CHUNKED_FILES
 
 log = logging.getLogger(__name__)
@@ -100,6 +101,8 @@ class Location:
 class Folder:
     """A folder that can be read, with all in it."""
 
+    _tells_what_is_missing = True  # a bucket that may not be listed refuses missing files, too
+
     def __init__(self, spec: dict[str, Any], context: ts.Context) -> None:
         self.spec = spec  # as TensorStore takes it, with the credentials, which a `KvStore` does not give back
         self.context = context
@@ -113,17 +116,17 @@ class Folder:
         VolumeError
             If it is there, but cannot be read: without its metadata, a volume would lie at another place.
         """
-        try:
-            file = self.answer(self.files.read(name))
+        with unreadable(self._address(name), "a JSON object. Restore it or try again"):
+            try:
+                file = self.answer(self.files.read(name))
+            except ValueError as error:
+                if str(error).startswith(DENIED) and not self._tells_what_is_missing:
+                    return {}
+                raise
             content = {} if file.state == "missing" else json.loads(file.value)
             if not isinstance(content, dict):
                 raise ValueError(f"it holds {reprlib.repr(content)}")
-        except (ValueError, OSError, RecursionError) as error:
-            if str(error).startswith(DENIED) and not self._tells_what_is_missing:
-                return {}
-            found = f"{self._address(name)}: cannot be read ({first_line(error)})"
-            raise VolumeError(f"{found}, expected a JSON object. Restore it or try again") from None
-        return content
+            return content
 
     def answer(self, request: ts.Future) -> Any:
         """Return the result of a request, and say once in the log that a server takes long."""
@@ -135,16 +138,19 @@ class Folder:
 
     def refusal(self) -> str | None:
         """Return why reading is not permitted; None if something can be opened, or nothing is there."""
-        refusal = None
+        states, failures = set(), list[ValueError]()
         for request in [self.files.read(name) for name in METADATA]:
             try:
-                if self.answer(request).state == "value":
-                    return None
+                states.add(self.answer(request).state)
             except ValueError as error:
-                if not str(error).startswith(DENIED):
-                    raise
-                refusal = first_line(error)
-        return refusal
+                failures.append(error)
+        self._tells_what_is_missing = "missing" in states  # a folder never holds all of them
+        if "value" in states or not failures:
+            return None
+        worst = min(failures, key=lambda error: str(error).startswith(DENIED))
+        if not str(worst).startswith(DENIED):
+            raise worst
+        return first_line(worst)
 
     @property
     def address(self) -> str:
@@ -163,21 +169,15 @@ class Folder:
         parent, slash, name = path.rpartition("/")
         return (self._at(parent + slash), name) if path else None
 
-    @cached_property
-    def _tells_what_is_missing(self) -> bool:
-        """Whether the store does so; a bucket that may not be listed refuses missing files, too."""
-        try:
-            return self.answer(self.files.read("nothing-has-this-name")).state == "missing"
-        except (ValueError, OSError):
-            return False
-
     def _address(self, name: str) -> str:
         """Return the path or URL of a file, for messages; TensorStore has none for every store."""
         store = self.spec.get("base_url") or self.spec.get("bucket", "")
         return f"{store.rstrip('/')}/{self.spec['path'].lstrip('/')}{name}"
 
     def _at(self, path: str) -> Folder:
-        return Folder({**self.spec, "path": path}, self.context)
+        folder = Folder({**self.spec, "path": path}, self.context)
+        folder._tells_what_is_missing = self._tells_what_is_missing
+        return folder
 
 
 @cache
@@ -206,17 +206,12 @@ def open_folder(location: Location) -> Folder:
         If it cannot be reached, or reading is not permitted; the message says which variables to set.
     """
     refusal, context = None, ts.Context(CONTEXT, parent=shared_context())
-    try:
+    with unreadable(location.spec, "a folder or URL. Check address and network"):
         for store in _stores(location):
             folder = Folder(store, context)
             refusal = folder.refusal()
             if refusal is None:
                 return folder
-    except (ValueError, OSError) as error:
-        raise VolumeError(
-            f"{location.spec}: cannot be reached ({first_line(error)}), expected a folder or URL. "
-            "Check address and network"
-        ) from None
     advice = CREDENTIALS.get(urlsplit(location.address).scheme, "Ask its owner, or download the volume")
     raise VolumeError(f"{location.spec}: may not be read ({refusal}), expected the right to read it. {advice}")
 
@@ -227,11 +222,6 @@ def writable_store(location: Location) -> dict[str, Any]:
         raise VolumeError(f"{location.spec}: a web server cannot be written to, expected a folder, s3:// or gs://")
     *_, store = _stores(location)
     return store
-
-
-def first_line(error: Exception) -> str:
-    """Return TensorStore's message without its dump of the spec."""
-    return " ".join(str(error).partition(" [tensorstore_spec=")[0].split())
 
 
 def _stores(location: Location) -> Iterator[dict[str, Any]]:

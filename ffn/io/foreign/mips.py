@@ -15,6 +15,7 @@ import numpy as np
 
 from ffn.errors import VolumeError
 from ffn.geometry import ZYX, VoxelSize
+from ffn.io.faults import unreadable
 from ffn.io.foreign.attributes import (
     MAX_SHIFT,
     axis_names,
@@ -94,14 +95,26 @@ def find_mips(folder: Folder, name: str) -> list[Mip]:
     VolumeError
         If the metadata are damaged or contradict each other.
     """
-    try:
-        return _find_mips(folder, name)
-    except (TypeError, KeyError, AttributeError, ValueError, IndexError) as reason:
-        found = str(reason) if isinstance(reason, ValueError) else repr(reason)
-        raise VolumeError(
-            f"{name}: its metadata cannot be read ({found:.200}), expected axes z, y and x with voxel size, place and "
-            "units. Correct them, or name an array inside"
-        ) from None
+    with unreadable(
+        f"metadata of {name}", "axes z, y and x with voxel size, place and units. Correct them, or name an array inside"
+    ):
+        scales = folder.json("info").get("scales", ())
+        if scales:
+            odd = next((each.get("encoding") for each in scales if each.get("encoding", "raw") not in ENCODINGS), None)
+            if odd is not None:
+                raise VolumeError(
+                    f"{name}: has the encoding {odd!s:.40}, expected one of {', '.join(ENCODINGS)}. Copy it with "
+                    "another: igneous image xfer --encoding compressed_segmentation for labels, raw for images"
+                )
+            for scale in scales:
+                folder.below(str(scale.get("key", "")))  # which refuses places outside of the folder
+            return [_precomputed_mip(scale, name) for scale in scales]
+        n5 = folder.json(N5)
+        if "dimensions" in n5:
+            return [_in_image(_n5_mip("", n5, {}, name), folder, name)]
+        if folder.json(".zarray") or folder.json("zarr.json").get("node_type") == "array":
+            return [_in_image(_zarr_mip(_zarr(folder), name), folder, name)]
+        return _group_mips(folder, name) or [Mip("")]  # TensorStore says what is wrong
 
 
 def driver_of(folder: Folder) -> str:
@@ -116,26 +129,6 @@ def driver_of(folder: Folder) -> str:
     if "dimensions" in folder.json(N5):
         return "n5"
     return PRECOMPUTED if "scales" in folder.json("info") else "auto"
-
-
-def _find_mips(folder: Folder, name: str) -> list[Mip]:
-    scales = folder.json("info").get("scales", ())
-    if scales:
-        odd = next((each.get("encoding") for each in scales if each.get("encoding", "raw") not in ENCODINGS), None)
-        if odd is not None:
-            raise VolumeError(
-                f"{name}: has the encoding {odd!s:.40}, expected one of {', '.join(ENCODINGS)}. Copy it with another: "
-                "igneous image xfer --encoding compressed_segmentation for labels, raw for images"
-            )
-        for scale in scales:
-            folder.below(str(scale.get("key", "")))  # which refuses places outside of the folder
-        return [_precomputed_mip(scale, name) for scale in scales]
-    n5 = folder.json(N5)
-    if "dimensions" in n5:
-        return [_in_image(_n5_mip("", n5, {}, name), folder, name)]
-    if folder.json(".zarray") or folder.json("zarr.json").get("node_type") == "array":
-        return [_in_image(_zarr_mip(_zarr(folder), name), folder, name)]
-    return _group_mips(folder, name) or [Mip("")]  # TensorStore says what is wrong
 
 
 def _group_mips(folder: Folder, name: str) -> list[Mip]:

@@ -200,7 +200,7 @@ def test_compressed_files_are_refused_instead_of_read_as_zeros(tmp_path, suffix)
     path = Path(create_precomputed(tmp_path / "image"))
     chunk = next(p for p in path.rglob("*_*-*_*"))
     chunk.rename(f"{chunk}{suffix}")
-    refuse(path, f"{chunk}{suffix}: ")
+    refuse(path, f"{path}: ", f"{chunk.name}{suffix}", "gunzip")
 
 
 @pytest.mark.parametrize(

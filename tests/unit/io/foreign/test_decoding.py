@@ -42,8 +42,8 @@ BAD_PNGS = [
     ("red, green and blue", lambda path: save(path, COLOURS, "P")),
     ("alpha is 9", lambda path: save(path, np.dstack([PLANE, PLANE * 0 + 9]))),
     ("cannot identify", lambda path: path.write_bytes(b"<html>404</html>")),
-    ("decoded", lambda path: path.write_bytes(path.read_bytes()[:-60])),
-    ("decoded", lambda path: flip_byte(path, -30)),
+    ("cannot be read", lambda path: path.write_bytes(path.read_bytes()[:-60])),
+    ("cannot be read", lambda path: flip_byte(path, -30)),
     ("declares 20,000,000,000 bytes of pixels", declare_more),
 ]
 BAD_TIFFS = [
@@ -51,8 +51,8 @@ BAD_TIFFS = [
     ("SEPARATED", lambda path: write_tiff(path, np.zeros((12, 20, 4), np.uint8), photometric="separated")),
     ("white", lambda path: write_tiff(path, photometric="miniswhite")),
     ("5 pages", lambda path: write_tiff(path, voxels())),
-    ("decoded", lambda path: path.write_bytes(path.read_bytes()[:-60])),
-    ("decoded", lambda path: path.write_bytes(b"II*\0 and then no image")),
+    ("cannot be read", lambda path: path.write_bytes(path.read_bytes()[:-60])),
+    ("cannot be read", lambda path: path.write_bytes(b"II*\0 and then no image")),
 ]
 
 

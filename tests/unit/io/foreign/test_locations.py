@@ -123,7 +123,7 @@ def test_a_signature_stays_behind_the_path(bucket, monkeypatch):
 @pytest.mark.parametrize("spec", ["http://127.0.0.1:9/raw.zarr", "dvid://host/uuid/grayscale"])
 def test_an_address_that_cannot_be_reached_is_named(monkeypatch, spec):
     monkeypatch.setitem(CONTEXT, "http_request_retries", {"max_retries": 0})
-    refuse(spec, f"{spec}: cannot be reached")
+    refuse(spec, f"{spec}: cannot be read")
 
 
 MUTE = """

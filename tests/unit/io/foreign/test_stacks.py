@@ -203,7 +203,7 @@ def test_a_truncated_tiff_is_refused_not_shortened(tmp_path, options, share):
     if options.get("imagej") and share == 0.95:
         check(path, voxels(np.uint16))  # this cuts off only the descriptions of later pages, which are not needed
     else:
-        refuse(path, path, "cannot be decoded")
+        refuse(path, path, "cannot be read")
 
 
 # --- real data ---------------------------------------------------------------------------------------------
