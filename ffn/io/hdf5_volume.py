@@ -13,7 +13,7 @@ from ffn.errors import VolumeError
 from ffn.geometry import ZYX, Box
 from ffn.io import hdf5
 from ffn.io.faults import unreadable
-from ffn.io.foreign.attributes import VOXEL_SIZE_NM, SpatialAxes, axis_names, voxel_size_and_offset
+from ffn.io.foreign.attributes import VOXEL_SIZE_NM, SpatialAxes, axis_names, mip_of_array
 from ffn.io.volume import Placement, Volume, number_type
 
 CHUNK_ZYX: ZYX = (64, 64, 64)
@@ -31,10 +31,9 @@ class Hdf5Volume(Volume):
             raise VolumeError(f"{name}: has voxels in {gone!r}, expected that file, or they read as 0. Restore it")
         self._axes = SpatialAxes.find(name, dataset.shape, axis_names(dataset.attrs))
         self._dataset = dataset
-        size, start = voxel_size_and_offset(dataset.attrs, name)
-        super().__init__(
-            name, Box.from_shape(self._axes.of(dataset.shape), start), number_type(name, dataset.dtype), size
-        )
+        place = mip_of_array(dataset.attrs, name)
+        box = Box.from_shape(self._axes.of(dataset.shape), place.start_zyx(name))
+        super().__init__(name, box, number_type(name, dataset.dtype), place.voxel_size_zyx_nm)
         self.chunk_zyx = self._axes.of(dataset.chunks) if dataset.chunks else None
         self.provenance = _provenance(dataset)
 

@@ -17,7 +17,7 @@ from ffn.io.faults import unreadable
 from ffn.io.foreign import open_source
 from ffn.io.hdf5_volume import Hdf5Volume
 from ffn.io.scratch import rows_that
-from ffn.io.store_names import MAIN, files_named, split_store
+from ffn.io.store_names import MAIN, files_in, files_named, split_store
 from ffn.io.volume import HDF5_SUFFIXES, Converted, Volume, place_of, split_spec, with_ignored
 
 SMALL_BYTES = 10**6  # of smaller files, Snakemake compares the content: one that was only touched repeats nothing
@@ -37,9 +37,7 @@ def open_volume(spec: str | Path) -> Iterator[Volume]:
     VolumeError
         If there is no readable volume, or its first voxel lies between voxels of the full volume.
     """
-    with contextlib.closing(_open(str(spec))) as volume:
-        _require_place(volume)
-        volume.require_data()
+    with open_mip(spec, 0) as volume:
         yield volume
 
 
@@ -77,8 +75,8 @@ def open_mip_or_finer(
             advice = "Correct the voxel size, give mip, or name the array inside that has these voxels"
             raise _no_mip(spec, f"voxels of {size_zyx_nm} nm", sizes, advice)
         volume = finest.at_mip(index)
-        if not is_placed:
-            _require_place(volume)
+        if volume.misplaced and not is_placed:
+            raise volume.misplaced
         volume.require_data()
         yield volume, 0 if mip is None else mip - index
 
@@ -138,10 +136,10 @@ def read_table(
         return None
     import tensorstore as ts
 
-    from ffn.io.foreign.locations import Location, open_folder
+    from ffn.io.foreign.locations import open_folder
     from ffn.io.ome_zarr import our_attributes
 
-    folder = open_folder(Location.parse(store[0]))
+    folder = open_folder(store[0])
     if name not in our_attributes(folder).get("tables", ()):
         return None
     table = {"driver": "zarr3", "kvstore": folder.below(name).spec, "fill_missing_data_reads": False}
@@ -162,11 +160,10 @@ def identity(spec: str | Path) -> str:
     """
     store = split_store(str(spec))
     if store:
-        from ffn.io.foreign.locations import Location, open_folder
+        from ffn.io.foreign.locations import open_folder
         from ffn.io.ome_zarr import our_attributes
 
-        content = our_attributes(open_folder(Location.parse(store[0]))).get("content")
-        if content:
+        if content := our_attributes(open_folder(store[0])).get("content"):
             return f"{store[1]} {content}"
     place = place_of(str(spec))
     if place.is_file() and place.stat().st_size < SMALL_BYTES:
@@ -182,25 +179,9 @@ def _files(path: Path) -> Iterator[str]:
     """Yield a file, the files in a folder, or those that a glob names, in their order; none for a URL."""
     for found in [path] if path.exists() else sorted(files_named(str(path))):
         if found.is_dir():
-            yield from files_in(str(found))
+            yield from files_in(str(found), in_order=True)
         elif found.is_file():
             yield str(found)
-
-
-def files_in(folder: str) -> Iterator[str]:
-    """Yield the files in a folder and in those inside, also behind symbolic links, in their order."""
-    with contextlib.suppress(PermissionError), os.scandir(folder) as entries:
-        for entry in sorted(entries, key=lambda entry: entry.name):
-            if entry.is_dir():
-                yield from files_in(entry.path)
-            elif entry.is_file():
-                yield entry.path
-
-
-def _require_place(volume: Volume) -> None:
-    """Refuse a volume whose first voxel lies between voxels of the full volume."""
-    if volume.misplaced:
-        raise volume.misplaced
 
 
 def _no_mip(spec: str | Path, wanted: str, sizes: Sequence[VoxelSize | None], advice: str) -> VolumeError:
@@ -223,8 +204,7 @@ def _open(spec: str) -> Volume:
     if store and store[1] == MAIN:
         from ffn.io.reference import open_reference
 
-        reference = open_reference(store[0])
-        if reference:
+        if reference := open_reference(store[0]):
             return reference
     return open_source(spec)
 

@@ -69,7 +69,7 @@ def _reference(store: str) -> dict[str, Any] | None:
     location = Location.parse(store)
     if location.path is None or not (location.path / METADATA).is_file():
         return None
-    ours = our_attributes(open_folder(location))
+    ours = our_attributes(open_folder(store))
     return ours if REFERENCE in ours else None
 
 

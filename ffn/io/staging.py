@@ -20,8 +20,8 @@ from ffn.config import Mask
 from ffn.errors import VolumeError
 from ffn.io.atomic import atomic_path
 from ffn.io.foreign.locations import Location
-from ffn.io.open import files_in
 from ffn.io.reference import is_reference
+from ffn.io.store_names import files_in
 from ffn.io.volume import split_spec
 
 MIN_FREE_BYTES = 2**28  # left free for the temporary files of other programs; our choice

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ffn.errors import VolumeError
@@ -42,6 +44,16 @@ def files_named(pattern: str) -> Sequence[Path]:
     found = glob.glob(str(Path(glob.escape(str(folder)), *rest)), recursive=True)
     plain = [part.replace("[", "[[]") for part in rest]
     return [*map(Path, found or glob.glob(str(Path(glob.escape(str(folder)), *plain)), recursive=True))]
+
+
+def files_in(folder: str, in_order: bool = False) -> Iterator[str]:
+    """Yield the files in a folder and in those inside, also behind symbolic links; a link to what is gone is none."""
+    with contextlib.suppress(FileNotFoundError, PermissionError), os.scandir(folder) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name) if in_order else entries:
+            if entry.is_dir():
+                yield from files_in(entry.path, in_order)
+            elif entry.is_file():
+                yield entry.path
 
 
 def store_to_write(spec: str) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 import tensorstore as ts
 
 from ffn.io.foreign.locations import METADATA, Folder
+from ffn.io.store_names import files_in
 
 FIRST = ("0.0.0", "0/0/0")  # chunks, by either separator
 
@@ -78,18 +79,11 @@ def write_chunk(store: ts.TensorStore) -> tuple[int, ...]:
 def names_in(folder: Folder) -> Iterator[str]:
     """Yield the names of files in a folder and those inside; of a store on another machine, those of `FIRST` there."""
     if folder.spec["driver"] == "file":
-        yield from _walk(folder.spec["path"], "")
+        path = folder.spec["path"]
+        names = (file.removeprefix(path) for file in files_in(path))
+        yield from (name for name in names if os.path.basename(name) not in METADATA)
         return
     for name in FIRST:
         with contextlib.suppress(ValueError, OSError):
             if folder.files.read(name).result().state == "value":
                 yield name
-
-
-def _walk(folder: str, below: str) -> Iterator[str]:
-    with contextlib.suppress(OSError), os.scandir(f"{folder}{below}") as entries:
-        for entry in entries:
-            if entry.is_dir():
-                yield from _walk(folder, f"{below}{entry.name}/")
-            elif entry.name not in METADATA and entry.is_file():  # a link to what is gone is none
-                yield f"{below}{entry.name}"

@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from ffn.geometry import ZYX, VoxelSize, zyx
 VOXEL_SIZE_NM = "voxel_size_nm"  # attribute with a voxel size, zyx; with it, an offset counts voxels
 ILASTIK = "element_size_um"
 ZYX_NAMES = ("z", "y", "x")
+UNKNOWN = ("unknown",) * 3  # units
 _NM = {
     1e-3: "pm picometer",
     0.1: "å angstrom ångström ångstrom",
@@ -150,8 +151,55 @@ def to_nm(sizes: Sequence[float], units: Sequence[str]) -> VoxelSize | None:
     return z, y, x
 
 
-def voxel_size_and_offset(attributes: Mapping[str, Any], name: str) -> tuple[VoxelSize | None, ZYX]:
-    """Read voxel size in nm, None if it is missing, and offset in voxels, from the attributes of an array `name`.
+@dataclass(frozen=True)
+class Mip:
+    """One resolution of an image; all triples are zyx."""
+
+    path: str  # of the array in the folder of the image
+    scale: VoxelSize = (1.0, 1.0, 1.0)  # side of a voxel
+    translation: VoxelSize = (0.0, 0.0, 0.0)  # place of the centre of the first voxel
+    units: tuple[str, ...] = UNKNOWN
+    names: tuple[str, ...] = ()  # of all axes in the order of storage
+    finest: VoxelSize | None = None  # `scale` of the finest mip
+
+    def __post_init__(self) -> None:
+        """Refuse values of damaged metadata."""
+        if not all(0 < side < math.inf for side in self.scale) or not all(map(math.isfinite, self.translation)):
+            raise ValueError(f"scale {self.scale}, translation {self.translation}")
+        if len(self.units) != 3 or not all(isinstance(unit, str) for unit in self.units):
+            raise ValueError(f"units {self.units}")
+
+    @property
+    def voxel_size_zyx_nm(self) -> VoxelSize | None:
+        """Side of a voxel in nm, None where the unit is unknown."""
+        return to_nm(self.scale, self.units)
+
+    @property
+    def unknown_unit(self) -> str:
+        """The first unit that is there and unknown; empty if there is none."""
+        return next((unit for unit in self.units if unit not in UNKNOWN and nm_per(unit) is None), "")
+
+    def start_zyx(self, name: str) -> ZYX:
+        """Return the place of the first voxel, in voxels of this mip, or raise VolumeError if it is between voxels.
+
+        A coarse voxel covers several fine ones, so its centre is not where that of the first fine one is. Some programs
+        say so in the translation, others give all mips the same.
+        """
+        scale, translation = np.asarray(self.scale), np.asarray(self.translation)
+        same_centre = translation / scale
+        same_corner = same_centre - (1 - np.asarray(self.finest or scale) / scale) / 2
+        is_whole = np.abs(same_centre - same_centre.round()) <= MAX_SHIFT
+        give = "Give" if self.finest in (None, self.scale) else "Name the finest array, of which mip makes it, or give"
+        advice = f"{give} the place of the first voxel: ffn ingest --offset, or labels_offset_zyx for labels"
+        voxels = np.where(is_whole, same_centre, same_corner)
+        if np.abs(voxels - voxels.round()).max() > MAX_SHIFT:
+            found = f"{self.translation}, which is ({', '.join(f'{value:g}' for value in voxels)}) voxels"
+            raise VolumeError(f"{name}: translation is {found}, expected a whole number of voxels. {advice}")
+        return zyx(voxels.round())
+
+
+def mip_of_array(attributes: Mapping[str, Any], name: str) -> Mip:
+    """Return the place of an array `name` by its attributes.
 
     They are `voxel_size_nm` with an `offset` in voxels (ours), both zyx; `resolution` (CREMI) or `voxel_size` (funlib)
     in nm or in the `units` of funlib, with an `offset` in the same unit, both in the order of the array's axes where
@@ -160,61 +208,64 @@ def voxel_size_and_offset(attributes: Mapping[str, Any], name: str) -> tuple[Vox
     Raises
     ------
     VolumeError
-        If an attribute is not three lengths, or the offset is not a whole number of voxels or may be nm or voxels.
+        If an attribute is not three lengths, or the offset may be nm or voxels.
 
     Examples
     --------
-    >>> voxel_size_and_offset({"resolution": (40, 4, 4), "offset": (1480, 3644, 3644)}, "cremi.h5:labels")
+    >>> cremi = mip_of_array({"resolution": (40, 4, 4), "offset": (1480, 3644, 3644)}, "cremi.h5:labels")
+    >>> cremi.voxel_size_zyx_nm, cremi.start_zyx("cremi.h5:labels")
     ((40.0, 4.0, 4.0), (37, 911, 911))
     """
-    where = f"{name}: attribute offset"
+    where, names = f"{name}: attribute offset", tuple(axis_names(attributes))
     offset = three_numbers(attributes.get("offset", (0, 0, 0)), where)
-    keys = (VOXEL_SIZE_NM, "resolution", "voxel_size", ILASTIK)
-    key = next((key for key in keys if key in attributes), None)
+    key = next((key for key in (VOXEL_SIZE_NM, "resolution", "voxel_size", ILASTIK) if key in attributes), None)
     if key in (None, ILASTIK) and any(offset):
         raise VolumeError(
             f"{where} is {offset}, which may be nm or voxels, expected a voxel size that says so. "
             f"Add the attribute voxel_size, in nm, if it is nm, or {VOXEL_SIZE_NM} if it is voxels"
         )
     if key is None:
-        return None, (0, 0, 0)
-    units = {VOXEL_SIZE_NM: ["nm"] * 3, ILASTIK: ["um"] * 3}.get(key) or _units(attributes)
-    given = three_numbers(attributes[key], f"{name}: attribute {key}")
-    size = to_nm(given, units)
-    if size is None:
-        found = f"{given} in {', '.join(units)}"
+        return Mip("", names=names)
+    units = {VOXEL_SIZE_NM: ("nm",) * 3, ILASTIK: ("um",) * 3}.get(key) or _units(attributes)
+    size = three_numbers(attributes[key], f"{name}: attribute {key}")
+    if to_nm(size, units) is None:
+        found = f"{size} in {', '.join(units)}"
         raise VolumeError(f"{name}: attribute {key} is {found}, expected three positive lengths. Correct it")
     if key == VOXEL_SIZE_NM:
-        return size, whole_voxels(offset, where)
-    offset_nm = np.multiply(offset, [nm_per(unit) or 1 for unit in units])
-    start = whole_voxels(np.divide(offset_nm, size), f"{where} is {offset}")
-    named = [axis for axis in axis_names(attributes) if axis in ZYX_NAMES]
-    if key == ILASTIK or sorted(named) != sorted(ZYX_NAMES):
-        return size, start
-    z, y, x = (named.index(axis) for axis in ZYX_NAMES)
-    return (size[z], size[y], size[x]), (start[z], start[y], start[x])
+        offset = triple(np.multiply(offset, size))
+    named = [axis for axis in names if axis in ZYX_NAMES]
+    if key in (VOXEL_SIZE_NM, ILASTIK) or sorted(named) != sorted(ZYX_NAMES):
+        return Mip("", size, offset, units, names)
+    return replace(mip_of_axes("", named, np.array(size), np.array(offset), units), names=names)
 
 
-def whole_voxels(voxels: Sequence[float] | np.ndarray, where: str, advice: str = "Correct it") -> ZYX:
-    """Return an offset as three whole numbers, or raise VolumeError that starts with `where`."""
-    voxels = np.asarray(voxels, float)
-    if not np.isfinite(voxels).all() or np.abs(voxels - voxels.round()).max() > MAX_SHIFT:
-        found = ", ".join(f"{value:g}" for value in voxels)
-        raise VolumeError(f"{where}, which is ({found}) voxels, expected a whole number of voxels. {advice}")
-    return zyx(voxels.round())
+def mip_of_axes(
+    path: str, names: Sequence[str], scale: np.ndarray, translation: np.ndarray, units: Sequence[str]
+) -> Mip:
+    """Return a mip by values in the order of named axes."""
+    zyx = [names.index(axis) for axis in "zyx"]
+    return Mip(path, triple(scale[zyx]), triple(translation[zyx]), tuple(units[axis] for axis in zyx), tuple(names))
+
+
+def triple(values: np.ndarray) -> VoxelSize:
+    """Return three numbers of NumPy as floats."""
+    z, y, x = values.tolist()
+    return float(z), float(y), float(x)
 
 
 def three_numbers(value: Any, where: str) -> VoxelSize:
     """Return `value` as three floats, or raise VolumeError that starts with `where`."""
     try:
         z, y, x = (float(str(v)) for v in value)  # of float32 only the digits that it has: 0.04, not 0.0399999991
+        if math.isfinite(z + y + x):
+            return z, y, x
     except (TypeError, ValueError):
-        raise VolumeError(f"{where} is {value!r}, expected three numbers. Correct it") from None
-    return z, y, x
+        pass
+    raise VolumeError(f"{where} is {value!r:.200}, expected three numbers. Correct it")
 
 
-def _units(attributes: Mapping[str, Any]) -> list[str]:
+def _units(attributes: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the unit of each axis."""
     given = attributes.get("units", "nm")
     texts = list(given) if isinstance(given, (list, tuple, np.ndarray)) and len(given) == 3 else [given] * 3
-    return [text.decode() if isinstance(text, bytes) else str(text) for text in texts]
+    return tuple(text.decode() if isinstance(text, bytes) else str(text) for text in texts)

@@ -55,7 +55,7 @@ class ChunkedVolume(Volume):
         name = f"{spec} (mip {mip})" if mip else spec
         self.mip = mip
         self._location = Location.parse(spec)
-        self._folder = open_folder(self._location)
+        self._folder = open_folder(spec)
         ours = our_attributes(self._folder)
         mips = find_mips(self._folder, name)
         chosen = mips[mip]
@@ -176,9 +176,9 @@ def open_chunked(spec: str) -> ChunkedVolume:
     try:
         return ChunkedVolume(spec)
     except VolumeError as reason:
-        location, mips = Location.parse(spec), list[Mip]()
+        mips = list[Mip]()
         with contextlib.suppress(VolumeError):
-            mips = find_mips(open_folder(location), spec) if location.path else mips
+            mips = find_mips(open_folder(spec), spec) if Location.parse(spec).path else mips
         other = _first_there(spec, range(1, len(mips)))
         if other is None:
             raise

@@ -194,7 +194,7 @@ def shared_context() -> ts.Context:
     return ts.Context({"cache_pool": {"total_bytes_limit": CACHE_BYTES}})
 
 
-def open_folder(location: Location) -> Folder:
+def open_folder(spec: str) -> Folder:
     """Open the folder: in an object store without credentials first, then with those of this machine.
 
     The environment names the store, where it is not the public one: AWS_ENDPOINT_URL (or AWS_ENDPOINT_URL_S3) with
@@ -205,15 +205,16 @@ def open_folder(location: Location) -> Folder:
     VolumeError
         If it cannot be reached, or reading is not permitted; the message says which variables to set.
     """
+    location = Location.parse(spec)
     refusal, context = None, ts.Context(CONTEXT, parent=shared_context())
-    with unreadable(location.spec, "a folder or URL. Check address and network"):
+    with unreadable(spec, "a folder or URL. Check address and network"):
         for store in _stores(location):
             folder = Folder(store, context)
             refusal = folder.refusal()
             if refusal is None:
                 return folder
     advice = CREDENTIALS.get(urlsplit(location.address).scheme, "Ask its owner, or download the volume")
-    raise VolumeError(f"{location.spec}: may not be read ({refusal}), expected the right to read it. {advice}")
+    raise VolumeError(f"{spec}: may not be read ({refusal}), expected the right to read it. {advice}")
 
 
 def writable_store(location: Location) -> dict[str, Any]:

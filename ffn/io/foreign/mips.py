@@ -6,78 +6,24 @@
 from __future__ import annotations
 
 import itertools
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ffn.errors import VolumeError
-from ffn.geometry import ZYX, VoxelSize
+from ffn.geometry import VoxelSize
 from ffn.io.faults import unreadable
-from ffn.io.foreign.attributes import (
-    MAX_SHIFT,
-    axis_names,
-    nm_per,
-    three_numbers,
-    to_nm,
-    voxel_size_and_offset,
-    whole_voxels,
-)
+from ffn.io.foreign.attributes import UNKNOWN, Mip, axis_names, mip_of_array, mip_of_axes, three_numbers, triple
 from ffn.io.foreign.locations import Folder
 
 PRECOMPUTED = "neuroglancer_precomputed"
 ENCODINGS = ("raw", "png", "jpeg", "compressed_segmentation")  # of precomputed, that TensorStore reads
 N5 = "attributes.json"
 OLD_AXES = ("t", "c", "z", "y", "x")  # of OME-Zarr 0.1 and 0.2, which do not name them
-UNKNOWN = ("unknown",) * 3
 
 Attributes = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Mip:
-    """One resolution of an image; all triples are zyx."""
-
-    path: str  # of the array in the folder of the image
-    scale: VoxelSize = (1.0, 1.0, 1.0)  # side of a voxel
-    translation: VoxelSize = (0.0, 0.0, 0.0)  # place of the centre of the first voxel
-    units: tuple[str, ...] = UNKNOWN
-    names: tuple[str, ...] = ()  # of all axes in the order of storage
-    finest: VoxelSize | None = None  # `scale` of the finest mip
-
-    def __post_init__(self) -> None:
-        """Refuse values of damaged metadata."""
-        if not all(0 < side < math.inf for side in self.scale) or not all(map(math.isfinite, self.translation)):
-            raise ValueError(f"scale {self.scale}, translation {self.translation}")
-        if len(self.units) != 3 or not all(isinstance(unit, str) for unit in self.units):
-            raise ValueError(f"units {self.units}")
-
-    @property
-    def voxel_size_zyx_nm(self) -> VoxelSize | None:
-        """Side of a voxel in nm, None where the unit is unknown."""
-        return to_nm(self.scale, self.units)
-
-    @property
-    def unknown_unit(self) -> str:
-        """The first unit that is there and unknown; empty if there is none."""
-        return next((unit for unit in self.units if unit not in UNKNOWN and nm_per(unit) is None), "")
-
-    def start_zyx(self, name: str) -> ZYX:
-        """Return the place of the first voxel, in voxels of this mip, or raise VolumeError if it is between voxels.
-
-        A coarse voxel covers several fine ones, so its centre is not where that of the first fine one is. Some programs
-        say so in the translation, others give all mips the same.
-        """
-        scale, translation = np.asarray(self.scale), np.asarray(self.translation)
-        same_centre = translation / scale
-        same_corner = same_centre - (1 - np.asarray(self.finest or scale) / scale) / 2
-        is_whole = np.abs(same_centre - same_centre.round()) <= MAX_SHIFT
-        give = "Give" if self.finest in (None, self.scale) else "Name the finest array, of which mip makes it, or give"
-        advice = f"{give} the place of the first voxel: ffn ingest --offset, or labels_offset_zyx for labels"
-        found = np.where(is_whole, same_centre, same_corner)
-        return whole_voxels(found, f"{name}: translation is {self.translation}", advice)
 
 
 def find_mips(folder: Folder, name: str) -> list[Mip]:
@@ -180,19 +126,13 @@ def _n5_datasets(group: Attributes) -> Iterator[Attributes]:
 def _precomputed_mip(scale: Attributes, name: str) -> Mip:
     size = _from_xyz(scale.get("resolution"), f"{name}: resolution")
     offset = _from_xyz(scale.get("voxel_offset", (0, 0, 0)), f"{name}: voxel_offset")
-    z, y, x = np.multiply(size, offset).tolist()
-    return Mip("", size, (z, y, x), ("nm",) * 3)
+    return Mip("", size, triple(np.multiply(size, offset)), ("nm",) * 3)
 
 
 def _zarr_mip(attributes: Attributes, name: str) -> Mip:
-    names = tuple(axis_names(attributes))
     if "transform" in attributes:
-        return replace(_cosem_mip("", attributes["transform"]), names=names)
-    size, start = voxel_size_and_offset(attributes, name)
-    if size is None:
-        return Mip("", names=names)
-    z, y, x = np.multiply(start, size).tolist()
-    return Mip("", size, (z, y, x), ("nm",) * 3, names)
+        return replace(_cosem_mip("", attributes["transform"]), names=tuple(axis_names(attributes)))
+    return mip_of_array(attributes, name)
 
 
 def _n5_mip(path: str, attributes: Attributes, group: Attributes, name: str) -> Mip:
@@ -214,8 +154,7 @@ def _n5_mip(path: str, attributes: Attributes, group: Attributes, name: str) -> 
         size, units = values["resolution"], tuple(values.get("units", ("nm",) * 3))[::-1]
         factors = (1, 1, 1) if "resolution" in attributes else factors
     scale = np.multiply(_from_xyz(size, f"{name}: voxel size"), _from_xyz(factors, f"{name}: downsamplingFactors"))
-    z, y, x = scale.tolist()
-    return Mip(path, (z, y, x), _from_xyz(values.get("offset", (0, 0, 0)), f"{name}: attribute offset"), units)
+    return Mip(path, triple(scale), _from_xyz(values.get("offset", (0, 0, 0)), f"{name}: attribute offset"), units)
 
 
 def _ome_mip(image: Attributes, dataset: Attributes) -> Mip:
@@ -234,20 +173,15 @@ def _ome_mip(image: Attributes, dataset: Attributes) -> Mip:
                 scale, translation = scale * values, translation * values
             elif kind == "translation":
                 translation = translation + values
-    return _mip(dataset["path"], names, scale, translation, [axis.get("unit") or UNKNOWN[0] for axis in axes])
+    return mip_of_axes(dataset["path"], names, scale, translation, [axis.get("unit") or UNKNOWN[0] for axis in axes])
 
 
 def _cosem_mip(path: str, transform: Attributes) -> Mip:
     units = transform.get("units", UNKNOWN)
-    mip = _mip(path, transform["axes"], np.asarray(transform["scale"]), np.asarray(transform["translate"]), units)
+    mip = mip_of_axes(
+        path, transform["axes"], np.asarray(transform["scale"]), np.asarray(transform["translate"]), units
+    )
     return replace(mip, names=())  # these are in the order of NumPy, for any order of storage
-
-
-def _mip(path: str, names: Sequence[str], scale: np.ndarray, translation: np.ndarray, units: Sequence[str]) -> Mip:
-    zyx = [names.index(axis) for axis in "zyx"]
-    z, y, x = (float(scale[axis]) for axis in zyx)
-    tz, ty, tx = (float(translation[axis]) for axis in zyx)
-    return Mip(path, (z, y, x), (tz, ty, tx), tuple(units[axis] for axis in zyx), tuple(names))
 
 
 def _from_xyz(values: Any, where: str) -> VoxelSize:

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from ffn.errors import VolumeError
-from ffn.io.foreign.attributes import to_nm, voxel_size_and_offset
+from ffn.io.foreign.attributes import mip_of_array, to_nm
 
 
 @pytest.mark.parametrize(
@@ -42,18 +42,19 @@ def test_lengths_become_nm_unless_they_are_unusable(sizes, units, expected):
     ],
 )
 def test_offsets_in_nm_become_voxels(attributes, expected):
-    assert voxel_size_and_offset(attributes, "a.h5:raw") == expected
+    place = mip_of_array(attributes, "a.h5:raw")
+    assert (place.voxel_size_zyx_nm, place.start_zyx("a.h5:raw")) == expected
 
 
 @pytest.mark.parametrize(
     ("attributes", "named"),
     [
-        ({"resolution": (4, 4, 4), "offset": (0, 6, 0)}, r"offset is .* \(0, 1.5, 0\) voxels"),
+        ({"resolution": (4, 4, 4), "offset": (0, 6, 0)}, r"\(0, 1.5, 0\) voxels"),
         ({"offset": (4, 4, 4)}, "offset is .* nm or voxels"),
         ({"element_size_um": (1, 1, 1), "offset": (4, 4, 4)}, "offset is .* nm or voxels"),
         ({"voxel_size": (4, 4, 4), "units": 3}, "voxel_size is .* 3"),
         ({"voxel_size": (4, 4, float("nan"))}, "voxel_size"),
-        ({"voxel_size": (4, 4, 4), "offset": (0, float("inf"), 0)}, "offset"),
+        ({"voxel_size": (4, 4, 4), "offset": (0, float("inf"), 0)}, "inf"),
         ({"voxel_size": (1, 1, 1), "units": ["voxel"] * 3}, "voxel_size is .* voxel"),
         ({"resolution": (4, 0, 4)}, "resolution"),
         ({"resolution": (4, 4)}, r"resolution is \(4, 4\)"),
@@ -61,5 +62,5 @@ def test_offsets_in_nm_become_voxels(attributes, expected):
     ],
 )
 def test_unusable_attributes_are_refused(attributes, named):
-    with pytest.raises(VolumeError, match=f"a.h5:raw: attribute {named}"):
-        voxel_size_and_offset(attributes, "a.h5:raw")
+    with pytest.raises(VolumeError, match=f"a.h5:raw: .*{named}"):
+        mip_of_array(attributes, "a.h5:raw").start_zyx("a.h5:raw")

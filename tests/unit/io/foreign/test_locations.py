@@ -135,7 +135,7 @@ logging.basicConfig()
 locations.PATIENCE_S, locations.SILENCE_S = 0.2, 1
 locations.CONTEXT["http_request_retries"] = {"max_retries": 0}
 try:
-    locations.open_folder(locations.Location.parse(sys.argv[1]))
+    locations.open_folder(sys.argv[1])
 except VolumeError as error:
     print(error)
 """
