@@ -54,7 +54,7 @@ from ffn.io.tables import Tables, read_tables, write_tables
 from ffn.io.volume import Placement
 
 if TYPE_CHECKING:
-    from ffn.io.shard_writer import ShardWriter
+    from ffn.io.store_folder import ShardWriter
 
 Results = Sequence[Result]
 Writers = Mapping[str, "ShardWriter"]

@@ -35,7 +35,10 @@ def first_line(reason: BaseException) -> str:
 
 @contextlib.contextmanager
 def unreadable(
-    place: object, expected: str = "a whole file. Restore it", error: type[FfnError] = VolumeError
+    place: object,
+    expected: str = "a whole file. Restore it",
+    error: type[FfnError] = VolumeError,
+    failed: str = "read",
 ) -> Iterator[None]:
     """Turn the errors of libraries that read `place` into one that names it; theirs have no common base."""
     try:
@@ -46,7 +49,7 @@ def unreadable(
         found = f"{place}: needs more memory than this process may use, expected an image that fits"
         raise error(f"{found}. Give the job more, or convert the image to zarr where there is more") from None
     except Exception as reason:
-        raise error(f"{place}: cannot be read ({first_line(reason)}), expected {expected}") from None
+        raise error(f"{place}: cannot be {failed} ({first_line(reason)}), expected {expected}") from None
 
 
 @contextlib.contextmanager

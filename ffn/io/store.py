@@ -22,9 +22,8 @@ from ffn.geometry import Box
 from ffn.io.atomic import atomic_path
 from ffn.io.faults import named
 from ffn.io.ome_zarr import array_metadata, encode, group_metadata, image_metadata, ours_in
-from ffn.io.shard_writer import ShardWriter
 from ffn.io.shards import Shards, shard_shape
-from ffn.io.store_folder import StoreFolder
+from ffn.io.store_folder import ShardWriter, StoreFolder
 from ffn.io.store_names import MAIN, METADATA, OURS, store_to_write
 from ffn.io.volume import Placement, Tables
 

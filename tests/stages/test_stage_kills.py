@@ -35,14 +35,14 @@ STAGES = {
         [
             Pause("segment", SAVED),
             Pause("segment", SAVED, calls=5),
-            Pause("left.zarr", "ffn.io.shard_writer:ShardWriter.write"),
+            Pause("left.zarr", "ffn.io.store_folder:ShardWriter.write"),
         ],
         ".checkpoint",
         "resuming",
     ),
     "reconcile": (
         "base.zarr",
-        [Pause("reconcile", "ffn.io.shard_writer:ShardWriter.write"), Pause("reconcile", FINISHED, before=True)],
+        [Pause("reconcile", "ffn.io.store_folder:ShardWriter.write"), Pause("reconcile", FINISHED, before=True)],
         None,
         "",
     ),
@@ -136,7 +136,7 @@ def test_of_two_jobs_at_one_subvolume_the_second_is_refused(steps, tmp_path, cap
     assert main(steps["segment"]) == 0
     undisturbed = content(path)
     remove(path)
-    pause = Pause("left.zarr", "ffn.io.shard_writer:ShardWriter.write")
+    pause = Pause("left.zarr", "ffn.io.store_folder:ShardWriter.write")
     first = subprocess.Popen([sys.executable, "-m", "ffn", *steps["segment"]], env={**os.environ, **pause.variables()})
     pause.wait(first)
     assert main(steps["segment"]) == 2

@@ -236,15 +236,14 @@ def mip_of_array(attributes: Mapping[str, Any], name: str) -> Mip:
     named = [axis for axis in names if axis in ZYX_NAMES]
     if key in (VOXEL_SIZE_NM, ILASTIK) or sorted(named) != sorted(ZYX_NAMES):
         return Mip("", size, offset, units, names)
-    return replace(mip_of_axes("", named, np.array(size), np.array(offset), units), names=names)
+    return replace(mip_of_axes("", named, size, offset, units), names=names)
 
 
-def mip_of_axes(
-    path: str, names: Sequence[str], scale: np.ndarray, translation: np.ndarray, units: Sequence[str]
-) -> Mip:
+def mip_of_axes(path: str, names: Sequence[str], scale: Any, translation: Any, units: Sequence[str]) -> Mip:
     """Return a mip by values in the order of named axes."""
     zyx = [names.index(axis) for axis in "zyx"]
-    return Mip(path, triple(scale[zyx]), triple(translation[zyx]), tuple(units[axis] for axis in zyx), tuple(names))
+    scale, translation = (triple(np.asarray(values)[zyx]) for values in (scale, translation))
+    return Mip(path, scale, translation, tuple(units[axis] for axis in zyx), tuple(names))
 
 
 def triple(values: np.ndarray) -> VoxelSize:

@@ -8,7 +8,8 @@ import math
 import operator
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,11 @@ import tensorstore as ts
 from ffn.errors import VolumeError
 from ffn.geometry import Box, subtract, zyx
 from ffn.io.faults import first_line, unreadable
-from ffn.io.foreign.absent import ChunkNames, names_in, write_chunk
 from ffn.io.foreign.attributes import SpatialAxes
-from ffn.io.foreign.locations import Folder, Location, open_folder
+from ffn.io.foreign.locations import METADATA, Folder, Location, open_folder
 from ffn.io.foreign.mips import PRECOMPUTED, Mip, driver_of, find_mips
 from ffn.io.ome_zarr import our_attributes
-from ffn.io.store_names import CHUNKED_FILES
+from ffn.io.store_names import CHUNKED_FILES, files_in
 from ffn.io.volume import Volume, number_type
 from ffn.machine.limits import memory_mb
 
@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 XYZ_DRIVERS = ("n5", PRECOMPUTED)
 MOST_LISTED = 10**4  # chunks, that every job may list, within a second or so of a slow disk; our choice
 _LISTED: set[tuple[str, int]] = set()  # volumes whose chunks this process has listed
+FIRST = ("0.0.0", "0/0/0")  # chunks, by either separator
 COMPRESSED = (".gz", ".br", ".zstd", ".bz2", ".xz")  # suffixes that cloud-volume adds to the names of chunks
 
 
@@ -93,14 +94,14 @@ class ChunkedVolume(Volume):
             return
         if not self._chunks.exist():
             folder = self._chunks.folder.address
-            there = next(names_in(self._chunks.folder), "")
+            there = next(_names_in(self._chunks.folder), "")
             other = _first_there(self._location.spec, (mip for mip in range(len(self.mips)) if mip != self.mip))
             found = f"has no chunk in {folder}" + (f", but files such as {there}" if there else "")
             advice = other._advice() if other else "Restore them"
             if there.endswith(COMPRESSED):
                 advice = f"Unpack a copy, with gunzip -r {folder} if it is .gz"
             raise VolumeError(f"{self.name}: mip {self.mip} {found}, expected some, or every voxel is 0. {advice}")
-        if math.prod(map(operator.floordiv, self._store.shape, write_chunk(self._store))) <= MOST_LISTED:
+        if math.prod(map(operator.floordiv, self._store.shape, _write_chunk(self._store))) <= MOST_LISTED:
             self.warn_of_missing()
 
     def warn_of_missing(self) -> None:
@@ -111,7 +112,7 @@ class ChunkedVolume(Volume):
         missing = self._chunks.missing(self._store)
         if missing is None or not missing.any():
             return
-        places, side = np.argwhere(missing), self._axes.of(write_chunk(self._store))
+        places, side = np.argwhere(missing), self._axes.of(_write_chunk(self._store))
         ends = (np.multiply(self._axes.of(end), side) for end in (places.min(axis=0), places.max(axis=0) + 1))
         log.warning(
             "%s: %d of %d chunks (%.0f %%) are missing, all within %s, and read as the fill value. Restore them, "
@@ -215,3 +216,74 @@ def _n5_metadata(attributes: dict[str, Any]) -> dict[str, Any] | None:
         return None
     metadata = {name: attributes[name] for name in ("dimensions", "blockSize", "dataType") if name in attributes}
     return metadata | {"compression": {name: value for name, value in compression.items() if name != "nthreads"}}
+
+
+@dataclass(frozen=True)
+class ChunkNames:
+    """How the chunks of an array are named.
+
+    Attributes
+    ----------
+    folder : Folder
+        Where they are.
+    pattern : re.Pattern
+        Of names in `folder`; with a group for each axis, unless files hold chunks of several places.
+    size : tuple of int
+        What the groups count in, along the axes of the array.
+    """
+
+    folder: Folder
+    pattern: re.Pattern[str]
+    size: tuple[int, ...]
+
+    @classmethod
+    def of(cls, store: ts.TensorStore, folder: Folder) -> ChunkNames:
+        """Return those of an array that TensorStore has opened at `folder`."""
+        spec: dict[str, Any] = store.spec().to_json()
+        if "scale_metadata" in spec:
+            scale, number = spec["scale_metadata"], r"(-?\d+)--?\d+"
+            name = r"[0-9a-f]+\.shard" if scale.get("sharding") else "_".join([number] * 3)
+            return cls(folder.below(scale["key"]), re.compile(name), _write_chunk(store)[:3])
+        metadata, prefix = spec["metadata"], ""
+        encoding = metadata.get("chunk_key_encoding", {})
+        separator = encoding.get("configuration", {}).get("separator") or metadata.get("dimension_separator", "/")
+        if encoding.get("name") == "default":
+            prefix = f"c{separator}"
+        name = re.escape(prefix) + re.escape(separator).join([r"(\d+)"] * store.rank)
+        return cls(folder, re.compile(name), (1,) * store.rank)
+
+    def exist(self) -> bool:
+        """Whether there is one."""
+        return any(map(self.pattern.fullmatch, _names_in(self.folder)))
+
+    def missing(self, store: ts.TensorStore) -> np.ndarray | None:
+        """Return which chunks are missing, bool, along the axes of the array; None where names do not tell."""
+        if not self.pattern.groups:
+            return None
+        chunk, first = _write_chunk(store), store.domain.inclusive_min
+        missing = np.ones([-(-n // side) for n, side in zip(store.shape, chunk, strict=True)], bool)
+        for name in _names_in(self.folder):
+            if match := self.pattern.fullmatch(name):
+                found = zip(map(int, match.groups()), first, self.size, strict=False)
+                place = tuple((n - start) // side for n, start, side in found)
+                with contextlib.suppress(IndexError):  # of an array that was made smaller
+                    missing[place] = False
+        return missing
+
+
+def _write_chunk(store: ts.TensorStore) -> tuple[int, ...]:
+    """Return the shape of what a file holds, along the axes of the array."""
+    return tuple(int(n or 1) for n in store.chunk_layout.write_chunk.shape or ())
+
+
+def _names_in(folder: Folder) -> Iterator[str]:
+    """Yield the names of files in a folder and those inside; of a store on another machine, those of `FIRST` there."""
+    if folder.spec["driver"] == "file":
+        path = folder.spec["path"]
+        names = (file.removeprefix(path) for file in files_in(path))
+        yield from (name for name in names if os.path.basename(name) not in METADATA)
+        return
+    for name in FIRST:
+        with contextlib.suppress(ValueError, OSError):
+            if folder.files.read(name).result().state == "value":
+                yield name

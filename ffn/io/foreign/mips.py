@@ -177,10 +177,8 @@ def _ome_mip(image: Attributes, dataset: Attributes) -> Mip:
 
 
 def _cosem_mip(path: str, transform: Attributes) -> Mip:
-    units = transform.get("units", UNKNOWN)
-    mip = mip_of_axes(
-        path, transform["axes"], np.asarray(transform["scale"]), np.asarray(transform["translate"]), units
-    )
+    scale, translate, units = transform["scale"], transform["translate"], transform.get("units", UNKNOWN)
+    mip = mip_of_axes(path, transform["axes"], scale, translate, units)
     return replace(mip, names=())  # these are in the order of NumPy, for any order of storage
 
 

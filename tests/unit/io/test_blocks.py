@@ -175,7 +175,7 @@ def start(path, *job, pause=None):
 def test_kills_lose_the_block_in_flight_and_change_nothing(tmp_path, undisturbed):
     path = tmp_path / "killed/v.zarr"
     points = [
-        ("ffn.io.shard_writer:ShardWriter.finish", 2, True, 1),  # the second block is not written
+        ("ffn.io.store_folder:ShardWriter.finish", 2, True, 1),  # the second block is not written
         ("ffn.io.block_log:JobLog.finish", 1, True, 1),  # it is written, but has no record
         ("ffn.io.block_log:JobLog.finish", 2, False, 3),
         ("ffn.io.store:Store.finish", 1, True, NUM_BLOCKS),

@@ -73,5 +73,5 @@ def test_a_full_disk_is_one_line(monkeypatch):
     monkeypatch.setattr("tempfile.TemporaryFile", lambda dir, buffering: open("/dev/full", "w+b", buffering))
     rows = ScratchRows((), np.int64, None)
     rows.append(np.arange(3))
-    with pytest.raises(VolumeError, match="No space left"):
+    with pytest.raises(VolumeError, match="no space is left"):
         rows[:]
