@@ -22,7 +22,7 @@ from ffn.io.block_log import Result
 from ffn.io.masks import Masks
 from ffn.io.open import read_table
 from ffn.io.scratch import ScratchRows, Table, folder_beside, sort_rows
-from ffn.io.section_faults import JUMPS
+from ffn.io.section_faults import JUMPS, cut_at, displaced_in
 from ffn.io.stage import Inputs
 from ffn.io.volume import Volume, require_image_of, voxel_size_of
 
@@ -202,7 +202,7 @@ class Scene(NamedTuple):
     masks: Masks
     levels: MembraneLevels
     config: FillConfig
-    jumps: np.ndarray  # of the image, see `ffn.io.section_faults.JUMPS`
+    jumps: np.ndarray | None  # of the image, see `ffn.io.section_faults.JUMPS`
 
     @classmethod
     def open(cls, inputs: Inputs, config: FillConfig, image_spec: str) -> Scene:
@@ -210,15 +210,12 @@ class Scene(NamedTuple):
         segmentation, image = inputs.segmentation("segmentation"), inputs.volume("image")
         masks = inputs.masks(image)
         require_image_of(segmentation, image)
-        jumps = read_table(image_spec, JUMPS)
-        jumps = np.empty((0, 7), np.int64) if jumps is None else jumps
-        return cls(segmentation, image, masks, MembraneLevels(image, segmentation.box, masks), config, jumps)
+        levels = MembraneLevels(image, segmentation.box, masks)
+        return cls(segmentation, image, masks, levels, config, read_table(image_spec, JUMPS))
 
     def parts(self, tile: Box) -> list[Box]:
         """Cut a tile at the sections that are displaced in it or beside it; each part is filled alone."""
-        start, stop = tile.start[0], tile.stop[0]
-        cuts = [start, *(z for z in self._jumps(tile) if start < z < stop), stop]
-        return [Box((a, *tile.start[1:]), (b, *tile.stop[1:])) for a, b in itertools.pairwise(cuts)]
+        return cut_at(self._jumps(tile), tile)
 
     def compete(self, tile: Box) -> Result:
         """Fill a tile, or a part, with all competitors in and around it; return what `settle` needs."""
@@ -252,9 +249,7 @@ class Scene(NamedTuple):
 
     def _jumps(self, tile: Box) -> list[int]:
         """Return the sections that are displaced at the y and x of a tile or its halo, in order."""
-        around = with_halo(tile, self.config, voxel_size_of(self.segmentation))
-        near = (self.jumps[:, 1:3] < around.stop[1:]) & (self.jumps[:, 3:5] > around.start[1:])
-        return np.unique(self.jumps[near.all(axis=1), 0]).tolist()
+        return displaced_in(self.jumps, with_halo(tile, self.config, voxel_size_of(self.segmentation)))
 
     def _fill(self, view: View, ids: np.ndarray) -> np.ndarray:
         competitors = np.append(0, ids).astype(np.uint64)[view.competitors]

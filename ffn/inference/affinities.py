@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 
 import numpy as np
 
 from ffn.geometry import ZYX, Box, VoxelSize, has_thick_sections, zyx
 from ffn.io.blocks import WHOLE, Job, Writers, add_job_options, job_of, map_blocks
 from ffn.io.open import identity, open_volume, read_table
-from ffn.io.section_faults import JUMPS
+from ffn.io.section_faults import JUMPS, cut_at, displaced_in
 from ffn.io.volume import Placement, require_image, require_inside, voxel_size_of
 from ffn.model.affinities import NEAR, REACH, STEP, Sections, load, predict
 from ffn.options import add_box_option, add_store_option, add_volume_option
@@ -17,7 +18,7 @@ from ffn.provenance import fingerprint, provenance
 
 AXES = ("z", "y", "x")
 FRAGMENTS = "fragments"
-PART_ZYX: ZYX = (64, 256, 256)  # predicted at a time; fragments end where it does
+PART_ZYX: ZYX = (64, 256, 256)  # predicted at a time; fragments end where it does, and at jumps
 AROUND_Z = 4  # sections around a part that decide where its fragments are, if these are 3D
 INSIDE = 128  # least mean affinity inside of a body
 SEEDS_NM = 30.0  # a seed has no voxel farther from membranes within this distance; our choice
@@ -74,8 +75,11 @@ def affinities(image_spec: str, network_path: str, out: str, box: Box | None = N
         placement = Placement(box, size, provenance("affinities", image=image_spec, network=network_path, box=box))
         key = fingerprint("affinities", image=identity(image_spec), network=identity(network_path), box=box)
 
+        def undisturbed(part: Box) -> list[Box]:
+            return cut_at(displaced_in(jumps, part), part)
+
         def work(block: Box, writers: Writers) -> None:
-            for part in block.blocks(PART_ZYX):
+            for part in itertools.chain.from_iterable(map(undisturbed, block.blocks(PART_ZYX))):
                 outer = around(part, box, size)
                 seen = outer.grow((NEAR, 0, 0))
                 found = predict(net, sections.read(seen))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import functools
+import itertools
 import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -109,6 +110,26 @@ def jumps_of(results: Sequence[Any]) -> np.ndarray | None:
     """Return the table `JUMPS`, by the results of all layers in order; None if there are no jumps."""
     found = [jumps for each in results if len(jumps := each.get(JUMPS, ()))]
     return np.concatenate(found) if found else None
+
+
+def displaced_in(jumps: np.ndarray | None, box: Box) -> list[int]:
+    """Return the sections, ascending, that are displaced somewhere at the y and x of a box, by the table `JUMPS`."""
+    if jumps is None:
+        return []
+    is_near = (jumps[:, 1:3] < box.stop[1:]) & (jumps[:, 3:5] > box.start[1:])
+    return np.unique(jumps[is_near.all(axis=1), 0]).tolist()
+
+
+def cut_at(sections: Sequence[int], box: Box) -> list[Box]:
+    """Cut a box before sections in ascending order.
+
+    Examples
+    --------
+    >>> [str(part) for part in cut_at([3, 7], Box((4, 0, 0), (9, 8, 8)))]
+    ['4:7,0:8,0:8', '7:9,0:8,0:8']
+    """
+    cuts = [box.start[0], *(z for z in sections if box.start[0] < z < box.stop[0]), box.stop[0]]
+    return [Box((a, *box.start[1:]), (b, *box.stop[1:])) for a, b in itertools.pairwise(cuts)]
 
 
 def write_faults(store: str, faults: Sequence[Fault]) -> None:

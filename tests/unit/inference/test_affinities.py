@@ -7,6 +7,7 @@ from ffn.cli import main
 from ffn.geometry import Box
 from ffn.inference.affinities import around, displaced, fragment
 from ffn.io.open import open_volume
+from ffn.io.section_faults import JUMPS
 from ffn.io.volume import IGNORED
 from ffn.model.affinities import NEAR, REACH, Sections, network, predict
 from ffn.training.affinities import affinities_of
@@ -47,6 +48,20 @@ def test_affinities_end_at_displaced_sections():
     jumps = np.array([[4, 0, 0, 9, 99, 3, 0]])
     found = displaced(jumps, Box((3, 5, 5), (6, 12, 12)))
     assert found[1, :4].all() and found.sum() == 4 * 7
+
+
+def test_fragments_end_at_displaced_sections(tmp_path, monkeypatch):
+    monkeypatch.setattr("ffn.inference.affinities.load", lambda path, size: None)
+    bright = "ffn.inference.affinities.predict"
+    monkeypatch.setattr(bright, lambda net, seen: np.tile(255 * (seen[NEAR:-NEAR] > 0), (3, 1, 1, 1)).astype(np.uint8))
+    (tmp_path / "network.h5").write_bytes(b"")
+    jumps = {JUMPS: np.array([[104, 0, 0, 24, 40, 9, 9]])}
+    voxels = np.where(two_bodies() > 0, 180, 60).astype(np.uint8)
+    image = write(tmp_path / "image.zarr", voxels, (100, 0, 0), CUBES, jumps)
+    words = ["affinities", "--image", image, "--network", f"{tmp_path}/network.h5", "--out", f"{tmp_path}/out.zarr"]
+    assert main(words) == 0
+    found = read(f"{tmp_path}/out.zarr/fragments")
+    assert np.isin(found[:3], found[3]).all() and not np.isin(found[:4], found[4:]).any()
 
 
 @pytest.mark.tensorflow
