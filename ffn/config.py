@@ -294,7 +294,7 @@ class SubvolumesConfig(Section):
 
     size_zyx: PositiveZYX = Field((256, 256, 256), description="size of one subvolume, voxels")
     overlap_zyx: NonNegativeZYX = Field(
-        (64, 64, 64), description="shared by neighbouring subvolumes, at least the FOV, voxels"
+        (48, 48, 48), description="shared by neighbouring subvolumes, at least the FOV, voxels"
     )
 
 

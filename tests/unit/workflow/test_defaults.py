@@ -24,8 +24,8 @@ def test_fov_subvolumes_and_axes_follow_from_thick_sections():
     run, _, said = open_run(OPEN)
     assert (run.model.fov_size_zyx, run.model.deltas_zyx) == ((9, 33, 33), (2, 8, 8))
     assert run.train.permutable_axes == ("y", "x") and "[9, 33, 33]" in said
-    (z, y, x), overlap = run.subvolumes.size_zyx, run.subvolumes.overlap_zyx
-    assert z < y / 3 and y == x and overlap[0] < overlap[1] / 3
+    z, y, x = run.subvolumes.size_zyx
+    assert z < y / 3 and y == x and run.subvolumes.overlap_zyx == (14, 48, 48)
     assert run.coordinates.margin_zyx == (6, 24, 24)
 
 
@@ -58,6 +58,7 @@ def test_initial_weights_bring_fov_and_deltas(tmp_path):
     weights = {"init": str(tmp_path / "model"), "train": {"max_steps": 0}}
     run, _, _ = open_run({**CUBES, **weights})
     assert (run.model.fov_size_zyx, run.model.deltas_zyx) == ((9, 11, 15), (2, 3, 3))
+    assert run.subvolumes.overlap_zyx == (14, 16, 22)  # as many FOVs as with the usual network
 
 
 def test_a_model_gets_another_fov(tmp_path):
