@@ -119,6 +119,7 @@ UNTRACKED |= {f"train.{name}": {"checkpoint_model"} for name in ("checkpoint_ste
 OTHER_VALUES: dict[str, list[Any]] = {
     "run": ["other"],
     "init": ["published-too"],
+    "train.on_row": ["python track.py"],
     "volumes.image": ["raw-too.npy"],
     "volumes.labels": ["labels-too.npy"],
     "volumes.labels_offset_zyx": [[0, 0, 0]],

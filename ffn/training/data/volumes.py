@@ -17,7 +17,7 @@ from ffn.geometry import ZYX, Box, scale, zyx
 from ffn.io.hdf5_volume import CHUNK_ZYX
 from ffn.io.masks import NO_MASKS, Masks, open_masks
 from ffn.io.open import open_labels, open_volume
-from ffn.io.volume import NO_SIZE, Volume, require_image, require_labels, require_same_voxel_size
+from ffn.io.volume import NO_SIZE, Volume, is_ignored, require_image, require_labels, require_same_voxel_size
 from ffn.model.grey_levels import HISTOGRAM_DTYPES, Histogram, count_levels, sample_blocks
 from ffn.model.normalize import Normalisation, choose
 from ffn.model.store import Model
@@ -26,6 +26,8 @@ from ffn.training.parallel.node_array import node_array
 from ffn.training.parallel.process_group import ProcessGroup
 
 PRELOAD_BYTES = 512 * 2**20  # image plus labels up to this size stay in memory, once on every machine
+# For labels of larger volumes. In types with a sign, `IGNORED` is -1.
+SMALL_TYPES = ("int8", "int16", "int32")
 BLOCK_ZYX: ZYX = (64, 128, 128)
 CHECKSUM_BLOCK_ZYX: ZYX = (64, 64, 64)
 
@@ -52,14 +54,33 @@ class TrainingVolume:
         self.normalisation: Normalisation | None = None  # by default, mean and deviation of the model
         self._volumes = image, labels
         self._masks = masks
-        self._is_small = self.box.num_voxels * (image.dtype.itemsize + labels.dtype.itemsize) <= PRELOAD_BYTES
+        self._is_small = self._fits(labels.dtype)
         self._read: tuple[Reader, Reader] = image.read, labels.read
 
     def load(self, group: ProcessGroup) -> None:
-        """Read a small volume into memory, once on each machine. All processes call this together."""
-        if self._is_small:
-            image, labels = self._volumes
-            self._read = _loaded(image, self.box, group), _loaded(labels, self.box, group)
+        """Read a volume that fits into memory, once on each machine. All processes call this together."""
+        image, labels = self._volumes
+        could_fit = not self._is_small and self._fits(np.dtype(SMALL_TYPES[0]))
+        held = self._smallest(group) if could_fit else labels.dtype
+        if self._fits(held):
+            self._read = _loaded(image, self.box, image.dtype, group), _loaded(labels, self.box, held, group)
+
+    def _fits(self, dtype: np.dtype) -> bool:
+        """Whether image and labels have room in memory with labels of a type."""
+        return self.box.num_voxels * (self.image_dtype.itemsize + dtype.itemsize) <= PRELOAD_BYTES
+
+    def _smallest(self, group: ProcessGroup) -> np.dtype:
+        """Return the smallest type that holds all labels. All processes call this together."""
+        labels = self._volumes[1]
+        low, high = -1, 0
+        for number, block in enumerate(self.box.blocks(BLOCK_ZYX)):
+            if number % group.size == group.rank:
+                voxels = labels.read(block)
+                known = voxels[~is_ignored(voxels)]
+                low, high = min(low, int(known.min(initial=0))), max(high, int(known.max(initial=0)))
+        low, high = min(group.gather(low)), max(group.gather(high))
+        ranges = ((np.dtype(name), np.iinfo(name)) for name in SMALL_TYPES)
+        return next((dtype for dtype, held in ranges if held.min <= low and high <= held.max), labels.dtype)
 
     def read_image(self, box: Box) -> np.ndarray:
         """Return the grey levels of `box`, of shape (Z, Y, X)."""
@@ -82,20 +103,22 @@ class TrainingVolume:
         margin = tuple(max(0, n - f) // 2 for n, f in zip(self.box.shape, CHECKSUM_BLOCK_ZYX, strict=True))
         box = self.box if self._is_small else self.box.grow(scale(zyx(margin), -1))
         digest = hashlib.sha256(f"{self.box} {self.voxel_size_zyx_nm}".encode())
-        for voxels in (self.read_image(box), self.read_labels(box)):
+        labels = self.read_labels(box).astype(self._volumes[1].dtype, copy=False)  # as they are stored
+        for voxels in (self.read_image(box), labels):
             digest.update(np.ascontiguousarray(voxels).reshape(-1).data)  # no copy, it may be half a gigabyte
         return digest.hexdigest()
 
 
-def _loaded(volume: Volume, box: Box, group: ProcessGroup) -> Reader:
+def _loaded(volume: Volume, box: Box, dtype: np.dtype, group: ProcessGroup) -> Reader:
     """Return a reader of voxels in memory, which the processes of a machine share and read together."""
-    shared = node_array(group, box.shape, volume.dtype)
+    shared = node_array(group, box.shape, dtype)
 
     def load() -> None:
         part = shared.part(box.shape[0], CHUNK_ZYX[0])
-        if part.start < part.stop:
-            slab = Box((box.start[0] + part.start, *box.start[1:]), (box.start[0] + part.stop, *box.stop[1:]))
-            shared.array[part] = volume.read(slab)
+        for start in range(part.start, part.stop, BLOCK_ZYX[0]):
+            stop = min(start + BLOCK_ZYX[0], part.stop)
+            slab = Box((box.start[0] + start, *box.start[1:]), (box.start[0] + stop, *box.stop[1:]))
+            shared.array[start:stop] = volume.read(slab)
 
     group.together(load)  # an error of any process ends all
     return lambda wanted: shared.array[wanted.slices(box.start)]

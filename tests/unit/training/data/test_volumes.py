@@ -7,7 +7,7 @@ from ffn.config import Mask, ModelConfig
 from ffn.errors import ModelError, VolumeError
 from ffn.geometry import Box
 from ffn.io.open import open_volume
-from ffn.io.volume import Placement
+from ffn.io.volume import IGNORED, Placement
 from ffn.model.grey_levels import Histogram, count_levels, distance
 from ffn.model.store import Model
 from ffn.training.config import TrainConfig
@@ -73,6 +73,28 @@ def test_volumes_too_large_for_memory_are_read_where_they_are(volume, tmp_path, 
         np.testing.assert_array_equal(on_demand.read_labels(box), volume.read_labels(box))
         with pytest.raises(VolumeError, match="outside"):
             on_demand.read_labels(box.shift((-20, 0, 0)))
+
+
+@pytest.mark.parametrize(("largest", "held"), [(100, np.int8), (300, np.int16), (2**40, np.uint64)])
+def test_labels_of_a_large_volume_are_held_in_the_smallest_type(
+    volume, tmp_path, run_processes, monkeypatch, largest, held
+):
+    labels = volume.read_labels(volume.box).copy()
+    labels[-1, -1, -2:] = largest, IGNORED
+    spec = write_volume(f"{tmp_path}/w.h5:labels", labels, Placement(volume.box, (30.0, 8.0, 8.0)))
+    monkeypatch.setattr("ffn.training.data.volumes.PRELOAD_BYTES", 3 * volume.box.num_voxels)
+    monkeypatch.setattr("ffn.training.data.volumes.BLOCK_ZYX", (4, 7, 9))
+
+    def load(group):
+        with open_volume(f"{tmp_path}/v.raw.h5:raw") as raw, open_volume(spec) as truth:
+            loaded = TrainingVolume("v", raw, truth)
+            checksum = loaded.checksum()
+            loaded.load(group)
+            found = loaded.read_labels(volume.box)
+            assert found.dtype == held and loaded.checksum() == checksum
+            np.testing.assert_array_equal(found.astype(np.uint64), labels)
+
+    assert run_processes(2, load) == [None] * 2
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
