@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -73,6 +73,27 @@ def under(key: str) -> Iterator[None]:
         raise InputError(key, error) from None
 
 
+class Complaints:
+    """Errors of several checks, to be raised together: a line for each key that they begin with."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, str] = {}
+
+    @contextlib.contextmanager
+    def of(self) -> Iterator[None]:
+        """Keep the error of a ``with`` block."""
+        try:
+            yield
+        except FfnError as error:
+            for line in str(error).splitlines():
+                self._lines.setdefault(line.partition(": ")[0], line)
+
+    def settle(self) -> None:
+        """Raise what was kept, if anything was."""
+        if self._lines:
+            raise ConfigError("\n".join(self._lines.values()))
+
+
 class VolumeError(FfnError):
     """A volume cannot be opened, read or written as asked."""
 
@@ -113,9 +134,28 @@ class ClusterError(FfnError):
     """A job cannot be started on this machine as asked, or this site does not work."""
 
 
-def explain(error: ValidationError, where: Callable[[tuple], str]) -> str:
-    """Turn pydantic's first complaint into one line that names key, value and expectation."""
-    first, *others = error.errors()
+CHECK_SPELLING = "expected a documented option. Check its spelling and place"
+
+
+def explain(
+    error: ValidationError,
+    where: Callable[[tuple], str],
+    instead: Callable[[tuple, Any], str] = lambda path, value: CHECK_SPELLING,
+) -> str:
+    """Turn pydantic's complaints into one line for each option that names key, value and expectation.
+
+    `instead` says what an unknown key, with its value, may stand for.
+    """
+    groups: dict[str, list[Any]] = {}
+    for each in error.errors():
+        path = tuple(map(str, each["loc"]))
+        groups.setdefault(where(path[: 3 if path[:1] == ("volumes",) else 2]), []).append(each)
+    return "\n".join(_explained(complaints, where, instead) for complaints in groups.values())
+
+
+def _explained(complaints: list[Any], where: Callable[[tuple], str], instead: Callable[[tuple, Any], str]) -> str:
+    """Turn the complaints about one option into a line; several are those of the types that it may have."""
+    first, *others = complaints
     path = tuple(str(part) for part in first["loc"])
     message = first["msg"].removeprefix("Value error, ")
     if path and path[-1].startswith("literal["):  # one of several types; the complaints of the others follow
@@ -125,7 +165,7 @@ def explain(error: ValidationError, where: Callable[[tuple], str]) -> str:
     if first["type"] == "extra_forbidden":
         if new := RENAMED.get(path[-2:]):
             return f"{where(path)}: was in voxels, expected {new} instead, in {'nm' if new.endswith('nm') else 'µm³'}"
-        return f"{where(path)}: unknown key, expected a documented option. Check its spelling and place"
+        return f"{where(path)}: unknown key, {instead(path, first['input'])}"
     if first["type"] == "missing":
         return f"{where(path)}: is missing, it is required"
     if first["type"] == "value_error":

@@ -66,7 +66,7 @@ try:
     LAYOUT.command  # names a wrong placeholder now, not in the job
     WARNINGS = PIPELINE.warnings if workflow.is_main_process else []  # they read labels
 except (FfnError, OSError) as error:
-    raise WorkflowError(str(error)) from None
+    sys.exit(str(error))  # a WorkflowError would come in a frame with a line of this file
 if snakemake_patches.submits(workflow) and "launcher" not in SITE:
     raise WorkflowError(
         "set-resources: train has no launcher, a cluster needs one. Options on the command line replace the "

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from ffn.config import MAX_VOXEL_SIZE_RATIO
-from ffn.errors import ConfigError, InputError, under
+from ffn.errors import Complaints, ConfigError, FfnError, InputError, under
 from ffn.geometry import ZYX, Box, VoxelSize, add, scale, zyx
 from ffn.io.foreign.locations import Location
 from ffn.io.store_names import tracked_file
@@ -93,39 +96,65 @@ def open_run(values: dict[str, Any]) -> tuple[RunConfig, dict[str, Place], str |
     """Check a configuration and its sources; return also a line on the options that follow from voxels or weights."""
     if isinstance(init := values.get("init"), str):
         values = {**values, "init": (init := in_root(init))}
-    if (size := defaults.voxel_size(values)) is None:
-        return (run := load_run(values)), check_sources(run), None
-    initial = None
+    complaints, initial = Complaints(), None
+    size: VoxelSize | None = None
+    with complaints.of():
+        size = defaults.voxel_size(values)
     if isinstance(init, str) and Path(init).is_dir():
         from ffn.training.checkpoint import architecture_of
 
-        initial = architecture_of(init)
-    completed = defaults.derived(values, size, initial)
-    run = load_run({**values, **completed})
-    return run, check_sources(run), defaults.note(values, completed, size)
+        with complaints.of():
+            initial = architecture_of(init)
+    completed = {} if size is None else defaults.derived(values, size, initial)
+    with complaints.of():
+        try:
+            run = load_run({**values, **completed})
+        except ConfigError:
+            _check_volumes(values.get("volumes"), complaints)
+            raise
+        places = check_sources(run)
+    complaints.settle()
+    return run, places, defaults.note(values, completed, size) if size else None
+
+
+def _check_volumes(volumes: Any, complaints: Complaints) -> None:
+    """Open the sources of those volumes of a configuration that are valid by themselves, though it is not."""
+    for name, values in volumes.items() if isinstance(volumes, dict) else ():
+        with contextlib.suppress(ValidationError, ConfigError, TypeError):
+            volume = VolumeConfig(**values)
+            with complaints.of():
+                _place(name, volume)
 
 
 def check_sources(config: RunConfig) -> dict[str, Place]:
     """Open every source, and check its boxes and all files that stages will read."""
-    if config.init is not None:
-        from ffn.training import train
+    places, complaints = {}, Complaints()
+    with complaints.of():
+        if config.init is not None:
+            from ffn.training import train
 
-        train.check(config.init, config.model, config.train.max_steps > 0)
-    places = {name: _place_in_run(name, config) for name in config.volumes}
+            train.check(config.init, config.model, config.train.max_steps > 0)
+    for name in config.volumes:
+        with complaints.of():
+            places[name] = _place_in_run(name, config)
+    complaints.settle()
     if config.train.use_best and not any(place.config.is_validated_on for place in places.values()):
         name, place = next((name, place) for name, place in places.items() if config.is_cut(place.config))
         raise ConfigError(
             f"volumes.{name}.validate_box: auto, but train_box {place.train_box} has no room for a validation box "
             "and training patches. Give more labels, or set validate_box: none to train without a validation"
         )
-    for name in places:
-        _check_held_out(name, places, config)
-    if config.select.checkpoints:
-        _check_selection(config, places[config.select_volume])
     for name, place in places.items():
-        with under(f"volumes.{name}"):
+        with complaints.of():
+            _check_held_out(name, places, config)
+        with complaints.of(), under(f"volumes.{name}"):
             _check_given(name, place, config)
-    _check_files(config)
+    with complaints.of():
+        if config.select.checkpoints:
+            _check_selection(config, places[config.select_volume])
+    with complaints.of():
+        _check_files(config)
+    complaints.settle()
     return places
 
 
@@ -208,7 +237,10 @@ def _place(name: str, volume: VolumeConfig) -> Place:
     if volume.synthetic is not None:
         box = Box.from_shape(volume.synthetic.shape_zyx)
         return Place(box, box, volume.synthetic.voxel_size_zyx_nm, volume)
-    image = find_image(name, volume)
+    try:
+        image = find_image(name, volume)
+    except FfnError as error:
+        raise _with_that_of_labels(error, name, volume) from None
     sources = {"image": image} | ({"labels": find_labels(name, volume, image)} if volume.labels else {})
     is_whole = volume.image_box in ("all", NEEDED)
     with under(f"volumes.{name}.image_box"):
@@ -221,6 +253,17 @@ def _place(name: str, volume: VolumeConfig) -> Place:
     finer = {kind: source.finer for kind, source in sources.items() if source.finer}
     doubts = sources["labels"].doubts if volume.labels else tuple
     return Place(box, labels, image.voxel_size_zyx_nm, volume, image.stays, finer, doubts)
+
+
+def _with_that_of_labels(error: FfnError, name: str, volume: VolumeConfig) -> FfnError:
+    """Return the error of an image, with that of its labels if they cannot be opened either."""
+    try:
+        with under(f"volumes.{name}.labels"):
+            if volume.labels:
+                check_source(volume.labels)
+    except FfnError as other:
+        return ConfigError(f"{error}\n{other}")
+    return error
 
 
 def _needed(name: str, place: Place, config: RunConfig) -> Place:
@@ -269,16 +312,21 @@ def _with_validation(place: Place, config: RunConfig) -> Place:
 
 
 def _check_boxes(name: str, place: Place, config: RunConfig) -> None:
+    complaints = Complaints()
     for key in _used_boxes(place):
-        box, around = getattr(place, key), _surroundings(place, key)
-        if box.is_empty or not around.contains(box):
-            outer = {"segment_box": "image", "evaluate_box": "labelled part of segment_box"}
-            named = outer.get(key, "labelled part of the image")
-            raise ConfigError(f"volumes.{name}.{key}: {box} is empty or leaves the {named}, {around}")
-    if place.config.is_trained_on and config.train.max_steps:
-        _check_training(name, place, config)
-    if place.config.is_validated_on:
-        _check_validation(name, place, config)
+        with complaints.of():
+            box, around = getattr(place, key), _surroundings(place, key)
+            if box.is_empty or not around.contains(box):
+                outer = {"segment_box": "image", "evaluate_box": "labelled part of segment_box"}
+                named = outer.get(key, "labelled part of the image")
+                raise ConfigError(f"volumes.{name}.{key}: {box} is empty or leaves the {named}, {around}")
+    with complaints.of():
+        if place.config.is_trained_on and config.train.max_steps:
+            _check_training(name, place, config)
+    with complaints.of():
+        if place.config.is_validated_on:
+            _check_validation(name, place, config)
+    complaints.settle()
 
 
 def _surroundings(place: Place, key: str) -> Box:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import json
 from typing import Annotated, Any
 
 from pydantic import (
@@ -37,7 +39,7 @@ from ffn.config import (
     explain,
     flooding_model,
 )
-from ffn.errors import ConfigError
+from ffn.errors import CHECK_SPELLING, ConfigError
 from ffn.evaluation.config import EvaluateConfig, SelectConfig, SkeletonizeConfig, SweepConfig
 from ffn.geometry import ZYX, add, scale
 from ffn.io.config import SourceConfig
@@ -395,4 +397,17 @@ def load_run(values: dict[str, Any]) -> RunConfig:
     try:
         return RunConfig.model_validate(values)
     except ValidationError as error:
-        raise ConfigError(explain(error, lambda path: ".".join(path) or "config")) from None
+        raise ConfigError(explain(error, lambda path: ".".join(path) or "config", _instead)) from None
+
+
+def _instead(path: tuple[str, ...], value: Any) -> str:
+    """Return what to write for an unknown key: a similar one of its section, or its name where it belongs."""
+    sections: dict[str, Any] = {name: info.annotation for name, info in RunConfig.model_fields.items()}
+    models = {k: m for k, m in sections.items() if hasattr(m, "model_fields")} | {"volumes": VolumeConfig}
+    own = models[path[0]] if len(path) > 1 and path[0] in models else RunConfig
+    if near := difflib.get_close_matches(path[-1], own.model_fields, 1):
+        return f"expected {near[0]}: {json.dumps(value)}"
+    for section, model in models.items():
+        if path[-1] in model.model_fields:
+            return f"expected {section}: {json.dumps({path[-1]: value})}"
+    return CHECK_SPELLING

@@ -21,7 +21,7 @@ from ffn.model.store import Model, save_model
 from ffn.workflow import sources
 from ffn.workflow.arguments import import_flags, source
 from ffn.workflow.pipeline import Pipeline
-from ffn.workflow.places import check_sources, files_among
+from ffn.workflow.places import check_sources, files_among, open_run
 from ffn.workflow.run import load_run
 
 from ...volumes import create_volume
@@ -40,6 +40,20 @@ def refuse(config, named):
     with pytest.raises(ConfigError, match=named) as error:
         check(config)
     assert "\n" not in str(error.value)
+
+
+def test_all_mistakes_come_at_once(tmp_path):
+    image = {"image": write(tmp_path / "raw.zarr", np.uint8, (64, 48, 80)), "train_box": "none"}
+    volumes = {"a": {**image, "segment_box": "0:99,0:48,0:80"}, "b": {"image": "no.h5:raw", "labels": "no.tif"}}
+    for options, others in (
+        ({}, []),
+        ({"train": {"max_step": 9}, "fill": {"depth": 2}}, ["train.max_step", "fill.depth"]),
+    ):
+        with pytest.raises(ConfigError) as error:
+            open_run({"volumes": volumes, "init": "model", **options})
+        named = [line.partition(":")[0] for line in str(error.value).splitlines()]
+        expected = ["volumes.b.image", "volumes.b.labels", *(others or ["init", "volumes.a.segment_box"])]
+        assert sorted(named) == sorted(expected)
 
 
 def with_phantom(**volume):

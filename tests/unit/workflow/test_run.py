@@ -1,5 +1,7 @@
 """The configuration of a run: relations between values, derived values, sources that are there."""
 
+import re
+
 import pytest
 import yaml
 
@@ -178,3 +180,16 @@ def test_whole_numbers_may_have_an_exponent():
     assert TrainConfig(max_steps="1e5").max_steps == 100_000
     with pytest.raises(ValueError):
         TrainConfig(max_steps="1.5e0")
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({"train": {"max_step": 9}}, "max_steps: 9"),
+        ({"train": {"depth": 2}}, 'model: {"depth": 2}'),
+        ({"segmet": {}}, "segment: {}"),
+    ],
+)
+def test_an_unknown_key_names_the_one_that_may_be_meant(given, line):
+    with pytest.raises(ConfigError, match=re.escape(line)):
+        load_run({**GOOD, **given})
