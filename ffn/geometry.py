@@ -19,6 +19,7 @@ VoxelSize = tuple[float, float, float]  # sides of a voxel, zyx, nm
 BLUR_NM = 49 / 6 * 10  # of membranes' gradient; the 49/6 voxels of Januszewski et al. 2018, on voxels of 10 nm
 CELL_NM = 240.0  # side of a cell; our choice: a neurite's width on FIB-25, below the radius of a FOV
 
+USUAL_NM = (1, 2000)  # sides of voxels, in coarse mips, too; our choice
 _BOX_PATTERN = re.compile(r"\s*(-?\d+):(-?\d+)\s*,\s*(-?\d+):(-?\d+)\s*,\s*(-?\d+):(-?\d+)\s*")
 
 
@@ -293,6 +294,23 @@ def voxels_in(volume_um3: float, voxel_size_zyx_nm: VoxelSize) -> int:
     (1000, 231)
     """
     return max(1, round(volume_um3 * 1e9 / math.prod(voxel_size_zyx_nm)))
+
+
+def doubt_about_size(voxel_size_zyx_nm: VoxelSize) -> str:
+    """Return why voxels of electron microscopy hardly have this size, in words; empty if they may.
+
+    Examples
+    --------
+    >>> doubt_about_size((50, 4, 4)), doubt_about_size((4, 4, 50))[:16], doubt_about_size((50_000, 4, 4))[-20:]
+    ('', '4 × 4 × 50 nm, i', 'Is the unit another?')
+    """
+    z, *sides = voxel_size_zyx_nm
+    found = f"{' × '.join(f'{side:g}' for side in voxel_size_zyx_nm)} nm, in the order z, y, x"
+    if not USUAL_NM[0] <= min(voxel_size_zyx_nm) <= max(voxel_size_zyx_nm) <= USUAL_NM[1]:
+        return f"{found}: voxels have sides of {USUAL_NM[0]} to {USUAL_NM[1]} nm. Is the unit another?"
+    if max(sides) > 2 * min(z, *sides):
+        return f"{found}: pixels are larger than sections are thick, or not square. Is the order another?"
+    return ""
 
 
 def extent_um(shape_zyx: ZYX, voxel_size_zyx_nm: Sequence[float]) -> str:

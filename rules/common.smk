@@ -27,6 +27,7 @@ from ffn.workflow.needs import flooding_mb, flooding_minutes, minutes, takes_gpu
 from ffn.workflow.paths import any_of
 from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.places import files_among, open_run, skeleton_files
+from ffn.workflow.plan import plan_lines
 from ffn.workflow.rank_layout import layout_of, possible_here
 from ffn.workflow.resources import by_attempt, memory, resources_of
 from ffn.workflow.stages import STAGES
@@ -65,6 +66,7 @@ try:
     LAYOUT = layout_of(RUN.train.num_workers, SITE, snakemake_patches.cores(workflow))
     LAYOUT.command  # names a wrong placeholder now, not in the job
     WARNINGS = PIPELINE.warnings if workflow.is_main_process else []  # they read labels
+    PLAN = plan_lines(PIPELINE) if workflow.is_main_process else []
 except (FfnError, OSError) as error:
     sys.exit(str(error))  # a WorkflowError would come in a frame with a line of this file
 if snakemake_patches.submits(workflow) and "launcher" not in SITE:
@@ -73,8 +75,8 @@ if snakemake_patches.submits(workflow) and "launcher" not in SITE:
         "profile's of the same name: put them into a copy of the profile"
     )
 
-if DERIVED:
-    logger.info(DERIVED)
+for line in [*PLAN, *([DERIVED] if DERIVED else [])]:
+    logger.info(line)
 for warning in WARNINGS:
     logger.warning(warning)
 

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from ffn.errors import ConfigError, VolumeError
-from ffn.geometry import ZYX, Box, VoxelSize
+from ffn.geometry import ZYX, Box, VoxelSize, doubt_about_size, extent_um
 from ffn.io import hdf5
 from ffn.io.atomic import write_json
 from ffn.io.block_log import Result
@@ -110,6 +110,10 @@ def ingest(source: str, out: str, config: IngestConfig, box: Box | None = None, 
             opened.warn_of_missing()
         found, is_labels = read_as(opened, config.kind, config.colour_ids)
         size = _voxel_size(found, config.voxel_size_zyx_nm)
+        if job.finishes:
+            log.info("%s: %s", source, extent_um(found.box.shape, size))
+            if doubt := doubt_about_size(size):
+                log.warning("%s: %s", source, doubt)
         volume: Volume = Placed(found, config.offset_zyx or found.box.start, size)
         convert = _label_conversion(found, config.ignore_labels) if is_labels else _unchanged
         changes = {}

@@ -12,6 +12,7 @@ import numpy as np
 import yaml
 
 from ffn.errors import EvaluationError
+from ffn.geometry import doubt_about_size, extent_um
 from ffn.io import hdf5
 from ffn.io.open import open_volume, read_table
 from ffn.io.store_names import METADATA, OURS
@@ -49,7 +50,8 @@ def describe(spec: str) -> Description:
     dict
         Ready for JSON. `kind` is ``volume``, ``volumes``, ``arrays``, ``records``, ``model``, ``training`` (a model
         folder without a model yet), ``checkpoint``, ``scores``, ``export`` or ``run``. A volume has `shape`, `dtype`,
-        `voxel_size` (nm), `offset` (all zyx) and `provenance`; records have the members of their index; a model has
+        `voxel_size` (nm), `extent` (µm), `doubt` about that size, `offset` (all zyx)
+        and `provenance`; records have the members of their index; a model has
         `config` and `num_weights`; a trained model and a training have `last` and `best_validation` (step and scores),
         `warnings` and `checkpoints`; a checkpoint has `step` and `fingerprint`.
 
@@ -87,6 +89,8 @@ def _volume(spec: str) -> Description:
             "shape": list(volume.box.shape),
             "dtype": str(volume.dtype),
             "voxel_size": None if size is None else list(size),
+            "extent": None if size is None else extent_um(volume.box.shape, size),
+            **({"doubt": doubt} if size and (doubt := doubt_about_size(size)) else {}),
             "offset": list(volume.box.start),
             "box": str(volume.box),
             "provenance": volume.provenance,

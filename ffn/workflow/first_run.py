@@ -12,26 +12,23 @@ import yaml
 
 from ffn.config import ModelConfig
 from ffn.errors import ConfigError
-from ffn.geometry import Box, VoxelSize, extent_um, zyx
+from ffn.geometry import Box, VoxelSize, doubt_about_size, extent_um, zyx
 from ffn.io.foreign.locations import Location
 from ffn.io.ingest import read_as
 from ffn.io.label_statistics import doubts_about_image
 from ffn.io.open import open_mip_or_finer
 from ffn.io.sections import JUMPS, levels_of
 from ffn.io.volume import Volume, is_ignored
-from ffn.machine.cpu import cpu_flags
 from ffn.machine.limits import gpus_here, usable_cores
 from ffn.model.store import DESCRIPTION, load_architecture, load_histogram, load_tissue
 from ffn.workflow import defaults
 from ffn.workflow.config_files import ROOT
-from ffn.workflow.needs import BACKWARD, FOVS_PER_DELTAS, GPU_FLOPS, GPU_FOV_SECONDS, fov_flops
+from ffn.workflow.needs import flooding_here, in_words, training_here
 from ffn.workflow.places import Place, open_run
 from ffn.workflow.run import RunConfig, VolumeConfig
 from ffn.workflow.sources import Source, find_image, find_labels
 
 STARTER = ROOT / "config/demo-weights"
-CPU_FLOPS = {"amx_tile": 1.2e12, "avx512f": 3e11, "": 1.75e11}  # per second and core: README's hours of training
-CPU_FOV_SECONDS = 0.002  # outside the network, on one core; as in `needs`
 FIRST_MINUTES = 4  # of training from other weights, and of flood filling, or a fifth of training; our choice
 GOOD_STEPS, FOVS_PER_STEP = 50_000, 4  # 200,000 FOVs, as in config/own-data.yaml, whose recipe this is
 FROM_SCRATCH = {"optimizer": "muon", "fov_policy": "faces", "schedule": "cosine"}
@@ -153,18 +150,6 @@ def _network(size: VoxelSize, init: str | None, is_trained: bool) -> Network:
     return Network(str(folder), load_architecture(folder), normalize, "; ".join(filter(None, [made, other])))
 
 
-def _minutes(model: ModelConfig, fovs: float, trains: bool) -> float:
-    """Return how long this machine takes for some FOVs, minutes."""
-    gpus, cores, flags = gpus_here(), usable_cores(), cpu_flags()
-    per_second = next(flops for flag, flops in CPU_FLOPS.items() if not flag or flag in flags)
-    seconds, rate = (GPU_FOV_SECONDS, GPU_FLOPS) if gpus else (CPU_FOV_SECONDS, per_second)
-    return fovs * (seconds + (BACKWARD if trains else 1) * fov_flops(model) / rate) / (gpus or cores) / 60
-
-
-def _flooding(model: ModelConfig, box: Box) -> float:
-    return _minutes(model, FOVS_PER_DELTAS * box.num_voxels / max(1, math.prod(model.deltas_zyx)), False)
-
-
 def _candidates(
     name: str, data: Data, init: str | None, hours: float | None
 ) -> Iterator[tuple[Network, dict[str, Any]]]:
@@ -173,7 +158,7 @@ def _candidates(
     if box := data.labelled:
         network = _network(size, init, True)
         train = _training(network, hours)
-        usual = FIRST_MINUTES if network.init else _minutes(network.model, GOOD_STEPS * FOVS_PER_STEP, True) / 5
+        usual = FIRST_MINUTES if network.init else training_here(network.model, GOOD_STEPS * FOVS_PER_STEP) / 5
         axis = max(range(3), key=lambda i: box.shape[i] / network.model.fov_size_zyx[i])
         for ends in SHARES:
             cuts = [box.start[axis] + round(share * box.shape[axis]) for share in (0, *ends, 1)]
@@ -192,7 +177,7 @@ def _candidates(
 
 def _training(network: Network, hours: float | None) -> dict[str, Any]:
     """Return the options of a training: a short one from other weights, else all that a good network needs."""
-    of_step = _minutes(network.model, FOVS_PER_STEP, True)
+    of_step = training_here(network.model, FOVS_PER_STEP)
     within = 60 * hours if hours else FIRST_MINUTES
     steps = GOOD_STEPS if not hours and not network.init else min(max(200, int(within / of_step)), 4 * GOOD_STEPS)
     recipe = {"max_steps": steps, "batch_size": 2, **(FINE_TUNING if network.init else FROM_SCRATCH)}
@@ -211,7 +196,7 @@ def _part(box: Box, axis: int, start: int, stop: int) -> Box:
 def _most(box: Box, model: ModelConfig, within: float, size: VoxelSize) -> Box:
     """Return the middle of a box that takes no longer than some minutes to flood."""
     shape = list(box.shape)
-    while _flooding(model, Box.from_shape(zyx(shape))) > within:
+    while flooding_here(model, math.prod(shape)) > within:
         axis = max(range(3), key=lambda i: shape[i] * size[i])
         shape[axis] -= max(1, shape[axis] // 8)
     return box.middle(zyx(shape))
@@ -226,9 +211,9 @@ def _values(name: str, data: Data, network: Network, boxes: dict[str, Any], trai
 def _written(values: dict[str, Any], run: RunConfig, place: Place, data: Data, network: Network) -> str:
     """Return a configuration with remarks on what was found, and on what nobody could know."""
     steps, costed = run.train.max_steps, network.model
-    training = f"{_time(_minutes(costed, steps * run.train.num_lanes, True))} of training and " if steps else ""
-    flooding = _time(_flooding(costed, place.segment_box))
-    whole = _time(_flooding(costed, place.image))
+    training = f"{in_words(training_here(costed, steps * run.train.num_lanes))} of training and " if steps else ""
+    flooding = in_words(flooding_here(costed, place.segment_box.num_voxels))
+    whole = in_words(flooding_here(costed, place.image.num_voxels))
     machine = f"{gpus_here()} GPUs" if gpus_here() else f"{usable_cores()} cores"
     remarks = {
         "image": extent_um(data.image.box.shape, data.image.voxel_size_zyx_nm),
@@ -236,7 +221,9 @@ def _written(values: dict[str, Any], run: RunConfig, place: Place, data: Data, n
         "train_box": "" if data.labelled is None else f"labels: {data.labelled}",
         "evaluate_box": "the labels leave nothing that is not trained on" if run.train.max_steps else "",
     }
+    doubt = doubt_about_size(data.image.voxel_size_zyx_nm)
     text = [
+        *([f"# Doubtful: {doubt}"] if doubt else []),
         f"# Image: {data.seen}",
         f"# About {training}{flooding} of flood filling on this machine ({machine}).",
         f"# Network: FOV {list(costed.fov_size_zyx)}, deltas {list(costed.deltas_zyx)}.",
@@ -257,7 +244,7 @@ def _written(values: dict[str, Any], run: RunConfig, place: Place, data: Data, n
             f"  # unlabelled_weight: 0 in train, if 0 means not looked at: {data.zeros:.0%} of the labels are 0"
         )
     if network.init and steps:
-        good = _time(_minutes(costed, GOOD_STEPS * FOVS_PER_STEP, True))
+        good = in_words(training_here(costed, GOOD_STEPS * FOVS_PER_STEP))
         text.append(f"# A first look. A good network takes 200,000 FOVs: max_steps: {GOOD_STEPS}, about {good} here.")
     return "\n".join(text) + "\n"
 
@@ -266,9 +253,3 @@ def _line(key: str, value: Any, remarks: Mapping[str, str], indent: str = "") ->
     flow = None if isinstance(value, list | dict) else False
     text = yaml.safe_dump({key: value}, default_flow_style=flow, sort_keys=False, allow_unicode=True, width=110)
     return indent + text.rstrip() + (f"  # {remarks[key]}" if remarks.get(key) else "")
-
-
-def _time(minutes: float) -> str:
-    if minutes < 90:
-        return f"{max(1, round(minutes))} min"
-    return f"{minutes / 60:.0f} h" if minutes < 5760 else f"{minutes / 1440:.0f} days"

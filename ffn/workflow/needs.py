@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from ffn.assembly.config import Agglomeration
 from ffn.config import FloodConfig, ModelConfig
 from ffn.inference.lanes import HOST_BYTES, MOST_CANVASES, MOST_READERS, SEEDING_BYTES
+from ffn.machine.cpu import cpu_flags
+from ffn.machine.limits import gpus_here, usable_cores
 from ffn.model.choice import ON_GPUS
 from ffn.model.network import num_weights
 from ffn.training.config import TrainConfig
@@ -34,6 +36,9 @@ TRAINING_FOV_SECONDS = 0.02  # outside the network, on a slow core; 2 ms on a Xe
 FLOPS_PER_CORE = 5e10  # of a convolution in float32 on an old core; ours do 1.7e11, in bfloat16 with AMX 1e12
 # 395 FOVs/s of 46 GFLOP. An H100 did 447 on a single canvas, at 67e71c4; several canvases are faster.
 GPU_FLOPS = 3e13
+# Of this machine, for forecasts: README's hours of training the default network, per core.
+FLOPS_HERE = {"amx_tile": 1.2e12, "avx512f": 3e11, "": 1.75e11}
+FOV_SECONDS_HERE = 0.002
 GPU_FOV_SECONDS = 0.001  # outside the network, also of a small one
 
 
@@ -149,6 +154,36 @@ def training_minutes(model: ModelConfig, train: TrainConfig, threads: int = 1) -
     fovs = train.max_steps * train.virtual_workers * train.batch_size
     seconds = TRAINING_FOV_SECONDS + BACKWARD * fov_flops(model) / (TRAINING_FLOPS_PER_CORE * threads)
     return BASE_MINUTES + math.ceil(fovs * seconds / 60)
+
+
+def training_here(model: ModelConfig, fovs: float) -> float:
+    """Return how long this machine is likely to take for the FOVs of a training, minutes."""
+    return _minutes_here(fovs, BACKWARD * fov_flops(model))
+
+
+def flooding_here(model: ModelConfig, num_voxels: int) -> float:
+    """Return how long this machine is likely to take to flood some voxels, minutes."""
+    return _minutes_here(FOVS_PER_DELTAS * num_voxels / max(1, math.prod(model.deltas_zyx)), fov_flops(model))
+
+
+def _minutes_here(fovs: float, flops: float) -> float:
+    gpus, flags = gpus_here(), cpu_flags()
+    of_core = next(rate for flag, rate in FLOPS_HERE.items() if not flag or flag in flags)
+    seconds, rate = (GPU_FOV_SECONDS, GPU_FLOPS) if gpus else (FOV_SECONDS_HERE, of_core)
+    return fovs * (seconds + flops / rate) / (gpus or usable_cores()) / 60
+
+
+def in_words(minutes: float) -> str:
+    """Return a time as a person says it.
+
+    Examples
+    --------
+    >>> in_words(0.2), in_words(200), in_words(9000)
+    ('1 min', '3 h', '6 days')
+    """
+    if minutes < 90:
+        return f"{max(1, round(minutes))} min"
+    return f"{minutes / 60:.0f} h" if minutes < 5760 else f"{minutes / 1440:.0f} days"
 
 
 def fov_flops(model: ModelConfig) -> float:

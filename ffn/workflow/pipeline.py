@@ -9,7 +9,7 @@ from typing import Any
 
 from ffn.config import SegmentConfig
 from ffn.errors import ConfigError
-from ffn.geometry import Box
+from ffn.geometry import Box, doubt_about_size
 from ffn.inference.canvas import Frame
 from ffn.io.store_names import tracked_file
 from ffn.workflow.jobs import Jobs
@@ -49,6 +49,8 @@ class Pipeline:
             for name, place in self.places.items()
             if place.may_be_misplaced
         ]
+        sizes = {name: doubt_about_size(place.voxel_size_zyx_nm) for name, place in self.places.items()}
+        found += [f"volumes.{name}.voxel_size_zyx_nm: {doubt}" for name, doubt in sizes.items() if doubt]
         found += [f"volumes.{name}.labels: {doubt}" for name, place in self.places.items() for doubt in place.doubts()]
         found += [
             f"volumes.{name}: evaluate_box and train_box{'' if other == name else f' of volumes.{other}'} overlap, so "

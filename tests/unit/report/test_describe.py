@@ -74,6 +74,7 @@ def test_a_volume(tmp_path, capsys):
         "shape": [8, 16, 32],
         "dtype": "uint8",
         "voxel_size": [40, 4, 4.5],
+        "extent": "0.32 × 0.064 × 0.144 µm (z, y, x)",
         "offset": [1, 2, -3],
         "box": "1:9,2:18,-3:29",
         "provenance": {"stage": "test", "config": {"a": 1}},
