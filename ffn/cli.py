@@ -57,6 +57,11 @@ TOOLS = {
         "list the places where a person's answer is worth most",
         "ffn queue results/demo",
     ),
+    "correct": Command(
+        "ffn.commands.correct",
+        "apply corrections to a finished run",
+        "ffn correct results/demo corrections.csv",
+    ),
     "watch": Command(
         "ffn.report.watch",
         "show the progress of the jobs of a run",

@@ -7,6 +7,7 @@ import importlib.util
 import os
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 from ffn.errors import ClusterError, ConfigError
 from ffn.workflow.config_files import ROOT
@@ -26,14 +27,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    if importlib.util.find_spec("snakemake") is None:
-        raise ClusterError("ffn run: there is no Snakemake here, expected it. pip install 'ffn-pipeline[workflow]'")
     config = ROOT / "config.yaml" if arguments.config == DEMO else Path(arguments.config)
     if not config.is_file():
         raise ConfigError(f"{config}: no such file, expected a configuration. 'ffn new {config}' writes one")
-    words = snakemake_words(config, arguments.words)
+    become_snakemake(config, arguments.words)
+
+
+def become_snakemake(config: Path, words: list[str]) -> NoReturn:
+    """Run Snakemake on a configuration, in place of this process."""
+    if importlib.util.find_spec("snakemake") is None:
+        raise ClusterError("ffn run: there is no Snakemake here, expected it. pip install 'ffn-pipeline[workflow]'")
     sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, "-m", "snakemake", *words])
+    os.execv(sys.executable, [sys.executable, "-m", "snakemake", *snakemake_words(config, words)])
 
 
 def snakemake_words(config: Path, words: list[str]) -> list[str]:

@@ -1,0 +1,64 @@
+"""`ffn correct`: apply corrections to a finished run."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+import yaml
+
+from ffn.commands.queue import queue_inputs
+from ffn.commands.run import become_snakemake
+from ffn.errors import ConfigError
+from ffn.workflow.stages import STAGES
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Apply corrections to a finished run: its merge, and what follows from it, are made again. Nothing is flooded.
+
+    The files, of any number of people, are all that counts, so an earlier correction that is in none of them is undone.
+    Two that contradict each other are named, and nothing is done. What follows the files goes to Snakemake: -n shows
+    the plan.
+    """
+    parser.add_argument("--volume", metavar="NAME", help="volume of the run; default: its only one")
+    parser.add_argument("run_folder", metavar="RUN", help="folder of a run with agglomerate.enabled")
+    parser.add_argument("corrections", nargs="+", metavar="FILE.csv", help="files of 'ffn view RUN'")
+    parser.add_argument("words", nargs=argparse.REMAINDER, metavar="…", help="options of Snakemake")
+    parser.set_defaults(function=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    folder = Path(arguments.run_folder).resolve()
+    config = corrected(folder, arguments.volume, arguments.corrections)
+    os.chdir(folder.parents[1])  # where the workflow makes results/<run>
+    become_snakemake(config, [*arguments.words, "--allowed-rules", *rules_after_agglomeration()])
+
+
+def rules_after_agglomeration() -> list[str]:
+    """Return the rules that corrections can repeat, whatever else has changed since."""
+    names = list(STAGES)
+    later = [STAGES[name] for name in names[names.index("merge") :] if name != "learn-affinities"]
+    return ["all", *(rule for stage in later for rule in stage.rules)]
+
+
+def corrected(folder: Path, volume: str | None, paths: list[str]) -> Path:
+    """Copy the corrections of several files into the folder of a run, and return its configuration with them."""
+    from ffn.assembly.given import corrections_text, read_corrections
+    from ffn.io import atomic
+    from ffn.io.open import open_segmentation
+    from ffn.viewing.queue import read_answers
+
+    inputs = queue_inputs(str(folder), volume, ())
+    with open_segmentation(inputs.segmentation) as base:
+        read_answers(paths, base)  # names contradictions
+    values = yaml.safe_load((folder / "config.yaml").read_text())
+    if folder.parts[-2:] != ("results", values["run"]):
+        raise ConfigError(f"{folder}: is not results/{values['run']}, where its workflow works. Move it back")
+    copy = Path(inputs.mapping).with_name("corrections.csv")
+    found = [each for path in paths for each in read_corrections(path)]
+    atomic.write_text(copy, corrections_text(dict.fromkeys(found)))
+    values["volumes"][inputs.export.name]["corrections"] = str(copy.relative_to(folder.parents[1]))
+    path = folder / "corrected.yaml"
+    atomic.write_text(path, yaml.safe_dump(values, sort_keys=False))
+    return path

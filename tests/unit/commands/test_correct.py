@@ -1,0 +1,66 @@
+"""Corrections that are applied to a finished run."""
+
+import numpy as np
+import pytest
+import yaml
+
+from ffn.assembly.given import Correction, corrections_text, read_corrections
+from ffn.cli import main
+from ffn.workflow.run import load_run
+
+from ..volumes import write
+
+ONE, OTHER = Correction("join", (1, 1, 1), (1, 1, 6)), Correction("separate", (1, 1, 11), (1, 1, 6))
+CONFIG = {
+    "run": "mine",
+    "volumes": {"cube": {"synthetic": {"shape_zyx": [64, 56, 72]}}},
+    "agglomerate": {"enabled": True},
+}
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """A run with three segments, and a function that corrects it and returns the words for Snakemake."""
+    folder = tmp_path / "results/mine"
+    labels = np.repeat(np.array([4, 7, 9], np.uint64), 5) * np.ones((3, 3, 1), np.uint64)
+    for name in ("segmentation/cube", "precomputed/cube", "agglomeration/cube"):
+        (folder / name).mkdir(parents=True)
+    write(folder / "segmentation/cube/segmentation.zarr", labels)
+    (folder / "precomputed/cube/neuroglancer.json").write_text("{}")
+    (folder / "config.yaml").write_text(yaml.safe_dump(CONFIG))
+    started = []
+    monkeypatch.setattr("ffn.commands.correct.become_snakemake", lambda config, words: started.append((config, words)))
+    monkeypatch.chdir(tmp_path)
+
+    def correct(*corrections):
+        for number, given in enumerate(corrections):
+            (tmp_path / f"{number}.csv").write_text(corrections_text(given))
+        status = main(["correct", "results/mine", *(f"{number}.csv" for number in range(len(corrections))), "-n"])
+        return status, started
+
+    return folder, correct
+
+
+def test_files_of_several_people_are_applied_by_merge_alone(run):
+    folder, correct = run
+    status, [(config, words)] = correct([ONE], [OTHER, ONE])
+    assert status == 0
+    volume = load_run(yaml.safe_load(config.read_text())).volumes["cube"]
+    assert read_corrections(folder.parents[1] / volume.corrections) == [ONE, OTHER]
+    assert words[:2] == ["-n", "--allowed-rules"] and {"all", "merge", "fill", "export_plan", "report"} < set(words)
+    assert not {"segment", "agglomerate", "train", "segment_list"} & set(words)
+    assert yaml.safe_load((folder / "config.yaml").read_text()) == CONFIG
+
+
+def test_a_contradiction_is_named_and_nothing_is_done(run, capsys):
+    folder, correct = run
+    status, started = correct([ONE], [OTHER._replace(a_zyx=(1, 1, 1))])
+    assert (status, started) == (2, []) and "0.csv, 1.csv: separate,1,1,1" in capsys.readouterr().err
+    assert not (folder / "corrected.yaml").exists()
+
+
+def test_a_run_that_was_moved_is_refused(run, capsys):
+    folder, correct = run
+    folder.rename(folder.with_name("other"))
+    (folder.parent / "mine").symlink_to("other")
+    assert correct([ONE]) == (2, []) and "results/mine" in capsys.readouterr().err
