@@ -114,8 +114,10 @@ class BlockLogs(Sequence[Result]):
                 job.finish(block, result)
         self.look()
 
-    def look(self) -> None:
-        """Read the lines that jobs have appended since the last look."""
+    def look(self, at_once: bool = True) -> None:
+        """Read the lines that jobs have appended since the last look; unless `at_once`, not if that was just now."""
+        if not at_once and time.monotonic() <= self._due:
+            return
         known = {each.path for each in self._logs}
         paths = sorted(self.folder.glob(f"*-of-*{self._end}"))
         self._logs += [_Log(path) for path in paths if path not in known]
@@ -126,11 +128,6 @@ class BlockLogs(Sequence[Result]):
                 else:
                     self._log_of[record["block"]], self._place_of[record["block"]] = number, place
         self._due = time.monotonic() + SECONDS_PER_LOG * len(self._logs)
-
-    def look_if_due(self) -> None:
-        """Look again, unless that was a moment ago."""
-        if time.monotonic() > self._due:
-            self.look()
 
     def is_finished(self, number: int) -> bool:
         """Whether a block has a result."""
@@ -159,10 +156,9 @@ class BlockLogs(Sequence[Result]):
         self.look()
         missing = np.flatnonzero(self._log_of == NOWHERE)
         if len(missing):
-            raise VolumeError(
-                f"{self.folder}: {len(missing)} of {len(self)} blocks are not finished, such as "
-                f"{self.blocks[missing[0]]}. Run the missing jobs"
-            )
+            first = self.blocks[missing[0]]
+            found = f"{len(missing)} of {len(self)} blocks are not finished, such as {first}"
+            raise VolumeError(f"{self.folder}: {found}. Run the missing jobs")
 
     def start(self, job: str) -> Path:
         """Begin the log of a job, or cut off the line that a kill has torn. Remove logs of other keys.
@@ -217,7 +213,7 @@ class JobLog:
         """Take one block after the other, until none is left."""
         for number in self._share:
             if self._helps:  # so others help, too
-                self._logs.look_if_due()
+                self._logs.look(at_once=False)
             if not self._helps or number in self._lost or self._logs.free(self._job)[number]:
                 yield self._take(number)
         while self._helps:

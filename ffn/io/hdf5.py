@@ -23,6 +23,7 @@ WHOLE = "a whole file. Delete it and rerun its stage"
 
 CHUNK_CACHE_BYTES = 2**25  # several 64³ chunks: neighbouring blocks share them, and decompressing one twice is slow
 
+CHECKED: Any = {"compression": "gzip", "shuffle": True, "fletcher32": True}  # reading a flipped bit is an error
 ROWS_PER_CHUNK = 16_384  # 192 KiB of coordinates
 
 
@@ -115,16 +116,9 @@ def read_arrays(path: str | Path, error: type[FfnError] = VolumeError) -> tuple[
 
 def create_rows(group: h5py.Group, name: str, num_columns: int, dtype: np.dtype | type) -> h5py.Dataset:
     """Create an empty table of `num_columns` columns that `append_rows` extends."""
+    shape, chunk = (None, num_columns), (ROWS_PER_CHUNK, num_columns)
     return group.create_dataset(
-        name,
-        shape=(0, num_columns),
-        maxshape=(None, num_columns),
-        dtype=dtype,
-        chunks=(ROWS_PER_CHUNK, num_columns),
-        compression="gzip",
-        compression_opts=1,
-        shuffle=True,
-        fletcher32=True,
+        name, (0, num_columns), dtype, maxshape=shape, chunks=chunk, compression_opts=1, **CHECKED
     )
 
 

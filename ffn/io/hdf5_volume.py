@@ -89,16 +89,9 @@ def _provenance(dataset: hdf5.Dataset) -> dict:
 
 def _create_dataset(file: hdf5.Group, name: str, dtype: np.dtype, placement: Placement) -> VolumeWriter:
     shape = placement.box.shape
-    dataset = file.create_dataset(
-        name,
-        shape=shape,
-        dtype=dtype,
-        chunks=tuple(min(n, c) for n, c in zip(shape, CHUNK_ZYX, strict=True)),
-        compression="gzip",
-        compression_opts=4,  # ids take two thirds of the space that they take with 1
-        shuffle=True,
-        fletcher32=True,  # reading a flipped bit is an error
-    )
+    chunk = tuple(map(min, shape, CHUNK_ZYX))
+    # Ids take two thirds of the space that they take with level 1.
+    dataset = file.create_dataset(name, shape, dtype, chunks=chunk, compression_opts=4, **hdf5.CHECKED)
     dataset.attrs["axes"] = "zyx"
     dataset.attrs["offset"] = placement.box.start
     dataset.attrs[VOXEL_SIZE_NM] = placement.voxel_size_zyx_nm

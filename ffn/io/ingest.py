@@ -151,7 +151,8 @@ def ingest(source: str, out: str, config: IngestConfig, box: Box | None = None, 
                 voxels = convert(read)
                 writers[MAIN].write(piece, voxels)
                 lowest.append(int(voxels.min()))
-                highest.append(_highest(voxels))
+                most = max(1, (voxels + np.uint64(1)).max()) - 1 if is_labels else voxels.max()  # IGNORED becomes 0
+                highest.append(int(most))
             return {"lowest": min(lowest), "highest": max(highest), **(watch.result() if watch else {})}
 
         def at_end(results: Results) -> None:
@@ -194,9 +195,7 @@ def neuroproof_bodies(labels: Volume) -> np.ndarray | None:
     pairs = np.unique(np.vstack([pairs, np.zeros((1, 2), pairs.dtype)]), axis=0)
     twice = pairs[1:][pairs[1:, 0] == pairs[:-1, 0]]
     if len(twice):
-        raise VolumeError(
-            f"{path}:transforms: supervoxel {twice[0, 0]} has several bodies, expected one. Correct the table"
-        )
+        raise VolumeError(f"{path}:transforms: supervoxel {twice[0, 0]} has several bodies. Correct the table")
     return pairs
 
 
@@ -262,18 +261,9 @@ def _power_of_two(most: int) -> int:
     return 1 << max(0, min(most, CHUNK).bit_length() - 1)
 
 
-def _highest(voxels: np.ndarray) -> int:
-    """Return the highest grey level, or the highest label that is not ignored."""
-    if voxels.dtype != IGNORED.dtype:
-        return int(voxels.max())
-    return max(0, int((voxels + np.uint64(1)).max()) - 1)  # makes 0 of IGNORED
-
-
 def _check_range(source: str, is_labels: bool, lowest: int, highest: int) -> None:
     if is_labels and highest == 0:
-        raise VolumeError(
-            f"{source}: every voxel is 0 or ignored, expected at least one label. Are file and box the right ones?"
-        )
+        raise VolumeError(f"{source}: every voxel is 0 or ignored. Are file and box the right ones?")
     if not is_labels and lowest == highest:
         log.warning("%s: every voxel is %d. Is it the right file?", source, lowest)
 
@@ -318,8 +308,5 @@ def _map_bodies(supervoxels: np.ndarray, pairs: np.ndarray, name: str) -> np.nda
     rows[rows == len(pairs)] = 0
     unknown = pairs[rows, 0] != ids
     if unknown.any():
-        raise VolumeError(
-            f"{name}: supervoxel {supervoxels[unknown][0]} has no row in 'transforms', "
-            "expected a row for every supervoxel. Complete the table"
-        )
+        raise VolumeError(f"{name}: supervoxel {supervoxels[unknown][0]} has no row in transforms. Complete the table")
     return pairs[rows, 1]

@@ -47,7 +47,7 @@ class Store:
 
     def make_arrays(self) -> None:
         """Write the metadata of the arrays if they are missing, and mark the store unfinished."""
-        for group in self._groups():
+        for group in (METADATA, *(f"{volume}/{METADATA}" for volume in self.dtypes if volume != MAIN)):
             self.folder.delete(group)
         for volume, dtype in self.dtypes.items():
             metadata = array_metadata(self.placement.box.shape, dtype, self.shards.shape_zyx)
@@ -94,9 +94,6 @@ class Store:
     def _keys(self, box: Box) -> list[str]:
         shards = list(self.shards.touched_by(box))
         return [f"{array_of(volume)}/{self.shards.key(shard)}" for volume in self.dtypes for shard in shards]
-
-    def _groups(self) -> list[str]:
-        return [METADATA, *(f"{volume}/{METADATA}" for volume in self.dtypes if volume != MAIN)]
 
     def _keep(self, shards: Set[str]) -> None:
         """Remove the files of all other shards, and what killed writers left."""

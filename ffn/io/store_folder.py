@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import mmap
-import shutil
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -57,10 +56,8 @@ class StoreFolder(Folder):
 
     def has(self, key: str) -> bool:
         """Whether a file exists."""
-        if self.path:
-            return (self.path / key).exists()
         with self.reached():
-            return bool(self.files.list(ts.KvStore.KeyRange(key, key + "\0")).result())
+            return self.files.read(key, byte_range=slice(0, 0)).result().state == "value"
 
     def write(self, key: str, content: bytes, writer: str = "") -> None:
         """Write a file; `writer` as in `atomic_path`."""
@@ -91,10 +88,8 @@ class StoreFolder(Folder):
 
     def remove(self, name: str) -> None:
         """Delete a folder with all files in it, if it exists."""
-        if self.path:
-            shutil.rmtree(self.path / name, ignore_errors=True)
-        for key in self.list(f"{name}/"):
-            self.delete(key)
+        with self.reached():
+            self.files.delete_range(ts.KvStore.KeyRange(f"{name}/", f"{name}0")).result()
 
     def list(self, prefix: str = "") -> list[str]:
         """Return the names of the files below `prefix`, which ends with a slash; by default of all."""
@@ -138,9 +133,7 @@ class ShardWriter:
     def write(self, box: Box, voxels: np.ndarray) -> None:
         """Store `voxels` of shape ``box.shape`` at `box` (full-volume voxels)."""
         if not self.box.contains(box):
-            raise VolumeError(
-                f"{self._folder.place}: block {box} is not inside of {self.box}, the shards of this writer"
-            )
+            raise VolumeError(f"{self._folder.place}: block {box} leaves {self.box}, the shards of this writer")
         for shard in self._shards.touched_by(box):
             part = shard.intersect(box)
             content = voxels[part.slices(box.start)]

@@ -152,10 +152,8 @@ def decode_example(data: bytes) -> tuple[list[int], str]:
 def coordinate_tables(file: hdf5.Group, path: str | Path) -> dict[int, hdf5.Dataset]:
     """Return the tables in a file from 'ffn coordinates', by partition in ascending order."""
     if file.attrs.get("format") != COORDINATES_FORMAT or COORDINATES_GROUP not in file:
-        raise RecordError(
-            f"{path}: holds {sorted(hdf5.list_datasets(file))}, expected tables in '{COORDINATES_GROUP}' in "
-            f"format {COORDINATES_FORMAT}. Was it written by 'ffn coordinates'?"
-        )
+        found = f"{path}: holds {sorted(hdf5.list_datasets(file))}"
+        raise RecordError(f"{found}, expected tables of coordinates. Was it written by 'ffn coordinates'?")
     tables = hdf5.list_datasets(file[COORDINATES_GROUP])
     return {partition: tables[str(partition)] for partition in sorted(map(int, tables))}
 

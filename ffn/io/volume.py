@@ -209,9 +209,7 @@ def volume_in(path: str, name: str) -> str:
 def require_inside(volume: Volume, box: Box) -> None:
     """Check that `box` is a part of the volume."""
     if box.is_empty or not volume.box.contains(box):
-        raise VolumeError(
-            f"{volume.name}: box {box} is empty or outside of the volume {volume.box}, expected a box inside"
-        )
+        raise VolumeError(f"{volume.name}: box {box} is empty or outside of {volume.box}, expected a box inside")
 
 
 def voxel_size_of(volume: Volume) -> VoxelSize:
@@ -254,10 +252,7 @@ def number_type(name: str, dtype: np.dtype) -> np.dtype:
 def require_image(volume: Volume) -> None:
     """Check that the voxels can be grey levels."""
     if volume.dtype.kind != "f" and volume.dtype not in (np.dtype(np.uint8), np.dtype(np.uint16)):
-        raise VolumeError(
-            f"{volume.name}: has type {volume.dtype}, expected an image of uint8, uint16 or float. "
-            "If it is one, ingest it"
-        )
+        raise VolumeError(f"{volume.name}: has type {volume.dtype}, expected uint8, uint16 or float. Ingest the image")
 
 
 def require_image_of(segmentation: Volume, image: Volume) -> None:
@@ -266,10 +261,7 @@ def require_image_of(segmentation: Volume, image: Volume) -> None:
     require_image(image)
     require_same_voxel_size(image, segmentation)
     if not image.box.contains(segmentation.box):
-        raise VolumeError(
-            f"{image.name}: covers {image.box}, expected all of the segmentation {segmentation.box}. "
-            "Is it the image that was segmented?"
-        )
+        raise VolumeError(f"{image.name}: covers {image.box}, expected all of the segmentation {segmentation.box}")
 
 
 def require_labels(volume: Volume) -> None:

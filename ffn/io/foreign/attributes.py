@@ -70,9 +70,7 @@ class SpatialAxes:
         else:
             kept = _by_length(name, shape)[:: -1 if order == "xyz" else 1]
         if not kept or 0 in shape or any(n != 1 for axis, n in enumerate(shape) if axis not in kept):
-            raise VolumeError(
-                f"{name}: has shape {tuple(shape)}, expected three axes and one channel. Save one channel alone"
-            )
+            raise VolumeError(f"{name}: has shape {tuple(shape)}, expected three axes. Save one channel alone")
         z, y, x = kept
         return cls((z, y, x), len(shape))
 

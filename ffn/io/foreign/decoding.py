@@ -48,13 +48,11 @@ def read_header(path: Path) -> Header:
     with decoding_errors(path):
         if image_format(path) != "TIFF":
             with Image.open(path, formats=[image_format(path)]) as image:
-                shape_yx = image.height, image.width
-                if image.mode in _PIL_COLOURS:
-                    dtype = np.dtype("uint16" if _is_deep(image) else "uint8")
-                    return _plausible(path, Header(shape_yx, dtype, image.mode))
-                if image.mode not in _PIL_DTYPES:
+                channels = image.mode if image.mode in _PIL_COLOURS else ""
+                dtype = _PIL_DTYPES.get("I;16" if _is_deep(image) else "L" if channels else image.mode)
+                if dtype is None:
                     raise _colour(path, image.mode)
-                return _plausible(path, Header(shape_yx, np.dtype(_PIL_DTYPES[image.mode])))
+                return _plausible(path, Header((image.height, image.width), np.dtype(dtype), channels))
         with tifffile.TiffFile(path, is_ome=False) as file:
             return tiff_header(path, _only_page(path, file))
 
@@ -90,9 +88,7 @@ def tiff_header(path: Path, page: tifffile.TiffPage) -> Header:
     if channels is None or photometric.name not in ("MINISBLACK", "PALETTE", "RGB", "YCBCR"):
         raise _colour(path, photometric.name)
     if page.dtype is None or page.ndim != 2 + (page.samplesperpixel > 1):
-        raise VolumeError(
-            f"{path}: has pixels of shape {page.shape} and type {page.dtype}, expected a grey slice. Convert the stack"
-        )
+        raise VolumeError(f"{path}: has pixels of shape {page.shape} ({page.dtype}), expected a grey slice. Convert it")
     return _plausible(path, Header((page.imagelength, page.imagewidth), page.dtype.newbyteorder("="), channels))
 
 
@@ -149,10 +145,7 @@ def _is_deep(image: Image.Image) -> bool:
 def _only_page(path: Path, file: tifffile.TiffFile) -> tifffile.TiffPage:
     pages = full_pages(file)
     if len(pages) != 1:
-        raise VolumeError(
-            f"{path}: cannot be read as a slice, for it holds {len(pages)} pages, expected one. "
-            "Name this file alone to read it as a multipage TIFF"
-        )
+        raise VolumeError(f"{path}: cannot be read as a slice: it has {len(pages)} pages. Name it alone to read all")
     return pages[0]
 
 
@@ -178,9 +171,7 @@ def _one_channel(path: Path, colours: np.ndarray, reading: Reading) -> np.ndarra
         y, x = np.argwhere(differ)[0]
         found = f"{path}: red, green and blue are {red[y, x]}, {green[y, x]}, {blue[y, x]} at y, x {y}, {x}"
         if reading == "ids":
-            raise VolumeError(
-                f"{found}, expected ids. If each colour stands for one, add --colour-ids rgb (colour_ids)"
-            )
+            raise VolumeError(f"{found}, expected ids. If colours stand for ids, add --colour-ids rgb (colour_ids)")
         raise VolumeError(
             f"{found}, expected one grey level. If it is an image, save one channel alone: magick mogrify -path red/ "
             f"-channel R -separate *{path.suffix}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import logging
 import os
@@ -100,9 +101,7 @@ class ImageStack(SliceVolume):
 
     def _require_same(self, path: Path, header: Header, expected: Header) -> None:
         if header != expected:
-            raise VolumeError(
-                f"{path}: is {header} but {self._paths[0].name} is {expected}, expected equal slices. Convert it"
-            )
+            raise VolumeError(f"{path}: is {header}, expected {expected} as {self._paths[0].name}. Convert it")
 
 
 class TiffVolume(SliceVolume):
@@ -111,19 +110,16 @@ class TiffVolume(SliceVolume):
     def __init__(self, spec: str) -> None:
         self._path = path = Path(spec)
         self._lock = threading.Lock()  # pages are read from one place in the file after another
-        with decoding_errors(path):
-            self._file = tifffile.TiffFile(path, is_ome=False)  # pages are slices even where OME calls them time points
-        try:
-            with decoding_errors(path):
+        with contextlib.ExitStack() as opened:
+            with decoding_errors(path):  # pages are slices even where OME calls them time points
+                self._file = opened.enter_context(tifffile.TiffFile(path, is_ome=False))
                 series = self._file.series
                 self._pages = full_pages(self._file) if len(series) > 1 else None  # appended, or with previews
                 num_slices = len(_equal(path, self._pages)) if self._pages else _num_slices(path, series[0])
                 self._keyframe = self._pages[0] if self._pages else series[0].keyframe
                 header = tiff_header(path, self._keyframe)
                 _require_one_channel(path, self._file)
-        except VolumeError:
-            self.close()
-            raise
+            opened.pop_all()
         super().__init__(spec, num_slices, header)
         # Of voxels that lie in the file as they are, one after another.
         self._offset = None if self._pages or header.channels else series[0].dataoffset
@@ -154,15 +150,11 @@ def open_slices(spec: str) -> ImageStack:
     names = Path(spec).iterdir() if Path(spec).is_dir() else files_named(spec)
     paths = sorted(p for p in names if image_format(p) and not p.is_dir() and not p.name.startswith("."))
     if not paths:
-        raise VolumeError(
-            f"{spec}: holds no image, expected slices named {' '.join(f'*{end}' for end in IMAGE_FORMATS)}"
-        )
+        raise VolumeError(f"{spec}: holds no image, expected slices that end with {' '.join(IMAGE_FORMATS)}")
     if other := next((path for path in paths if image_format(path) != image_format(paths[0])), None):
         raise VolumeError(f"{other}: is next to {paths[0].name}, expected one format. Choose slices with a glob")
     if lost := next((path for path in paths if not path.exists()), None):
-        raise VolumeError(
-            f"{lost}: is a link to {os.path.realpath(lost)}, which is missing, expected a slice. Mount or restore it"
-        )
+        raise VolumeError(f"{lost}: is a link to {os.path.realpath(lost)}, which is missing. Mount or restore it")
     return ImageStack(in_series(paths), spec)
 
 
@@ -171,18 +163,14 @@ def _equal(path: Path, pages: list[tifffile.TiffPage]) -> list[tifffile.TiffPage
     kinds = Counter(f"{page.shape} {page.dtype}" for page in pages)
     if len(kinds) != 1:
         found = ", ".join(f"{number} of {kind}" for kind, number in kinds.items())
-        raise VolumeError(
-            f"{path}: holds pages of unequal size or type, {found}, expected equal slices. Split the file"
-        )
+        raise VolumeError(f"{path}: holds pages of unequal size or type, {found}. Split the file")
     return pages
 
 
 def _num_slices(path: Path, stack: tifffile.TiffPageSeries) -> int:
     """Return the number of slices, after checking that there is one axis besides y and x."""
     if sum(n > 1 for n in stack.shape) - sum(n > 1 for n in stack.keyframe.shape) > 1:
-        raise VolumeError(
-            f"{path}: has axes {stack.axes} of shape {stack.shape}, expected one channel and one time. Save one alone"
-        )
+        raise VolumeError(f"{path}: has axes {stack.axes} of shape {stack.shape}, expected one channel. Save one alone")
     return stack.size // np.prod(stack.keyframe.shape, dtype=int)
 
 
@@ -245,15 +233,11 @@ def _refuse(paths: Sequence[Path], columns: Sequence[Sequence[Decimal]]) -> None
     step = min(b - a for a, b in pairwise(series))
     for (previous, path), (a, b) in zip(pairwise(paths), pairwise(series), strict=True):
         if b <= a:
-            raise VolumeError(
-                f"{path}: number {b} comes after {a} of {previous.name}, expected rising numbers. "
-                "Rename the files, or ingest each series alone"
-            )
+            found = f"number {b} comes after {a} of {previous.name}, expected rising numbers"
+            raise VolumeError(f"{path}: {found}. Rename the files, or ingest each series alone")
         if b - a != step and step > 0:
-            raise VolumeError(
-                f"{path.parent}: slice {a + step} is missing between {previous.name} and {path.name}, "
-                f"expected numbers that rise by {step}. Restore it, or ingest each part alone"
-            )
+            found = f"slice {a + step} is missing between {previous.name} and {path.name}, where numbers rise by {step}"
+            raise VolumeError(f"{path.parent}: {found}. Restore it, or ingest each part alone")
 
 
 def _rises_evenly(series: Sequence[Decimal]) -> bool:
@@ -269,8 +253,5 @@ def _require_same_pattern(paths: Sequence[Path], number: re.Pattern[str]) -> Non
     common, _ = Counter(patterns).most_common(1)[0]
     for path, pattern in zip(paths, patterns, strict=True):
         if pattern != common:
-            example = paths[patterns.index(common)]
-            raise VolumeError(
-                f"{path}: is named unlike {example.name}, expected one numbered series. "
-                "Move the file, or choose the slices with a glob"
-            )
+            found = f"is named unlike {paths[patterns.index(common)].name}, expected one numbered series"
+            raise VolumeError(f"{path}: {found}. Move the file, or choose the slices with a glob")
