@@ -32,8 +32,9 @@ class Hdf5Volume(Volume):
         self._axes = SpatialAxes.find(name, dataset.shape, axis_names(dataset.attrs))
         self._dataset = dataset
         place = mip_of_array(dataset.attrs, name)
-        box = Box.from_shape(self._axes.of(dataset.shape), place.start_zyx(name))
+        box = Box.from_shape(self._axes.of(dataset.shape))
         super().__init__(name, box, number_type(name, dataset.dtype), place.voxel_size_zyx_nm)
+        place.put(self)
         self.chunk_zyx = self._axes.of(dataset.chunks) if dataset.chunks else None
         self.provenance = _provenance(dataset)
 

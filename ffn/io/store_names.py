@@ -48,7 +48,7 @@ def files_named(pattern: str) -> Sequence[Path]:
 
 def files_in(folder: str, in_order: bool = False) -> Iterator[str]:
     """Yield the files in a folder and in those inside, also behind symbolic links; a link to what is gone is none."""
-    with contextlib.suppress(FileNotFoundError, PermissionError), os.scandir(folder) as entries:
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError), os.scandir(folder) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name) if in_order else entries:
             if entry.is_dir():
                 yield from files_in(entry.path, in_order)

@@ -13,6 +13,7 @@ import numpy as np
 
 from ffn.errors import VolumeError
 from ffn.geometry import ZYX, VoxelSize, zyx
+from ffn.io.volume import Volume
 
 VOXEL_SIZE_NM = "voxel_size_nm"  # attribute with a voxel size, zyx; with it, an offset counts voxels
 ILASTIK = "element_size_um"
@@ -176,6 +177,13 @@ class Mip:
     def unknown_unit(self) -> str:
         """The first unit that is there and unknown; empty if there is none."""
         return next((unit for unit in self.units if unit not in UNKNOWN and nm_per(unit) is None), "")
+
+    def put(self, volume: Volume) -> None:
+        """Move a volume that starts at 0, 0, 0 to its place, or note why it has none."""
+        try:
+            volume.box = volume.box.shift(self.start_zyx(volume.name))
+        except VolumeError as reason:
+            volume.misplaced = reason
 
     def start_zyx(self, name: str) -> ZYX:
         """Return the place of the first voxel, in voxels of this mip, or raise VolumeError if it is between voxels.

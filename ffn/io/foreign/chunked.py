@@ -70,10 +70,7 @@ class ChunkedVolume(Volume):
         box = Box.from_shape(self._axes.of(store.shape))
         dtype = number_type(name, np.dtype(store.dtype.numpy_dtype))
         super().__init__(name, box, dtype, chosen.voxel_size_zyx_nm)
-        try:
-            self.box = box.shift(chosen.start_zyx(name))
-        except VolumeError as reason:
-            self.misplaced = reason
+        chosen.put(self)
         self.unknown_unit, self.provenance = chosen.unknown_unit, ours.get("provenance", {})
         self.folder, self.address = self._location.path, self._location.absolute
         self.is_relative = not os.path.isabs(self._location.address.removeprefix("file://"))

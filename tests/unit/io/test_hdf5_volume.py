@@ -7,6 +7,8 @@ import pytest
 from ffn.errors import ModelError, VolumeError
 from ffn.geometry import Box
 from ffn.io import hdf5, hdf5_volume
+from ffn.io.config import IngestConfig
+from ffn.io.ingest import ingest
 from ffn.io.open import open_volume
 from ffn.io.volume import Placement, Volume
 
@@ -203,3 +205,12 @@ def test_rows_are_taken_in_any_order_across_chunks(tmp_path, monkeypatch):
     with hdf5.open_file(tmp_path / "t.h5") as file:
         np.testing.assert_array_equal(hdf5.take_rows(file["t"], wanted), rows[wanted])
         assert hdf5.take_rows(file["t"], wanted[:0]).shape == (0, 3)
+
+
+def test_a_place_between_voxels_is_refused_until_one_is_given(tmp_path):
+    spec = write_foreign(tmp_path / "a.h5", {"resolution": (40.0, 4.0, 4.0), "offset": (0.0, 6.0, 0.0)})
+    with pytest.raises(VolumeError, match="a.h5:raw: .*--offset"), open_volume(spec):
+        pass
+    ingest(spec, f"{tmp_path}/a.zarr", IngestConfig(offset_zyx=START))
+    with open_volume(f"{tmp_path}/a.zarr") as volume:
+        assert volume.box == Box.from_shape(SHAPE, START)
