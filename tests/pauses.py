@@ -24,31 +24,11 @@ ROOT = Path(__file__).parents[1]  # commands in `tests` run from any folder
 class Pause:
     """A point at which processes stop themselves (SIGSTOP); they go on when told, and are killed meanwhile.
 
-    Parameters
-    ----------
-    word : str
-        What an argument of the processes' command line contains.
-    function : str
-        The point: a function that is called by way of its module or class, as ``package.module:Class.method``.
-    calls : int
-        Which call of it in a process.
-    before : bool
-        Whether to stop before the call rather than after it.
-    rank : int, optional
-        The only rank to stop.
-    token : Path, optional
-        A file that does not exist: then only the first process that comes to the point stops.
+    It is a call of a function, ``package.module:Class.method``, that is called by way of its module or class, in the
+    processes with `word` on their command line. With a `token`, a file that does not exist, only the first one stops.
     """
 
-    def __init__(
-        self,
-        word: str,
-        function: str,
-        calls: int = 1,
-        before: bool = False,
-        rank: int | None = None,
-        token: Path | None = None,
-    ) -> None:
+    def __init__(self, word: str, function: str, calls=1, before=False, rank: int | None = None, token=None) -> None:
         point = {"word": word, "function": function, "calls": calls, "before": before, "rank": rank}
         # the name tells these processes from those of other tests that run at the same time
         self._text = json.dumps({**point, "token": token and str(token), "name": secrets.token_hex(8)})

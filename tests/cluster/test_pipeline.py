@@ -24,23 +24,17 @@ def test_the_cluster_and_one_machine_give_the_same(undisturbed, finished):
     assert (undisturbed.results / "report.html").exists()
 
 
-def test_training_and_segmenting_ran_on_two_nodes(undisturbed):
+def test_training_and_segmenting_ran_on_two_nodes_and_left_nothing_running(undisturbed):
     assert re.search(r"--nodes=2 --ntasks=2 .*train", undisturbed.output)
     (nodes,) = used_nodes(undisturbed, "rule_train")
     assert re.fullmatch(r"n\[\d[-,]\d\]", nodes), nodes
     assert len(used_nodes(undisturbed, "group_segment_segment")) == 2
-
-
-def test_inputs_were_read_from_the_nodes_own_disks(undisturbed):
-    """The profile of the test has `stage_to`; the run on one machine, with the same bytes, has not."""
+    # The profile of the test has `stage_to`; the run on one machine, with the same bytes, has not.
     logs = undisturbed.results / "logs"
     trained = (logs / "train.log").read_text()
     assert trained.count("INFO staged ") == 2 * 3, "records, image, labels on two nodes"
     told = [path.read_text() for path in (logs / "segment/phantom").glob("*.log")]
     assert len(told) == 4 and all("INFO staged " in text or "is already in" in text for text in told)
-
-
-def test_nothing_is_left_running(undisturbed):
     assert undisturbed.cluster.jobs() == []
     assert not any(undisturbed.cluster.processes().values())
 

@@ -36,11 +36,14 @@ def test_points_and_boxes_of_options_may_begin_below_zero(monkeypatch):
     assert (config.disco_seed_threshold, str(box)) == (-0.5, BOX)
 
 
-def test_arguments_come_from_a_file_too(partition_words, tmp_path):
+def test_arguments_come_from_a_file_too_as_help_says(partition_words, tmp_path, capsys):
     (tmp_path / "words.txt").write_text("\n".join([*partition_words, f"--box={BOX}"]))
     assert main(["partition", f"@{tmp_path}/words.txt"]) == 0
     with open_volume(partition_words[3]) as made:
         assert str(made.box) == BOX
+    with pytest.raises(SystemExit):
+        main(["merge", "--help"])
+    assert "@FILE" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -71,12 +74,6 @@ def test_a_folder_that_has_gone_is_named(monkeypatch, capsys, tmp_path):
     assert main(["segment", "--image", "a.h5:raw", "--model", "model", "--out", "b.zarr"]) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"ffn: error: {tmp_path}/gone: the folder") and error.count("\n") == 1
-
-
-def test_help_tells_of_argument_files(capsys):
-    with pytest.raises(SystemExit):
-        main(["merge", "--help"])
-    assert "@FILE" in capsys.readouterr().out
 
 
 def test_the_first_line_of_the_help_says_what_is_needed(capsys):

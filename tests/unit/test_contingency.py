@@ -49,16 +49,13 @@ def test_each_table_is_looked_at_a_few_times_however_many_wait():
     assert looks.count("voxels") < 5 * 200
 
 
-def test_runs_are_the_voxels_in_order(volumes):
+def test_runs_are_the_voxels_in_order_and_end_with_rows(volumes):
     starts, lengths = find_runs(*volumes)
     for labels in volumes:
         assert np.array_equal(np.repeat(labels.ravel()[starts], lengths), labels.ravel())
     assert np.array_equal(starts, np.cumsum(lengths) - lengths)
     pairs = np.stack([labels.ravel()[starts] for labels in volumes]).astype(object)
     assert (pairs[:, 1:] != pairs[:, :-1]).any(axis=0).all()  # no run can be longer
-
-
-def test_runs_within_rows_end_where_rows_end():
     labels = np.array([[[4, 4, 7], [7, 7, 7]], [[7, 0, 0], [0, 0, 0]]])
     assert find_runs(labels)[0].tolist() == [0, 2, 7]
     starts, lengths = find_runs(labels, within_rows=True)
@@ -75,12 +72,9 @@ def test_ids_are_counted_in_the_order_of_their_first_voxels(volumes):
     assert [part.size for part in count_ids(np.zeros((0, 3), np.uint8))] == [0, 0]
 
 
-def test_the_foreground_has_neither_background(volumes):
+def test_the_foreground_and_the_largest_parts(volumes):
     table = count_pairs(*volumes)
     assert rows(table.foreground()) == [row for row in rows(table) if row[0] and row[1]]
-
-
-def test_the_largest_part_of_each_owner_is_found():
     owners, parts, sizes = np.array([[9, 1, 5], [2, 3, 1], [9, 2, 5], [2, 1, 4], [4, 7, 1]]).T
     assert largest_parts(owners, parts, sizes).tolist() == [3, 4, 0]
     assert largest_parts(*(np.zeros(0, int) for _ in range(3))).tolist() == []
@@ -96,29 +90,20 @@ def test_rows_are_looked_up_as_in_a_dictionary(num_columns):
     assert RowLookup(*table.T).find(*asked.T).tolist() == [number.get(tuple(row), -1) for row in asked.tolist()]
 
 
-def test_signed_and_unsigned_ids_are_told_apart_to_the_last_bit():
+def test_ids_of_64_bits_stay_apart_and_large_counts_add_up():
     lookup = RowLookup(np.array([2**60 + 1], np.int64))
     assert lookup.find(np.array([2**60, 2**60 + 1], np.uint64)).tolist() == [-1, 0]
     assert lookup.find(np.array([2**60, 2**60 + 1], np.int64)).tolist() == [-1, 0]
-
-
-def test_an_empty_table_has_no_rows():
-    empty = np.zeros(0, np.uint64)
-    assert RowLookup(empty, empty).find(np.array([1, 2]), np.array([3, 4])).tolist() == [-1, -1]
-    assert RowLookup(np.array([1])).find(empty).tolist() == []
-
-
-def test_ids_of_64_bits_stay_apart():
     ids = np.array([2**63, 2**63 + 1, 2**64 - 1], dtype=np.uint64)
     assert rows(count_pairs(ids, ids)) == [(int(i), int(i), 1) for i in ids]
-
-
-def test_counts_beyond_32_bits_add_up():
     table = count_pairs(np.ones(1, np.uint8), np.ones(1, np.uint8))
     huge = contingency.ContingencyTable(table.a, table.b, np.array([2**40]))
     assert rows(merge_tables([huge, huge, table])) == [(1, 1, 2**41 + 1)]
 
 
 def test_nothing_gives_an_empty_table():
+    empty = np.zeros(0, np.uint64)
+    assert RowLookup(empty, empty).find(np.array([1, 2]), np.array([3, 4])).tolist() == [-1, -1]
+    assert RowLookup(np.array([1])).find(empty).tolist() == []
     assert rows(merge_tables([])) == []
     assert rows(count_pairs(np.zeros((0, 3, 4), np.uint64), np.zeros((0, 3, 4), np.uint64))) == []

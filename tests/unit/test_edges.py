@@ -31,6 +31,8 @@ def test_distance_is_to_the_nearest_edge_in_nm():
     offsets = voxels[:, None] - np.argwhere(marks) * VOXEL_SIZE
     expected = np.sqrt((offsets**2).sum(axis=2)).min(axis=1).reshape(marks.shape)
     np.testing.assert_allclose(edges.distance(marks, VOXEL_SIZE), expected, rtol=1e-6)
+    flat = np.full((7, 9, 11), 100, np.uint8)
+    assert np.isinf(edges.distance(edges.edges(flat, VOXEL_SIZE), VOXEL_SIZE)).all()
 
 
 def test_thick_sections_are_looked_at_one_by_one():
@@ -41,11 +43,6 @@ def test_thick_sections_are_looked_at_one_by_one():
         np.testing.assert_array_equal(marks, edges.edges(section, VOXEL_SIZE[1:], 20.0, hidden))
     thin = edges.edges(image, (16.0, 8.0, 10.0), 20.0, masked)
     assert (thin != found).any() and edges.reach(VOXEL_SIZE)[0] == 0
-
-
-def test_without_an_edge_the_distance_is_infinite():
-    flat = np.full((7, 9, 11), 100, np.uint8)
-    assert np.isinf(edges.distance(edges.edges(flat, VOXEL_SIZE), VOXEL_SIZE)).all()
 
 
 def test_where_no_folder_can_be_written_functions_are_compiled_all_the_same(monkeypatch):

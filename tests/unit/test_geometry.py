@@ -33,42 +33,39 @@ def test_an_empty_box_is_refused(text):
         Box.parse(text)
 
 
-def test_a_box_turned_inside_out_has_no_slices():
+def test_slices_are_relative_to_the_origin_of_the_array():
     apart = Box((0, 0, 0), (4, 9, 9)).intersect(Box((6, 0, 0), (9, 9, 9)))
     with pytest.raises(AssertionError):
         apart.slices()
-
-
-def test_extent():
-    assert BOX.shape == (8, 16, 32)
-    assert BOX.num_voxels == 8 * 16 * 32
-    assert Box((0, 0, 0), (2, -3, -4)).num_voxels == 0  # not (-3) * (-4)
-    assert BOX.stem == "z000001-y-00002-x000030"
-
-
-def test_intersection_may_be_empty():
-    assert BOX.intersect(Box((5, -9, 0), (99, 3, 40))) == Box((5, -2, 30), (9, 3, 40))
-    assert BOX.intersect(Box((9, 0, 30), (12, 4, 40))).is_empty
-
-
-def test_containment_includes_the_border():
-    assert BOX.contains(BOX)
-    assert not BOX.contains(BOX.grow((0, 0, 1)))
-    assert BOX.contains(BOX.grow((-1, 0, 0)))
-
-
-def test_slices_are_relative_to_the_origin_of_the_array():
     array = np.zeros((12, 20, 40))
     array[BOX.slices((0, -4, 25))] = 1
     assert array.sum() == BOX.num_voxels
     assert array[1, 2, 5] == 1 and array[0, 2, 5] == 0 and array[1, 1, 5] == 0 and array[1, 2, 4] == 0
 
 
-def test_blocks_cover_every_voxel_once_in_zyx_order():
+def test_extent_intersection_and_containment():
+    assert BOX.shape == (8, 16, 32)
+    assert BOX.num_voxels == 8 * 16 * 32
+    assert Box((0, 0, 0), (2, -3, -4)).num_voxels == 0  # not (-3) * (-4)
+    assert BOX.stem == "z000001-y-00002-x000030"
+    assert BOX.intersect(Box((5, -9, 0), (99, 3, 40))) == Box((5, -2, 30), (9, 3, 40))
+    assert BOX.intersect(Box((9, 0, 30), (12, 4, 40))).is_empty
+    assert BOX.contains(BOX)
+    assert not BOX.contains(BOX.grow((0, 0, 1)))
+    assert BOX.contains(BOX.grow((-1, 0, 0)))
+
+
+def test_blocks_cover_every_voxel_once_as_a_grid():
     blocks = list(BOX.blocks((3, 16, 5)))
     assert (marked(blocks, BOX) == 1).all()
     assert blocks == sorted(blocks)
     assert blocks[-1].shape == (2, 16, 2)
+    grid = tile(BOX, (4, 7, 9), (1, 2, 3))
+    boxes = list(grid)
+    assert [grid[number] for number in range(len(grid))] == boxes == sorted(boxes)
+    assert grid[-1] == boxes[-1] and grid[3:8] == boxes[3:8] and grid[::-1] == boxes[::-1]
+    with pytest.raises(IndexError):
+        grid[len(boxes)]
 
 
 @pytest.mark.parametrize("size, overlap", [((4, 7, 9), (1, 2, 3)), ((8, 16, 32), (2, 2, 2)), ((5, 40, 31), (4, 0, 30))])
@@ -81,38 +78,20 @@ def test_tiles_cover_the_box_with_equal_sizes(size, overlap):
     assert all(BOX.contains(t) for t in tiles)
 
 
-def test_a_grid_is_the_list_of_its_boxes():
-    grid = tile(BOX, (4, 7, 9), (1, 2, 3))
-    boxes = list(grid)
-    assert [grid[number] for number in range(len(grid))] == boxes == sorted(boxes)
-    assert grid[-1] == boxes[-1] and grid[3:8] == boxes[3:8] and grid[::-1] == boxes[::-1]
-    with pytest.raises(IndexError):
-        grid[len(boxes)]
-
-
 def test_neighbouring_tiles_share_at_least_the_overlap():
     starts = sorted({t.start[2] for t in tile(Box((0, 0, 0), (1, 1, 100)), (1, 1, 30), (0, 0, 8))})
     assert all(a + 30 - b >= 8 for a, b in zip(starts, starts[1:], strict=False))
     assert starts[-1] == 70
-
-
-def test_an_overlap_as_large_as_the_tile_is_refused():
     with pytest.raises(ConfigError, match="^overlap: "):
         tile(BOX, (8, 8, 8), (0, 8, 0))
 
 
-def test_a_box_around_a_voxel_reaches_the_radius_on_both_sides():
+def test_a_box_around_a_voxel_a_hull_and_a_middle():
     assert Box.around((1, -2, 30)) == Box((1, -2, 30), (2, -1, 31))
     assert Box.around((1, -2, 30), (0, 4, 2)) == Box((1, -6, 28), (2, 3, 33))
-
-
-def test_the_hull_contains_its_boxes_and_nothing_more():
     boxes = [Box((1, 9, 30), (4, 12, 31)), Box((-2, 10, 40), (3, 11, 62)), Box((0, 0, 45), (1, 1, 46))]
     assert Box.hull(iter(boxes)) == Box((-2, 0, 30), (4, 12, 62))
     assert Box.hull([BOX]) == BOX
-
-
-def test_the_middle_has_as_much_on_both_sides():
     inside = BOX.middle((2, 7, 32))
     assert inside == Box((4, 2, 30), (6, 9, 62))  # of an odd rest, the start gets the smaller half
     assert BOX.middle((10, 16, 33)) == Box((0, -2, 29), (10, 14, 62))

@@ -78,20 +78,12 @@ def test_flags_are_read_back(section):
     assert parse(type(section), shlex.split(flags(section))) == section
 
 
-def test_options_that_keep_the_result_come_apart_from_those_that_do_not():
+def test_options_that_keep_the_result_come_apart_and_have_their_range():
     section = CHANGED.model_copy(update={"threads": 3})
     assert flags(section) == flags(CHANGED) and "--threads" not in flags(CHANGED)
     assert flags(section, result=False) == "--threads 3" and flags(section, ("threads",), result=False) == ""
     assert parse(Example, shlex.split(f"{flags(section)} {flags(section, result=False)}")) == section
     assert section.result_options() == CHANGED.result_options() != Example().result_options()
-
-
-def test_a_command_may_have_other_defaults_than_the_section():
-    assert flags(CHANGED, defaults={"kind": CHANGED.kind}) == flags(CHANGED, skip=("kind",))
-    assert "--limit 7" in flags(Example(), defaults={"limit": 9}) and "--limit" not in flags(Example())
-
-
-def test_a_type_that_keeps_the_result_still_has_its_range():
     with pytest.raises(ConfigError, match="--threads: .*'0'"):
         parse(Example, ["--threads", "0"])
 
@@ -107,16 +99,13 @@ def test_help_shows_meaning_and_default_of_every_option(model):
     assert text.count("(default:") == len(model.model_fields.keys() - model.for_workflow)
 
 
-def test_options_of_a_long_section_are_divided_by_headings():
+def test_headings_and_null_of_the_configuration_on_the_command_line():
     parser = argparse.ArgumentParser()
     add_options(parser, TrainConfig)
     groups = {group.title: {action.dest for action in group._group_actions} for group in parser._action_groups[2:]}
     assert "train options (augmentation)" in groups and not groups.pop("train options")
     assert all(2 <= len(names) <= 12 for names in groups.values())
     assert set().union(*groups.values()) == TrainConfig.model_fields.keys()
-
-
-def test_a_null_of_the_configuration_is_called_none_on_the_command_line():
     parser = argparse.ArgumentParser()
     add_options(parser, TrainConfig)
     text = " ".join(parser.format_help().split())
@@ -139,25 +128,24 @@ def test_a_bad_value_names_option_and_value(model, words, named):
     assert "\n" not in str(caught.value)
 
 
-def test_an_option_that_was_in_voxels_names_the_new_one(capsys):
+def test_boxes_are_read_and_options_in_voxels_name_the_new_one(capsys):
     with pytest.raises(SystemExit):
         parse(PartitionConfig, ["--min-size", "50"])
     assert "--min-label-um3" in capsys.readouterr().err
-
-
-def test_extra_values_win_over_options():
-    parser = argparse.ArgumentParser()
-    add_options(parser, Example, skip=("kind",))
-    assert from_arguments(Example, parser.parse_args([]), kind="b").kind == "b"
-
-
-def test_the_box_option_reads_a_box():
     parser = argparse.ArgumentParser()
     add_box_option(parser)
     assert parser.parse_args(["--box", "0:4,1:5,2:8"]).box.shape == (4, 4, 6)
     assert parser.parse_args([]).box is None
     with pytest.raises(SystemExit):
         parser.parse_args(["--box", "everything"])
+
+
+def test_extra_values_win_and_commands_may_have_other_defaults():
+    parser = argparse.ArgumentParser()
+    add_options(parser, Example, skip=("kind",))
+    assert from_arguments(Example, parser.parse_args([]), kind="b").kind == "b"
+    assert flags(CHANGED, defaults={"kind": CHANGED.kind}) == flags(CHANGED, skip=("kind",))
+    assert "--limit 7" in flags(Example(), defaults={"limit": 9}) and "--limit" not in flags(Example())
 
 
 @pytest.mark.parametrize("words", [["a"], ["=1"], ["a=heavy"], ["a=1", "a=2"]])

@@ -8,30 +8,24 @@ from ffn.sampling.config import PartitionConfig
 from ffn.workflow.stages import STAGES
 
 
-def test_the_record_is_json_with_the_whole_section_and_all_inputs():
+def test_the_record_is_json_and_that_of_every_rerun():
     config = PartitionConfig(min_label_um3=7e-06)
     record = provenance("partition", config, labels="l.h5:labels", box=Box((0, 0, 0), (1, 2, 3)))
     assert json.loads(json.dumps(record)) == record
     assert (record["stage"], record["version"]) == ("partition", __version__)
     assert record["config"].keys() == PartitionConfig.model_fields.keys() and record["config"]["min_label_um3"] == 7e-6
     assert record["inputs"] == {"labels": "l.h5:labels", "box": "0:1,0:2,0:3"}
-
-
-def test_the_record_has_no_times_and_no_host_names_so_that_reruns_give_the_same_bytes():
     inputs = {"rng_seed": "1"}
     assert provenance("synth", rng_seed=1) == {"stage": "synth", "version": __version__, "config": {}, "inputs": inputs}
 
 
-def test_a_fingerprint_knows_the_revision_and_what_decides_the_result_but_not_the_version(monkeypatch):
+def test_a_fingerprint_knows_the_revision_of_what_exists(monkeypatch):
     one = fingerprint("segment", SegmentConfig(checkpoint_seconds=9), labels="l.h5")
     monkeypatch.setattr("ffn.provenance.__version__", "9.9.9")
     assert fingerprint("segment", SegmentConfig(), labels="l.h5") == one == json.loads(json.dumps(one))
     assert fingerprint("segment", SegmentConfig(min_segment_um3=7e-06), labels="l.h5") != one
     monkeypatch.setitem(REVISIONS, "segment", revision("segment") + 1)
     assert fingerprint("segment", SegmentConfig(), labels="l.h5") != one
-
-
-def test_only_what_exists_has_a_revision():
     assert REVISIONS.keys() <= {*STAGES, "study"}
 
 

@@ -9,17 +9,12 @@ import functools
 import os
 import re
 import shutil
-import stat
-import sys
-import types
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
+from typing import Any
 
 import numpy as np
 import pytest
 
-from ffn.config import Section
 from ffn.errors import ConfigError
 from ffn.geometry import Box
 from ffn.io.config import SourceConfig
@@ -27,8 +22,10 @@ from ffn.workflow.places import check_sources
 from ffn.workflow.run import RunConfig, load_run
 from ffn.workflow.stages import STAGES
 
-from ..small_run import SMALL_RUN, Workflow, fork_snakemake, shown
+from ..small_run import SMALL_RUN, Workflow, shown
 from ..snakemake_forks import is_builtin
+from .options import Leaf, changes, leaves_of
+from .stubbed import Stubbed, jobs_of
 
 SHAPE = (64, 56, 72)
 STUDIES = ("study_scaling", "study_learning_rate", "study_efficiency", "study_curves")
@@ -150,63 +147,11 @@ OTHER_VALUES: dict[str, list[Any]] = {
 }
 
 
-class Leaf(NamedTuple):
-    """An option of a configuration: its place, and its place without the name of a volume."""
-
-    path: tuple[str, ...]
-    key: str
-    annotation: Any
-    value: Any
-    keeps_result: bool
-
-
-def leaves_of(section: Section, path: tuple[str, ...] = (), key: tuple[str, ...] = ()) -> Iterator[Leaf]:
-    """Iterate over all options of a section and the sections in it."""
-    for name, info in type(section).model_fields.items():
-        value = getattr(section, name)
-        if isinstance(value, Section):
-            yield from leaves_of(value, (*path, name), (*key, name))
-        elif isinstance(value, dict):
-            for volume, one in value.items():
-                yield from leaves_of(one, (*path, name, volume), (*key, name))
-        else:
-            yield Leaf((*path, name), ".".join((*key, name)), info.annotation, value, name in section.same_result())
-
-
 @functools.cache
 def all_leaves(run: str) -> dict[str, Leaf]:
     """Leaves of one of `RUNS` by their names."""
     found = {".".join(leaf.path): leaf for leaf in leaves_of(load_run(RUNS[run]))}
     return {name: leaf for name, leaf in found.items() if leaf.path[0] in SECTIONS[run]}
-
-
-def changes(value: Any, annotation: Any) -> Iterator[Any]:
-    """Iterate over other values of a type, of which at least one should be valid."""
-    if choices := [choice for choice in literals(annotation) if choice != value]:
-        yield from choices
-    elif isinstance(value, bool):
-        yield not value
-    elif value == ():
-        yield ["y"]
-    elif isinstance(value, tuple):
-        for i, part in reversed(list(enumerate(value))):
-            yield from ([*value[:i], other, *value[i + 1 :]] for other in changes(part, type(part)))
-        yield from ([*value[:-1]], [*value, "y"])
-    elif isinstance(value, int):
-        yield from (value + 1, value - 1, value + 2, 2 * value, value - 20)
-    elif isinstance(value, float):
-        yield from (0.9 * value, 1.1 * value, (1 + value) / 2) if value else (0.1, 0.5, 1)
-    elif value is None:
-        yield from (0.5, 1, 500)
-
-
-def literals(annotation: Any) -> Iterator[Any]:
-    """Iterate over the choices in a type."""
-    if get_origin(annotation) is Literal:
-        yield from get_args(annotation)
-    elif get_origin(annotation) in (Union, types.UnionType):
-        for argument in get_args(annotation):
-            yield from literals(argument)
 
 
 def changed(config: dict, leaf: Leaf) -> dict | None:
@@ -223,38 +168,18 @@ def changed(config: dict, leaf: Leaf) -> dict | None:
     return None
 
 
-class Stubbed:
-    """A run that was finished by the stub."""
+class Finished(Stubbed):
+    """One of `RUNS`, finished, and what follows what in it."""
 
-    def __init__(self, folder: Path, config: dict, targets: tuple[str, ...]) -> None:
-        self.workflow, self.config, self.targets = Workflow(folder, config), config, targets
+    def __init__(self, folder: Path, name: str) -> None:
+        super().__init__(folder, RUNS[name], TARGETS[name])
         write_sources(folder)
-        executable = folder / "bin/ffn"
-        executable.parent.mkdir()
-        stub = Path(__file__).with_name("stub_ffn.py")
-        executable.write_text(f'#!/bin/sh\nexec {sys.executable} -SE {stub} "$@"\n')
-        executable.chmod(executable.stat().st_mode | stat.S_IXUSR)
         shown(self.snakemake("--quiet"))
         output = shown(self.snakemake("--rulegraph"))
         names = dict(re.findall(r'^\s*(\d+)\[label = "(\w+)', output, re.MULTILINE))
         self.follow: dict[str, set[str]] = {name: set() for name in names.values()}
         for one, other in re.findall(r"^\s*(\d+) -> (\d+)", output, re.MULTILINE):
             self.follow[names[one]].add(names[other])
-
-    def snakemake(self, *arguments: str):
-        """Run Snakemake for all targets, with the stub first in the path."""
-        path = f"{self.workflow.folder / 'bin'}:{os.environ['PATH']}"
-        arguments = self.workflow.arguments(*self.targets, *arguments)
-        return fork_snakemake(arguments, self.workflow.folder, {"PATH": path})
-
-    def planned(self, config: dict) -> set[str]:
-        """Rules that run after a change of the configuration."""
-        return jobs_of(self.plan(config))
-
-    def plan(self, config: dict) -> str:
-        """Output of a dry run with a configuration."""
-        self.workflow.configure(config)
-        return shown(self.snakemake("-n"))
 
     def downstream(self, rules: set[str]) -> set[str]:
         """Return these rules and all that follow from them."""
@@ -269,12 +194,6 @@ class Stubbed:
     def first(self, rules: set[str]) -> set[str]:
         """Return those of the rules that follow no other of them."""
         return {rule for rule in rules if not any(rule in self.downstream({other}) for other in rules - {rule})}
-
-
-def jobs_of(plan: str) -> set[str]:
-    """Rules in the table of a dry run's jobs."""
-    table = plan.rpartition("Job stats:")[2] if "Job stats:" in plan else ""
-    return set(re.findall(r"^(\w+) +\d+$", table, re.MULTILINE)) - {"total", "all"}
 
 
 def changed_options(plan: str) -> set[str]:
@@ -309,7 +228,7 @@ def write_sources(folder: Path) -> None:
 @pytest.fixture(scope="module")
 def stubbed(tmp_path_factory):
     """Function that returns one of `RUNS`, finished."""
-    return functools.cache(lambda name: Stubbed(tmp_path_factory.mktemp(name), RUNS[name], TARGETS[name]))
+    return functools.cache(lambda name: Finished(tmp_path_factory.mktemp(name), name))
 
 
 def readers(leaf: Leaf) -> set[str]:
@@ -351,7 +270,7 @@ def differing(config: dict, other: dict) -> list[Leaf]:
     return [each for each in leaves_of(load_run(config)) if each.value != before[each.path]]
 
 
-def repeated(finished: Stubbed, config: dict) -> tuple[set[str], set[str]]:
+def repeated(finished: Finished, config: dict) -> tuple[set[str], set[str]]:
     """Return the rules that are repeated first, which read what has changed, and their changed options."""
     plan = finished.plan(config)
     first = finished.first(jobs_of(plan))
@@ -426,11 +345,7 @@ def phantom(**given):
     [
         (phantom(masks=[{"path": "mask.npy"}]), "segment checkpoint_segment", "mask.npy"),
         (phantom(init_segmentation="mask.npy"), "segment checkpoint_segment", "mask.npy"),
-        (
-            {"segment": {"seed_points": "points.csv"}},
-            "segment checkpoint_segment",
-            "points.csv",
-        ),
+        ({"segment": {"seed_points": "points.csv"}}, "segment checkpoint_segment", "points.csv"),
         ({"merge": {"calibration": "calibration.yaml"}}, "merge", "calibration.yaml"),
         ({"sweep": {"calibration": "calibration.yaml"}}, "sweep", "calibration.yaml"),
         (phantom(nuclei="mask.npy"), "merge sweep", "mask.npy"),

@@ -42,11 +42,8 @@ def test_a_rule_of_the_same_name_stays_the_outer_workflows(outer, tmp_path):
     assert not (tmp_path / "results").exists()
 
 
-def test_names_of_files_are_arguments_because_nobody_writes_lists(outer):
+def test_the_outer_workflow_keeps_names_of_files_and_environments(outer):
     output = outer("-n", "ffn_reconcile_all")
     assert "ffn reconcile results/small/segmentation/phantom/subvolumes/z000000-y000000-x000000.zarr results" in output
-
-
-def test_an_environment_that_the_outer_workflow_gives_stays(outer):
     output = outer("-n", "ffn_train_all")
     assert re.findall(r"ffn_(?:train|records): (\S+)", output) == ["../envs/ffn.yaml", "mine.yaml"]

@@ -61,18 +61,16 @@ def test_everything_is_made(finished):
     assert list(results.rglob(".*tmp*")) == []
 
 
-def test_all_jobs_take_the_engine_of_the_first(finished):
+def test_a_run_ends_with_its_scores_whether_or_not_they_can_be_shown(finished):
     names = [path.name.split("-depth")[0] for path in (finished.results / "machine").iterdir()]
     assert names == ["inference-auto-float32"]
     logs = [log for stage in ("segment", "agglomerate") for log in (finished.results / "logs" / stage).rglob("*.log")]
     taken = {re.search(r"auto: (?:openvino|kernels) \w+", log.read_text())[0] for log in logs}
     assert len(logs) > 4 and len(taken) == 1
-
-
-def test_a_run_ends_with_its_scores_and_how_to_see_the_result(finished):
     said = (finished.folder / "output.txt").read_text()
     assert "40:64,0:56,0:72" in said and "results/small/report.html" in said
     assert re.search(r"\S*ffn view results/small$", said, re.M)
+    assert planned_nothing(finished.plan("--resources", "gpu=1"))
 
 
 def test_a_run_whose_summary_fails_has_not_failed(tmp_path):
@@ -80,7 +78,7 @@ def test_a_run_whose_summary_fails_has_not_failed(tmp_path):
     scores = workflow.results / "evaluation/phantom.json"
     scores.parent.mkdir(parents=True)
     scores.write_text("{")
-    assert "phantom.json: " in workflow.succeed("synth_all")
+    assert "phantom.json: " in shown(workflow.fork("synth_all"))
 
 
 def test_the_best_checkpoint_is_used(tmp_path):
@@ -102,15 +100,15 @@ def test_the_best_checkpoint_is_used(tmp_path):
 
 def test_no_shell_line_grows_with_the_volume(tmp_path):
     """Many subvolumes and contact boxes; the limit of a single argument of a program is 128 KiB on Linux."""
-    volume = {"synthetic": {"shape_zyx": [140, 140, 140]}, "train_box": "0:40,0:56,0:72", "evaluate_box": "all"}
+    volume = {"synthetic": {"shape_zyx": [98, 98, 98]}, "train_box": "0:40,0:56,0:72", "evaluate_box": "all"}
     sections = {
         "volumes": {"phantom": volume},
         "subvolumes": {"size_zyx": [35, 35, 35], "overlap_zyx": [14, 14, 14]},
-        "agglomerate": {"enabled": True, "job_size_zyx": [24, 24, 24]},
+        "agglomerate": {"enabled": True, "job_size_zyx": [25, 25, 25]},
     }
     workflow = Workflow(tmp_path, {**SMALL_RUN, **sections})
     output = workflow.plan("-p")
-    assert set(re.findall(r"^(\w+) +216$", output, re.MULTILINE)) == {"segment", "agglomerate"}
+    assert set(re.findall(r"^(\w+) +64$", output, re.MULTILINE)) == {"segment", "agglomerate"}
     lines = re.findall(r"^Shell command: (.*)", output, re.MULTILINE)
     assert max(map(len, lines)) < 2000
     lists = {word for line in lines for word in line.split() if word.startswith("@")}
@@ -141,10 +139,6 @@ def test_dry_run_of_consensus_segments_in_both_orders(tmp_path):
     assert re.search(r"^segment +8$", output, re.MULTILINE)
     assert re.search(r"^reconcile +2$", output, re.MULTILINE)
     assert re.search(r"--seed-order reversed .*--out \S+/subvolumes-reversed/z\S+.zarr", output)
-
-
-def test_a_run_that_goes_on_where_there_is_a_gpu_keeps_its_jobs(finished):
-    assert planned_nothing(finished.plan("--resources", "gpu=1"))
 
 
 @pytest.mark.slow

@@ -9,10 +9,7 @@ import yaml
 from ..small_run import ROOT, SMALL_RUN, Workflow, fork_snakemake
 
 # What each profile submits, lists and cancels jobs with.
-NEEDED = {
-    "polaris": ["qsub", "qstat", "qdel"],
-    "slurm": ["sbatch", "squeue", "scancel"],
-}
+NEEDED = {"polaris": ["qsub", "qstat", "qdel"], "slurm": ["sbatch", "squeue", "scancel"]}
 
 
 @pytest.mark.parametrize("name", NEEDED)

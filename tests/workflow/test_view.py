@@ -5,11 +5,14 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 from ffn.assembly.given import known_corrections
 
 from ..browser import browser_at, press
 
 SIZE = (800, 600)
+pytestmark = pytest.mark.slow
 
 
 def ffn(*arguments):

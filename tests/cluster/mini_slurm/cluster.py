@@ -85,15 +85,8 @@ def unavailable() -> str | None:
 class MiniSlurm:
     """A Slurm cluster for the length of a ``with`` block; also after a kill -9 nothing of it is left running.
 
-    Parameters
-    ----------
-    state : Path
-        Its folder: configuration, logs, spool, and ``scratch``, which is another tmpfs on every node. Everything else
-        of the host's file system is shared by all nodes.
-    num_nodes, cpus : int
-        Compute nodes, called n1, n2, …, and the cores that each says it has.
-    kill_wait : int
-        Seconds between SIGTERM and SIGKILL at the walltime (KillWait).
+    Its folder `state` has configuration, logs, spool, and ``scratch``, which is another tmpfs on every node; all else
+    of the host's file system is shared by the nodes, n1, n2, …. From SIGTERM to SIGKILL pass `kill_wait` seconds.
     """
 
     def __init__(self, state: Path, num_nodes: int = 3, cpus: int = 2, kill_wait: int = 60) -> None:

@@ -42,19 +42,7 @@ class Process(NamedTuple):
 
 
 class Node:
-    """A machine with one daemon.
-
-    Parameters
-    ----------
-    name : str
-        Its host name.
-    address : str
-        Its IPv4 address in the cluster's network, a /24.
-    state : Path
-        The cluster's folder.
-    daemon : sequence of str
-        What it runs.
-    """
+    """A machine with one daemon: its host name, its IPv4 address in the cluster's /24, and the cluster's folder."""
 
     def __init__(self, name: str, address: str, state: Path, daemon: Sequence[str]) -> None:
         self.name = name

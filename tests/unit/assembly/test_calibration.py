@@ -60,17 +60,14 @@ def test_which_segment_comes_first_does_not_matter():
     assert features(one) == features(replace(one, evidence=turned))
 
 
-def test_examples_of_one_kind_are_refused():
-    edges, same = examples()
-    with pytest.raises(CalibrationError, match="400 of 400"):
-        fit(edges, np.ones_like(same), 1.0)
-
-
-def test_quality_of_known_probabilities():
+def test_known_probabilities_have_their_quality_and_one_kind_is_refused():
     figures = quality(np.array([0.9, 0.6, 0.6, 0.1]), np.array([True, True, False, False]))
     assert figures["auc"] == pytest.approx(3.5 / 4) and figures["brier"] == pytest.approx((0.02 + 0.16 + 0.36) / 4)
     assert figures["log_loss"] == pytest.approx(-np.log([0.9, 0.6, 0.4, 0.9]).mean())
     assert np.isnan(quality(np.array([0.9]), np.array([True]))["auc"])
+    edges, same = examples()
+    with pytest.raises(CalibrationError, match="400 of 400"):
+        fit(edges, np.ones_like(same), 1.0)
 
 
 @pytest.fixture

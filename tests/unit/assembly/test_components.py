@@ -48,7 +48,7 @@ def test_every_id_is_one_component_wherever_blocks_end(block, tmp_path):
     assert (found[expected == largest] == 4).all() and found.max() == 7 + len(pairs) - 3
 
 
-def test_specks_become_background(tmp_path):
+def test_specks_become_background_and_a_volume_may_have_no_components(tmp_path):
     labels = np.zeros(BOX.shape, np.uint64)
     labels[2:5, 2:5, 0:9], labels[2:5, 2:5, 11:14], labels[8, 0, 0] = 5, 5, 5
     found, spec = components(tmp_path, labels, min_voxels=27)
@@ -56,6 +56,10 @@ def test_specks_become_background(tmp_path):
     assert (found[2:5, 2:5, 0:9] == 5).all() and (found[2:5, 2:5, 11:14] == 6).all() and found[8, 0, 0] == 0
     assert read_table(spec, "components").tolist() == [[5, 5], [6, 5]]
     assert not components(tmp_path, labels, min_voxels=999)[0].any()
+    found, spec = components(tmp_path, np.zeros(BOX.shape, np.uint64), block=(4, 5, 6))
+    assert not found.any() and read_table(spec, "components").shape == (0, 2)
+    full = np.full(BOX.shape, 3, np.uint64)
+    assert (components(tmp_path, full, block=(4, 5, 6))[0] == 3).all()
 
 
 @pytest.mark.parametrize("block", [(99, 99, 99), (3, 4, 7)])
@@ -76,10 +80,3 @@ def test_tables_follow_the_components(block, tmp_path, monkeypatch):
         read_table(spec, "first_overlap").tolist()
         == OverlapIndex(BOX, SIZE).first_rows(read_table(spec, "overlaps")).tolist()
     )
-
-
-def test_a_volume_without_segments_has_no_components(tmp_path):
-    found, spec = components(tmp_path, np.zeros(BOX.shape, np.uint64), block=(4, 5, 6))
-    assert not found.any() and read_table(spec, "components").shape == (0, 2)
-    full = np.full(BOX.shape, 3, np.uint64)
-    assert (components(tmp_path, full, block=(4, 5, 6))[0] == 3).all()

@@ -168,7 +168,7 @@ def test_fragments_touch_across_a_fragment_too_small_to_keep(tmp_path):
     assert judged(tmp_path, row(1, 1), b)[0] == {(0, 1): 48}
 
 
-def test_overlaps_of_both_inputs_are_evidence(tmp_path):
+def test_overlaps_are_evidence_and_origins_of_ids_are_kept(tmp_path):
     a, b = row(10, 4, 6, 6), row(3, 1, 2, 9)
     tables = (
         {"overlaps": np.array([(10, 4, 0, -24, 0, 250), (10, 6, 0, 0, 0, 99)], np.int64)},
@@ -176,13 +176,10 @@ def test_overlaps_of_both_inputs_are_evidence(tmp_path):
     )
     overlaps, _ = judged(tmp_path, a, b, tables)
     assert overlaps == {(0, 1): 250, (1, 2): 70, (2, 3): 64}  # 10 and 6 do not touch
-
-
-def test_origins_of_ids_that_remain_are_kept(tmp_path):
     a = row(10, 4, 6)
     a[0, 0, -1] = 5  # too small
     origins = np.array([(10, 1, 2, 3, 40, 1), (5, 1, 2, 3, 41, 1), (6, 1, 2, 3, 42, 2)], np.int64)
-    _, out = judged(tmp_path, a, row(1, 1, 1), ({"origins": origins}, None))
+    _, out = judged(tmp_path / "kept", a, row(1, 1, 1), ({"origins": origins}, None))
     assert read_table(out, "origins").tolist() == origins[[0, 2]].tolist()
 
 

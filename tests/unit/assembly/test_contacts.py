@@ -42,15 +42,12 @@ def points(volumes, pairs):
     return decision_points(found, BOX, radius=2)
 
 
-def test_the_decision_point_is_the_brightest_place_between_two_segments(volumes):
+def test_the_decision_point_is_the_brightest_place_between_near_pairs(volumes, monkeypatch):
     (contact,) = points(volumes, [(3, 7)])
     z, y, x = np.subtract(contact.position_zyx, BOX.start)
     assert contact.pair == (3, 7) and contact.faces == 16 * 24
     assert 4 <= z < 9 and 14 <= y < 19 and 13 <= x < 19
     assert contact.brightness > 100
-
-
-def test_only_given_pairs_that_are_near_enough_are_found(volumes, monkeypatch):
     assert [c.pair for c in points(volumes, [(3, 7), (3, 9), (7, 9)])] == [(3, 7), (7, 9)]
     assert points(volumes, [(3, 9)]) == []
     monkeypatch.setattr("ffn.assembly.contacts.MAX_GAP_NM", 10.0)
@@ -67,13 +64,10 @@ def at(*position, brightness=100.0, faces=1, pair=(1, 2)):
     return Contact(*pair, position, brightness, faces)
 
 
-def test_the_brightest_place_of_a_cell_is_kept_whatever_the_order():
+def test_the_brightest_place_of_a_cell_is_kept_with_the_faces_around_it():
     parts = [at(0, 0, 5, brightness=90.0, faces=3), at(8, 0, 5, brightness=120.0), at(2, 0, 5, brightness=120.0)]
     expected = {(1, 2): {(0, 0, 0): at(2, 0, 5, brightness=120.0, faces=5)}}
     assert add_contacts(parts, SIZE) == add_contacts(parts[::-1], SIZE) == expected
-
-
-def test_faces_and_overlaps_are_those_around_a_cell():
     places = [at(0, 24 * n, 0, faces=10**n) for n in range(4)]  # cells of 12 × 24 × 24 voxels
     claims = np.array([[1, 2, 0, 0, 0, 7], [1, 2, 0, 24, 24, 40], [1, 2, 24, 24, 0, 500], [1, 3, 0, 0, 0, 6000]])
     counted = with_overlaps(add_contacts(places, SIZE), claims, SIZE)[1, 2].values()

@@ -80,12 +80,15 @@ def fill_in_blocks(folder, labels, image, config):
         return volume.read()
 
 
-def test_floods_meet_on_the_membrane_not_in_the_middle():
+def test_floods_meet_on_the_membrane_and_distance_is_nm():
     labels, image = two_segments()
     filled = fill_gaps(labels, image, (10, 10, 10), CONFIG)
     assert (filled[:, :, :10] == 2**40 + 1).all()
     assert (filled[:, :, 11:20] == 7).all()
     assert (filled[labels > 0] == labels[labels > 0]).all()
+    labels, image = two_segments()
+    assert (fill_gaps(labels, image, (10, 10, 10), CONFIG)[0, 0] > 0).sum() == 26
+    assert (fill_gaps(labels, image, SIZE, CONFIG)[0, 0] > 0).sum() == 21  # 3 voxels of 20 nm
 
 
 def test_floods_meet_on_a_membrane_of_one_voxel_rather_than_in_a_grey_band_by_default():
@@ -111,12 +114,6 @@ def test_masked_gaps_stay_gaps_and_are_not_crossed(tmp_path):
     fill(*specs, f"{tmp_path}/out.zarr", CONFIG, (Mask(box="5:23,6:30,16:17"),))
     with open_volume(f"{tmp_path}/out.zarr") as volume:
         np.testing.assert_array_equal(volume.read() > 0, fill_gaps(labels, image, (10, 10, 10), CONFIG, masked) > 0)
-
-
-def test_distance_is_measured_in_nm():
-    labels, image = two_segments()
-    assert (fill_gaps(labels, image, (10, 10, 10), CONFIG)[0, 0] > 0).sum() == 26
-    assert (fill_gaps(labels, image, SIZE, CONFIG)[0, 0] > 0).sum() == 21  # 3 voxels of 20 nm
 
 
 @pytest.mark.parametrize("steps", range(1, 12))
@@ -181,12 +178,18 @@ def test_parts_that_two_tiles_see_are_one_and_join_what_they_are_widest_open_to(
     assert settle(results, f"{tmp_path}/out.zarr")["ids"].tolist() == [7, 10, 7]
 
 
-def test_thick_sections_have_their_own_levels(tmp_path):
+def test_thick_sections_have_their_own_levels_and_the_same_smoothing(tmp_path):
     image = np.where(np.arange(40) % 20 < 4, 40, 120)[None, None] + np.array([0, 90])[:, None, None]
     spec = write(tmp_path / "image.zarr", np.broadcast_to(image, (2, 40, 40)).astype(np.uint8), (0, 0, 0), (30, 6, 6))
     with open_volume(spec) as volume:
         levels = MembraneLevels(volume, volume.box, NO_MASKS).read(volume.box).ravel()
     assert 40 < levels[0] < 120 and 130 < levels[1] < 210
+    size = np.array([40.0, 4.0, 8.0])
+    image = np.zeros((25, 161, 81), np.float32)
+    image[12, 80, 40] = 1
+    smooth = smoothed(image, 60.0, size)
+    places = (np.indices(image.shape) - np.array([12, 80, 40])[:, None, None, None]) * size[:, None, None, None]
+    assert np.sqrt((smooth * places**2).sum(axis=(1, 2, 3)) / smooth.sum()) == pytest.approx([60, 60, 60], rel=0.01)
 
 
 def test_jobs_kills_and_shards_do_not_show(tmp_path, monkeypatch):
@@ -206,15 +209,6 @@ def test_jobs_kills_and_shards_do_not_show(tmp_path, monkeypatch):
 
     require_same_files(run, tmp_path, ["compete 2-of-2", "compete", "2-of-3", "3-of-3", "1-of-3", ""], 9)
     assert np.array_equal(read(f"{tmp_path}/one/filled.zarr"), read(f"{tmp_path}/whole.zarr"))
-
-
-def test_the_same_length_is_smoothed_on_each_axis():
-    size = np.array([40.0, 4.0, 8.0])
-    image = np.zeros((25, 161, 81), np.float32)
-    image[12, 80, 40] = 1
-    smooth = smoothed(image, 60.0, size)
-    places = (np.indices(image.shape) - np.array([12, 80, 40])[:, None, None, None]) * size[:, None, None, None]
-    assert np.sqrt((smooth * places**2).sum(axis=(1, 2, 3)) / smooth.sum()) == pytest.approx([60, 60, 60], rel=0.01)
 
 
 @pytest.mark.parametrize(

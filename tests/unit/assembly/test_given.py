@@ -3,14 +3,7 @@
 import numpy as np
 import pytest
 
-from ffn.assembly.given import (
-    COLUMNS,
-    Correction,
-    CorrectionError,
-    constraints_of,
-    corrections_text,
-    read_corrections,
-)
+from ffn.assembly.given import COLUMNS, Correction, CorrectionError, constraints_of, corrections_text, read_corrections
 from ffn.io.open import open_volume
 
 from ..volumes import write
@@ -43,12 +36,9 @@ def test_places_become_supervoxels(base, tmp_path):
     assert joined.dtype == apart.dtype == np.uint64
 
 
-def test_a_place_beside_a_segment_takes_the_nearest_one(base, tmp_path):
+def test_corrections_of_spreadsheets_at_places_beside_segments_are_read(base, tmp_path):
     path = written(tmp_path / "c.csv", Correction("join", (11, 0, 122), (11, 0, 127)))
     assert constraints_of(read_corrections(path), path, base).joined.tolist() == [[2**63 + 5, 9]]
-
-
-def test_a_byte_order_mark_of_a_spreadsheet_is_no_part_of_the_header(tmp_path):
     correction = Correction("join", (11, 0, 122), (11, 0, 127))
     path = written(tmp_path / "c.csv", correction)
     path.write_text(path.read_text(), encoding="utf-8-sig")

@@ -46,11 +46,15 @@ def test_the_largest_groups_are_listed_and_a_huge_one_is_named(base, tmp_path, c
     assert ("out.zarr: group 5 has 2 segments and" in caplog.text) == (size / total > 0.2)
 
 
-def test_a_graph_of_another_segmentation_is_refused(base, tmp_path):
+def test_a_graph_or_nuclei_of_another_segmentation_are_refused(base, tmp_path, capsys):
     graph = write_graph(tmp_path / "graph.csv", edge(5, 77, 0.9))
     with pytest.raises(MergeGraphError, match="base.zarr: lacks segment 77"):
         merge(GraphInputs(segmentation=base, graphs=[graph]), str(tmp_path / "out.zarr"), CONFIG)
     assert not (tmp_path / "out.zarr/zarr.json").exists()
+    command = ["merge", write_graph(tmp_path / "g.csv"), "--segmentation", base, "--out", f"{tmp_path}/out.zarr"]
+    elsewhere = write(tmp_path / "nuclei.zarr", np.ones((1, 1, 6), np.uint64), (9, -1, 4), (40.0, 10.0, 20.0))
+    assert main([*command, "--nuclei", elsewhere]) == 2
+    assert "nuclei.zarr: covers 9:10,-1:0,4:10" in capsys.readouterr().err
 
 
 def test_jobs_and_kills_do_not_show(base, tmp_path, monkeypatch):
@@ -113,26 +117,16 @@ def test_no_score_joins_two_nuclei(base, tmp_path):
     assert np.array_equal(read(f"{tmp_path}/{out}"), np.where(np.isin(BASE, (8, 9)), 5, BASE))
 
 
-def test_nuclei_beside_the_segmentation_are_refused(base, tmp_path, capsys):
-    command = ["merge", write_graph(tmp_path / "g.csv"), "--segmentation", base, "--out", f"{tmp_path}/out.zarr"]
-    elsewhere = write(tmp_path / "nuclei.zarr", np.ones((1, 1, 6), np.uint64), (9, -1, 4), (40.0, 10.0, 20.0))
-    assert main([*command, "--nuclei", elsewhere]) == 2
-    assert "nuclei.zarr: covers 9:10,-1:0,4:10" in capsys.readouterr().err
-
-
 def nucleus_of_segments(*rows):
     """Return the nucleus of each segment that has one, from triples of nucleus, segment, voxels."""
     nuclei, ids, voxels = np.array(sorted(rows), np.uint64).reshape(-1, 3).T
     return dict(segments_of(ContingencyTable(nuclei, ids, voxels.astype(np.int64))).tolist())
 
 
-def test_pieces_of_a_nucleus_count_and_what_touches_its_rim_does_not():
+def test_pieces_of_a_nucleus_count_and_the_largest_names_a_segment(caplog):
     assert nucleus_of_segments((1, 7, 500), (1, 8, 300), (1, 9, 200)) == {7: 1, 8: 1}
     assert nucleus_of_segments((2**63 + 1, 2**64 - 1, 1)) == {2**64 - 1: 2**63 + 1}
     assert nucleus_of_segments((1, 7, 8000), (1, 8, 900), (2, 8, 100)) == {7: 1, 8: 2}, "a small nucleus is not lost"
     assert nucleus_of_segments() == {}
-
-
-def test_a_segment_of_several_nuclei_is_of_the_largest_and_named(caplog):
     assert nucleus_of_segments((1, 7, 100), (2, 7, 900), (3, 8, 50)) == {7: 2, 8: 3}
     assert "segment 7, which holds 2" in caplog.text

@@ -17,9 +17,11 @@ def groups_of(edges, threshold, *constraints):
     return merge_groups(pair_scores(edges)[0], threshold, *constraints)
 
 
-def test_a_graph_is_read_as_written(tmp_path):
+def test_a_graph_is_read_as_written_and_its_parts_are_joined(tmp_path):
     edges = [edge(1, 2, 0.75), edge(2**63, 2**63 + 5, 0.5)]
     assert read_graph(write_graph(tmp_path / "graph.csv", *edges)) == edges
+    paths = [write_graph(tmp_path / f"{score}.csv", edge(1, 2, score)) for score in (0.25, 0.75)]
+    assert list(read_graphs(paths)) == [[edge(1, 2, 0.25)], [edge(1, 2, 0.75)]] and not list(read_graphs([]))
 
 
 REST = edge(4, 9, 0.9).row().removeprefix("4,9,0.900000")
@@ -65,6 +67,9 @@ def test_a_group_has_its_smallest_id_whatever_the_order_of_edges():
         base_ids, group_ids = groups_of(order, 0.5)
         assert base_ids.tolist() == [3, 4, 5, 7, 9] and group_ids.tolist() == [3, 4, 4, 3, 3]
     assert mapping_text(base_ids.tolist(), group_ids.tolist()).splitlines()[:3] == ["base_id,group_id", "3,3", "4,4"]
+    labels = np.array([0, 1, 2, 3, 10**12, 2**64 - 1], np.uint64)
+    base_ids, group_ids = np.array([2, 10**12], np.uint64), np.array([2, 2], np.uint64)
+    assert apply_groups(labels, base_ids, group_ids).tolist() == [0, 1, 2, 3, 2, 2**64 - 1]
 
 
 def test_one_wrong_edge_does_not_join_groups_that_others_hold_apart():
@@ -103,17 +108,6 @@ def test_no_answer_is_not_a_no():
 def test_the_best_of_many_points_is_worth_less_than_a_single_one(points, expected):
     (row,) = pair_scores([edge(1, 2, score) for score in points])[0].tolist()
     assert row == [1, 2, round(1e6 * expected)]
-
-
-def test_segments_that_are_not_joined_keep_their_ids():
-    labels = np.array([0, 1, 2, 3, 10**12, 2**64 - 1], np.uint64)
-    base_ids, group_ids = np.array([2, 10**12], np.uint64), np.array([2, 2], np.uint64)
-    assert apply_groups(labels, base_ids, group_ids).tolist() == [0, 1, 2, 3, 2, 2**64 - 1]
-
-
-def test_parts_of_one_graph_are_joined(tmp_path):
-    paths = [write_graph(tmp_path / f"{score}.csv", edge(1, 2, score)) for score in (0.25, 0.75)]
-    assert list(read_graphs(paths)) == [[edge(1, 2, 0.25)], [edge(1, 2, 0.75)]] and not list(read_graphs([]))
 
 
 def by_chance(scores):

@@ -73,7 +73,7 @@ def test_ids_are_listed_in_the_order_of_their_first_voxels(tmp_path, monkeypatch
     assert found["in_core"].tolist() == [True, True, False]
 
 
-def test_nodes_are_numbered_through_all_subvolumes():
+def test_nodes_and_roots_are_those_of_any_order():
     nothing = {name: np.zeros((0, *columns), dtype) for name, (columns, dtype) in COLUMNS.items()}
     parts = [np.array(ids, np.uint64) for ids in ([7, 3], [], [3], [2**63, 9, 1])]
     nodes = LocalIds.of(SubvolumeTables({**nothing, "ids": ids} for ids in parts))
@@ -81,6 +81,11 @@ def test_nodes_are_numbered_through_all_subvolumes():
     assert nodes.find(0, np.array([3, 7, 3])).tolist() == [1, 0, 1]
     assert nodes.find(np.array([3, 0, 2, 3]), np.array([1, 3, 3, 9])).tolist() == [5, 1, 2, 4]
     assert nodes.subvolumes_of(np.arange(6)).tolist() == [0, 0, 2, 3, 3, 3]
+    edges = np.array([[5, 2], [2, 0], [3, 4]])
+    assert connected_roots(6, edges).tolist() == [0, 1, 0, 3, 3, 0]
+    assert connected_roots(6, edges[::-1, ::-1]).tolist() == [0, 1, 0, 3, 3, 0]
+    assert connected_roots(3, np.zeros((0, 2))).tolist() == [0, 1, 2]
+    assert connected_roots(0, np.zeros((0, 2))).tolist() == []
 
 
 def test_the_least_recently_used_volume_is_closed(monkeypatch):
@@ -99,14 +104,6 @@ def test_the_least_recently_used_volume_is_closed(monkeypatch):
     subvolumes = Subvolumes(Tiling(([(0, 1)], [(0, 1)], [(0, 1), (1, 2), (2, 3)])), list("abc"), (1.0, 1.0, 1.0))
     assert "".join(map(subvolumes.volume, (0, 1, 0, 2))) == "abac"
     assert events == ["+a", "+b", "+c", "-b"]
-
-
-def test_roots_do_not_depend_on_the_order_of_edges():
-    edges = np.array([[5, 2], [2, 0], [3, 4]])
-    assert connected_roots(6, edges).tolist() == [0, 1, 0, 3, 3, 0]
-    assert connected_roots(6, edges[::-1, ::-1]).tolist() == [0, 1, 0, 3, 3, 0]
-    assert connected_roots(3, np.zeros((0, 2))).tolist() == [0, 1, 2]
-    assert connected_roots(0, np.zeros((0, 2))).tolist() == []
 
 
 BOX = Box((-5, 30, 100), (40, 130, 260))

@@ -43,13 +43,18 @@ def test_a_recorded_exit_code_decides(record, ask, code, word):
     assert ask("7", done(code=1)) == (word, [])
 
 
-def test_one_query_serves_all_jobs(record, ask):
+def test_one_query_serves_all_jobs_and_none_asks_again_for_finished_ones(record, ask):
     for job_id in ("7", "8", "9"):
         record(job_id, "submitted", age=60)
     record("9", "exit", "0")
     query = "qstat --header JobID:State 7 8".split()
     assert ask("7", done("7 running\n8 queued\n")) == ("running", [query])
     assert ask("8", done()) == ("running", [])
+    record("7", "submitted", age=60)
+    record("7", "exit", "0")
+    assert ask("7", done())[0] == "success"
+    assert not (batch.STATE / "7.submitted").exists()
+    assert ask("7", done())[0] == "success", "a restarted Snakemake asks again"
 
 
 def test_a_lost_job_fails_after_a_while(record, ask):
@@ -57,6 +62,13 @@ def test_a_lost_job_fails_after_a_while(record, ask):
     assert ask("7", done(code=1))[0] == "running"
     record("7", "gone", str(time.time() - batch.LOST_SECONDS - 1))
     assert ask("7", done(code=1))[0] == "failed"
+
+
+def test_a_job_that_the_scheduler_lists_again_was_not_lost(record, ask):
+    record("7", "submitted", age=600)
+    record("7", "gone", "0")
+    assert ask("7", done("7 running\n"))[0] == "running"
+    assert not (batch.STATE / "7.gone").exists()
 
 
 def test_a_full_disk_leaves_no_empty_record_of_a_lost_job(record):
@@ -69,13 +81,6 @@ def test_a_full_disk_leaves_no_empty_record_of_a_lost_job(record):
             batch._is_lost(cobalt, "7")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert not (batch.STATE / "7.gone").exists()
-
-
-def test_a_job_that_the_scheduler_lists_again_was_not_lost(record, ask):
-    record("7", "submitted", age=600)
-    record("7", "gone", "0")
-    assert ask("7", done("7 running\n"))[0] == "running"
     assert not (batch.STATE / "7.gone").exists()
 
 
@@ -92,24 +97,13 @@ def test_status_never_fails(record, ask):
     assert ask("7", done())[0] == "running"
 
 
-def test_a_finished_job_is_not_queried_again(record, ask):
-    record("7", "submitted", age=60)
-    record("7", "exit", "0")
-    assert ask("7", done())[0] == "success"
-    assert not (batch.STATE / "7.submitted").exists()
-    assert ask("7", done())[0] == "success", "a restarted Snakemake asks again"
-
-
-def test_a_refused_job_is_submitted_again(submit, capsys):
+def test_a_refused_job_is_submitted_again_and_one_without_an_answer_is_not(submit, capsys):
     refused = done(stderr="qsub: would exceed the limit of the queue\n", code=1)
     assert submit(refused, done("7\n")) == (0, 2)
     assert capsys.readouterr().out == "7\n"
     assert submit(refused, refused, refused) == (1, 3)
     assert "exceed the limit" in capsys.readouterr().err
-
-
-def test_a_submission_without_an_answer_is_not_repeated(submit):
-    """Its job may be in the queue."""
+    # Its job may be in the queue.
     assert submit(done(code=batch.NO_ANSWER), done("7\n")) == (1, 1)
 
 

@@ -34,12 +34,15 @@ def submitted(tmp_path, timeout=600.0):
     return {finding.name: finding for finding in findings if finding.name == "job" or finding.verdict != "ok"}
 
 
-def test_a_silent_scheduler_fails(slurm, tmp_path):
+def test_a_silent_scheduler_or_a_refused_job_is_a_failure(slurm, tmp_path):
     slurm("true", listed="echo no controller >&2; exit 1")
     assert {name: found.verdict for name, found in submitted(tmp_path).items()} == {
         "scheduler": "FAIL",
         "nodes": "skip",
     }
+    slurm("echo invalid account >&2; exit 1")
+    job = submitted(tmp_path)["job"]
+    assert job.verdict == "FAIL" and job.text.endswith(": invalid account")
 
 
 JOB = """
@@ -58,12 +61,6 @@ def test_the_output_of_the_job_is_shown_with_its_verdict(code, verdict, slurm, t
     job = submitted(tmp_path)["job"]
     assert job.verdict == verdict and job.text.split()[:2] == ["4711", "found"]
     assert list((tmp_path / "runs").iterdir()) == []
-
-
-def test_a_refused_job_is_a_failure_with_the_words_of_the_scheduler(slurm, tmp_path):
-    slurm("echo invalid account >&2; exit 1")
-    job = submitted(tmp_path)["job"]
-    assert job.verdict == "FAIL" and job.text.endswith(": invalid account")
 
 
 def test_a_job_that_does_not_end_is_cancelled(slurm, tmp_path):
@@ -124,19 +121,16 @@ def test_a_node_with_a_fault_is_named(changes, name, verdict):
     assert changes.get("write_error", "") in found[name].text
 
 
-def test_no_answer_is_a_failure():
+def test_no_answer_and_a_library_that_cannot_be_imported_are_failures():
     assert [finding.verdict for finding in judge_nodes([], Layout(4, 2, 32))] == ["FAIL"]
+    found = judge_job([{"error": "no libmpi.so"}, {"error": "no libmpi.so"}], 2)
+    assert found.verdict == "FAIL" and found.text.startswith("no libmpi.so")
 
 
 @pytest.mark.parametrize(("ranks", "verdict"), [([1, 0], "ok"), ([0, 0], "FAIL"), ([0], "FAIL"), ([], "FAIL")])
 def test_all_processes_are_one_job(ranks, verdict):
     found = judge_job([{"rank": rank, "size": 2, "library": "Horovod with gloo"} for rank in ranks], 2)
     assert found.verdict == verdict and ("gloo" in found.text) == bool(ranks)
-
-
-def test_a_library_that_cannot_be_imported_is_named():
-    found = judge_job([{"error": "no libmpi.so"}, {"error": "no libmpi.so"}], 2)
-    assert found.verdict == "FAIL" and found.text.startswith("no libmpi.so")
 
 
 @pytest.mark.parametrize(
@@ -160,20 +154,14 @@ def test_answers_are_found_in_the_output_of_several_processes():
     ]
 
 
-def test_a_node_sees_the_files_of_the_other_processes(shared):
+def test_a_node_sees_the_shared_folder_and_others_files_in_time(shared):
+    assert node(str(shared), "2", "0")["seen"] == 1
     (shared / "node-other").write_text("node-other")
     (shared / "node-late").write_text("")  # shown, but not yet written
     found = node(str(shared), "2", "60")
     assert found["sees_marker"] and found["seen"] == 2
     assert found["cores"] >= 1 and len(json.dumps(found)) < 900
-
-
-def test_a_node_without_the_shared_folder_says_so(tmp_path):
-    assert node(str(tmp_path), "1", "0")["sees_marker"] is False
-
-
-def test_waiting_for_other_processes_has_an_end(shared):
-    assert node(str(shared), "2", "0")["seen"] == 1
+    assert node(str(shared.parent), "1", "0")["sees_marker"] is False
 
 
 @pytest.mark.slow  # loads TensorFlow

@@ -168,12 +168,9 @@ def test_a_named_queue_is_taken_for_the_jobs_that_it_takes():
     assert chosen("polaris", 2, 600, "capacity") == ("capacity", 600), "of which the profile knows nothing"
 
 
-def test_a_job_that_no_queue_takes_is_one_line(job_script, capsys):
+def test_a_job_that_no_queue_takes_and_a_row_that_cannot_be_read_are_named(job_script, capsys):
     resources = {"runtime": 9, "nodes": 20, "queues": "debug 1-8 5-60"}
     assert batch.main(["submit", "cobalt", str(job_script(rule="train", resources=resources))]) == 2
     assert "ffn-train: has 20" in capsys.readouterr().err
-
-
-def test_a_row_that_cannot_be_read_is_named():
     with pytest.raises(ClusterError, match="queues: .*prod 10"):
         read_queues("debug 1-8 5-60, prod 10 180")

@@ -105,15 +105,14 @@ def test_signals_reach_the_ranks(number, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"0", "1", "ready0", "ready1", "sent"}
 
 
-def test_a_missing_launcher_is_named(monkeypatch):
+def test_a_missing_launcher_or_interface_is_named(monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(ClusterError, match="aprun is not"):
         launch(Launch(2, launcher="aprun", interface="lo"), ["true"])
-
-
-def test_a_missing_interface_is_named_with_those_that_exist():
     with pytest.raises(ClusterError, match="--interface: no-such .*lo"):
         own_address("no-such")
+    with pytest.raises(SystemExit, match="192.0.2.1"):
+        interface_of("192.0.2.1")
 
 
 @pytest.mark.parametrize(
@@ -148,11 +147,6 @@ def test_the_network_of_nccl_stays_as_the_site_set_it(monkeypatch):
     variables = rank_environment(Server("10.0.0.1", 4000, "x7"), "ib0", places(["n1", "n2", "n1", "n2"], 3))
     assert (variables["NCCL_SOCKET_IFNAME"], variables["HOROVOD_GLOO_IFACE"]) == ("hsn", "ib0")
     assert variables["HOROVOD_HOSTNAME"] == "n2" and variables["HOROVOD_GLOO_RENDEZVOUS_PORT"] == "4000"
-
-
-def test_an_address_of_another_machine_has_no_interface_here():
-    with pytest.raises(SystemExit, match="192.0.2.1"):
-        interface_of("192.0.2.1")
 
 
 def test_ranks_start_without_heavy_imports():

@@ -43,12 +43,6 @@ def test_the_check_job_has_account_and_queue(profile, queue):
     assert " -n 2 " in line or "select=2:ncpus=32:mpiprocs=4:ngpus=4:system=polaris" in line
 
 
-def test_the_ranks_of_polaris_are_bound_to_its_gpus():
-    words = read_site("polaris", 2).layout.words
-    assert words[:8] == "mpiexec -n 8 --ppn 4 --depth 8 --cpu-bind".split()
-    assert "CUDA_VISIBLE_DEVICES=3,2,1,0" in words
-
-
 def test_the_check_job_has_the_options_of_the_plugin(tmp_path):
     values = {
         "executor": "slurm",
@@ -63,11 +57,14 @@ def test_the_check_job_has_the_options_of_the_plugin(tmp_path):
     assert "--mem=8000" in words, "four processes that import TensorFlow"
 
 
-def test_ranks_are_spread_evenly_over_the_nodes():
+def test_ranks_are_spread_evenly_and_bound_to_the_gpus():
     """By itself, Slurm would place five of six tasks on the first node."""
     site = read_site("slurm-generic", 2)
     six = replace(site, layout=Layout(6, 4, 32, site.layout.launcher))
     assert {"--nodes=2", "--ntasks=6", "--ntasks-per-node=3"} <= set(six.submit_command("a.sh", "log"))
+    words = read_site("polaris", 2).layout.words
+    assert words[:8] == "mpiexec -n 8 --ppn 4 --depth 8 --cpu-bind".split()
+    assert "CUDA_VISIBLE_DEVICES=3,2,1,0" in words
 
 
 def test_the_check_job_has_the_gpus_of_training(tmp_path):
@@ -92,20 +89,17 @@ def test_a_mistake_in_a_profile_is_named(text, message, tmp_path):
         read_site(str(tmp_path), 2)
 
 
-def test_a_missing_profile_is_named_with_those_that_exist():
+def test_a_missing_profile_or_scheduler_is_named(monkeypatch, tmp_path):
     with pytest.raises(ClusterError, match="no nowhere/config.yaml.* local"):
         read_site("nowhere", 2)
-
-
-SUBMIT = "python -m ffn.cluster.batch submit cobalt"
-
-
-def test_a_missing_scheduler_is_an_error(monkeypatch, tmp_path):
     (tmp_path / "qsub").touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ClusterError, match="profile: .*qstat.*qdel"):
         check_commands("cluster-generic", SUBMIT)
     check_commands("local", None)
+
+
+SUBMIT = "python -m ffn.cluster.batch submit cobalt"
 
 
 def test_no_run_starts_alongside_the_jobs_of_a_killed_snakemake(submit, record, monkeypatch):

@@ -38,11 +38,15 @@ def test_a_volume_is_the_same_after_a_round_trip(source, tmp_path):
         assert path.is_dir() or path.read_bytes() == copy.read_bytes()
 
 
-def test_a_box_is_copied_in_its_place(source, tmp_path):
+def test_a_box_is_copied_in_its_place_and_a_voxel_size_not_invented(source, tmp_path, capsys):
     assert main(["convert", source, f"{tmp_path}/b.zarr", "--box", "0:5,6:70,110:150"]) == 0
     with open_volume(f"{tmp_path}/b.zarr") as volume:
         assert volume.box == Box((0, 6, 110), (5, 70, 150))
         np.testing.assert_array_equal(volume.read(), VOXELS[volume.box.slices(BOX.start)])
+    np.save(tmp_path / "a.npy", VOXELS)
+    assert main(["convert", f"{tmp_path}/a.npy", f"{tmp_path}/c.zarr"]) == 2
+    assert "a.npy: " in capsys.readouterr().err
+    assert not (tmp_path / "c.zarr").exists()
 
 
 @pytest.mark.parametrize(
@@ -57,13 +61,6 @@ def test_a_box_is_copied_in_its_place(source, tmp_path):
 def test_mistakes_are_told(source, tmp_path, capsys, words, named):
     assert main(["convert", source, f"{tmp_path}/{words[0]}", *words[1:]]) == 2
     assert named in capsys.readouterr().err
-
-
-def test_a_voxel_size_is_not_invented(tmp_path, capsys):
-    np.save(tmp_path / "a.npy", VOXELS)
-    assert main(["convert", f"{tmp_path}/a.npy", f"{tmp_path}/b.zarr"]) == 2
-    assert "a.npy: " in capsys.readouterr().err
-    assert not (tmp_path / "b.zarr").exists()
 
 
 def test_what_snakemake_watches_names_the_store(source, tmp_path):

@@ -41,17 +41,14 @@ def test_clear_membranes_are_found_and_the_best_setting_comes_first(tissue):
     assert sweep[0]["settings"].keys() == {"sigma_nm", "level", "distance_nm"}
 
 
-def test_lengths_are_nm():
+def test_lengths_are_nm_whatever_the_voxel_size():
     """The same tissue imaged with half the voxels along each axis has the same markers and bodies."""
     image = np.full((24, 32, 40), 50, np.uint8)
     image[8:16, 4:14, 4:36] = image[8:16, 18:28, 4:36] = 200
     fine, coarse = (dict(watersheds(image[::n, ::n, ::n], (5.0 * n,) * 3)) for n in (1, 2))
     setting = Settings(10.0, 0.0, 10.0)
     assert (fine[setting][::2, ::2, ::2] == coarse[setting]).mean() > 0.9 and coarse[setting].max() == 2
-
-
-def test_distances_follow_the_voxel_size():
-    """A slab of 3 sections is thin if a section is as thick as a pixel, and thick if it is as thick as 4."""
+    # A slab of 3 sections is thin if a section is as thick as a pixel, and thick if it is as thick as 4.
     image = np.full((15, 32, 48), 50, np.uint8)
     image[6:9] = 200
     thin, thick = (dict(watersheds(image, (z, 10.0, 10.0)))[Settings(6.0, 0.0, 30.0)] for z in (10.0, 40.0))
@@ -106,15 +103,12 @@ def test_a_large_box_gets_watersheds_of_its_middle_only(tmp_path, specs, image):
     assert baseline["beside"]["scores"] == middle["scores"] != result["scores"]
 
 
-def test_a_middle_without_a_body_is_an_error_that_names_the_limit(tmp_path, specs, image, truth, capsys):
+def test_a_middle_without_a_body_or_skeleton(tmp_path, specs, image, truth, capsys):
     truth[1:9, 3:15, 6:22] = 0
     labels = write(tmp_path / "hollow.h5", truth, size=SIZE_ZYX_NM)
     arguments = ["--segmentation", specs[0], "--truth", labels, "--image", image, "--watershed-max-voxels", "630"]
     assert main(["evaluate", *arguments, "--out", str(tmp_path / "s.json")]) == 2
     assert "watershed_max_voxels" in capsys.readouterr().err
-
-
-def test_a_middle_without_a_skeleton_has_no_run_length(tmp_path, specs, image):
     nodes = np.array([[0.5, 8, 0.5], [0.5, 8, 3.5]]) * SIZE_ZYX_NM
     join([Skeleton(1, nodes, np.array([[0, 1]]))]).write(tmp_path / "corner.h5", {})
     inputs = Inputs(*specs, image=image, skeletons=str(tmp_path / "corner.h5"))

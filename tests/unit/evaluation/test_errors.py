@@ -43,7 +43,7 @@ def volumes():
     return truth, segments
 
 
-def test_errors_have_their_objects_and_places(volumes):
+def test_a_perfect_segmentation_has_no_errors(volumes):
     touching, far, merger = entries_of(*volumes)
     assert (touching["kind"], touching["truth_ids"], touching["segment_ids"]) == ("split", [1], [10, 11])
     assert touching["voxels"] == 8 * 4 * 4
@@ -51,6 +51,7 @@ def test_errors_have_their_objects_and_places(volumes):
     assert (far["segment_ids"], far["position_zyx"][2]) == ([10, 12], 18)  # the side that faces the main part
     assert (merger["kind"], merger["truth_ids"], merger["segment_ids"]) == ("merge", [2, 3], [50])
     assert merger["position_zyx"][1] == 9
+    assert worst_errors(count_pairs(volumes[0], volumes[0]), IDS, 10) == []
 
 
 def test_savings_are_what_the_corrected_segmentation_gains():
@@ -60,10 +61,6 @@ def test_savings_are_what_the_corrected_segmentation_gains():
     error = worst_errors(count_pairs(truth, segments), IDS, 1)[0]
     mended = np.where((truth == error.owner) & (segments == error.piece), error.main, segments)
     assert before - score(count_pairs(truth, mended), "foreground")["voi_split"] == pytest.approx(error.voi)
-
-
-def test_a_perfect_segmentation_has_no_errors(volumes):
-    assert worst_errors(count_pairs(volumes[0], volumes[0]), IDS, 10) == []
 
 
 def test_the_csv_has_a_row_for_each_error_and_the_worst_of_each_kind_come_first(volumes):

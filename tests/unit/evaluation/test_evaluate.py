@@ -45,10 +45,7 @@ def test_scores_have_the_documented_keys(tmp_path, specs):
 def test_only_the_common_box_is_compared(tmp_path, truth, segmentation):
     """The segmentation starts inside the ground truth and ends outside of it; --box cuts further."""
     moved = np.pad(segmentation[2:, 3:, 4:], ((0, 3), (0, 0), (0, 5)), constant_values=77)
-    inputs = (
-        write(tmp_path / "seg.h5", moved, (102, 203, 304)),
-        write(tmp_path / "labels.h5", truth, (100, 200, 300)),
-    )
+    inputs = (write(tmp_path / "seg.h5", moved, (102, 203, 304)), write(tmp_path / "labels.h5", truth, (100, 200, 300)))
     result = scored(tmp_path, *inputs, box=Box.parse("0:999,205:999,0:320"))
     assert result["box"] == "102:110,205:218,304:320"
     true, test = truth[2:, 5:, 4:20], segmentation[2:, 5:, 4:20]
@@ -82,18 +79,29 @@ def test_negative_ids_of_a_segmentation_are_no_segments(tmp_path, truth, segment
     assert results[1] == results[0]
 
 
-def test_another_mip_is_not_scored(tmp_path, specs, segmentation):
+def test_another_mip_or_grey_levels_are_not_scored_unnoticed(tmp_path, specs, segmentation, caplog):
     """The same voxel numbers are other places."""
     coarse = write(tmp_path / "mip1.h5", segmentation[:, ::2, ::2], size=(30.0, 20.0, 40.0))
     with pytest.raises(VolumeError, match="mip1.h5"):
         scored(tmp_path, coarse, specs[1])
+    grey = np.random.default_rng(1).integers(1, 250, segmentation.shape, np.uint8)
+    scored(tmp_path, specs[0], specs[1])
+    assert caplog.messages == []
+    scored(tmp_path, write(tmp_path / "grey.h5", grey, size=SIZE), specs[1])
+    assert [message.split(":")[0] for message in caplog.messages] == [f"{tmp_path}/grey.h5"]
 
 
-def test_a_segmentation_of_an_image_without_a_voxel_size_is_scored(tmp_path, specs, segmentation):
+def test_a_voxel_size_may_be_missing_in_image_or_truth(tmp_path, specs, segmentation, truth, caplog):
     """`segment` took it for 10 nm, with a warning, and wrote that; the flood would have to be made again."""
     bare = write(tmp_path / "bare.h5", segmentation, size=NO_SIZE)
     scores = [scored(tmp_path, spec, specs[1])["scores"] for spec in (bare, specs[0])]
     assert scores[0] == scores[1]
+    sizeless = [f"{tmp_path / name}.h5:labels" for name in ("sizeless-truth", "sizeless-segmentation")]
+    for spec, voxels in zip(sizeless, (truth, segmentation), strict=True):
+        hdf5.write_arrays(spec.removesuffix(":labels"), {"labels": voxels}, {})
+    found, expected = scored(tmp_path, sizeless[1], sizeless[0]), scored(tmp_path, *specs)["scores"]
+    assert found["scores"] == {name: expected[name] for name in ("foreground", "all")}
+    assert found["cremi_score"] is None and "cremi" in caplog.text
 
 
 def test_a_mask_covers_what_is_scored_and_need_not_cover_what_is_around(tmp_path, specs, monkeypatch):
@@ -107,14 +115,6 @@ def test_a_mask_covers_what_is_scored_and_need_not_cover_what_is_around(tmp_path
         scored(tmp_path, *specs, box=scored_box.grow((0, 1, 0)), masks=masks)
 
 
-def test_grey_levels_instead_of_segments_are_a_warning(tmp_path, specs, segmentation, caplog):
-    grey = np.random.default_rng(1).integers(1, 250, segmentation.shape, np.uint8)
-    scored(tmp_path, specs[0], specs[1])
-    assert caplog.messages == []
-    scored(tmp_path, write(tmp_path / "grey.h5", grey, size=SIZE), specs[1])
-    assert [message.split(":")[0] for message in caplog.messages] == [f"{tmp_path}/grey.h5"]
-
-
 def test_masked_voxels_count_like_ignored_ones(tmp_path, truth, segmentation, monkeypatch):
     monkeypatch.setattr("ffn.evaluation.scoring.BORDER_NM", 10.0)
     masked, ignored = Box((0, 0, 3), (10, 9, 20)), truth.copy()
@@ -124,15 +124,6 @@ def test_masked_voxels_count_like_ignored_ones(tmp_path, truth, segmentation, mo
     assert found.pop("provenance")["inputs"]["masks"] == f"#box={masked}"
     assert found["scores"]["cremi"]["voi"] is not None
     assert found == scored(tmp_path, specs[0], write(tmp_path / "ignored.h5", ignored, size=SIZE))
-
-
-def test_without_a_voxel_size_the_convention_cremi_is_left_out(tmp_path, truth, segmentation, specs, caplog):
-    sizeless = [f"{tmp_path / name}.h5:labels" for name in ("sizeless-truth", "sizeless-segmentation")]
-    for spec, voxels in zip(sizeless, (truth, segmentation), strict=True):
-        hdf5.write_arrays(spec.removesuffix(":labels"), {"labels": voxels}, {})
-    found, expected = scored(tmp_path, sizeless[1], sizeless[0]), scored(tmp_path, *specs)["scores"]
-    assert found["scores"] == {name: expected[name] for name in ("foreground", "all")}
-    assert found["cremi_score"] is None and "cremi" in caplog.text
 
 
 def test_earlier_segmentations_are_scored_side_by_side(tmp_path, specs, truth, segmentation):

@@ -46,11 +46,15 @@ def test_blocks_give_about_the_skeletons_of_the_whole_volume(tmp_path, tubes, mo
     assert abs(found[0][2] - found[1][2]) < 0.05
 
 
-def test_a_volume_without_voxel_size_is_refused(tmp_path):
+def test_thin_stacks_keep_a_section_and_need_a_voxel_size(tmp_path):
     hdf5.write_arrays(tmp_path / "labels.h5", {"labels": np.ones((4, 5, 6), np.uint64)}, {})
     with pytest.raises(EvaluationError, match="labels.h5:labels"):
         skeletonize(f"{tmp_path}/labels.h5:labels", tmp_path / "out.h5", SkeletonizeConfig())
     assert not (tmp_path / "out.h5").exists()
+    volume = Labels(np.arange(24).reshape(2, 3, 4), (0, 0, 0))
+    step = step_for(40, (8.0, 8.0, 30.0), (2, 3, 4))
+    assert step == (2, 3, 1)
+    assert read_thinned(volume, volume.box, step).tolist() == [[volume.voxels[1, 1].tolist()]]
 
 
 def test_jobs_and_killed_ones_give_the_bytes_of_one_process(tmp_path, tubes, monkeypatch):
@@ -82,10 +86,3 @@ def test_the_middle_voxel_of_every_step_is_read_whatever_the_blocks(monkeypatch)
     monkeypatch.setattr("ffn.evaluation.skeletonize.READ_AT_ONCE", 6)
     assert np.array_equal(read_thinned(volume, volume.box, (3, 5, 1)), expected)
     assert step_for(40, (30.0, 10.0, 90.0), volume.box.shape) == (1, 4, 1)
-
-
-def test_thin_stacks_keep_a_section():
-    volume = Labels(np.arange(24).reshape(2, 3, 4), (0, 0, 0))
-    step = step_for(40, (8.0, 8.0, 30.0), (2, 3, 4))
-    assert step == (2, 3, 1)
-    assert read_thinned(volume, volume.box, step).tolist() == [[volume.voxels[1, 1].tolist()]]

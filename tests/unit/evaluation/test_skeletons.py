@@ -49,13 +49,9 @@ def write_precomputed(folder, found, sharded):
         store.write(key, content).result()
 
 
-def test_a_single_swc_file_is_read(tmp_path, two):
+def test_a_single_swc_file_is_read_with_any_suffix_and_parent_0_as_root(tmp_path, two):
     write_swc(tmp_path / "swc", two)
     assert read_skeletons(tmp_path / "swc/2.swc").edge_lengths_nm().sum() == pytest.approx(500)
-
-
-def test_the_suffix_counts_in_any_case_and_parent_0_is_a_root(tmp_path, two):
-    write_swc(tmp_path / "swc", two)
     for file in list((tmp_path / "swc").iterdir()):
         file.with_suffix(".SWC").write_text(file.read_text().replace(" -1\n", " 0\n"))
         file.unlink()
@@ -63,12 +59,15 @@ def test_the_suffix_counts_in_any_case_and_parent_0_is_a_root(tmp_path, two):
         assert len(read_skeletons(tmp_path / path).edges)
 
 
-def test_skeletons_in_micrometres_are_refused(tmp_path, two):
+def test_skeletons_in_micrometres_or_another_hdf5_file_are_refused(tmp_path, two):
     write_swc(tmp_path / "nm", two)
     write_swc(tmp_path / "um", dataclasses.replace(two, nodes_zyx_nm=two.nodes_zyx_nm / 1000))
     assert len(read_skeletons(tmp_path / "nm", (10, 10, 10)).edges)
     with pytest.raises(EvaluationError, match="um: .* nm"):
         read_skeletons(tmp_path / "um", (10, 10, 10))
+    hdf5.write_arrays(tmp_path / "s.h5", {"edges": np.zeros((1, 2))}, {})
+    with pytest.raises(EvaluationError, match="s.h5: .*nodes_zyx_nm"):
+        read_skeletons(tmp_path / "s.h5")
 
 
 @pytest.mark.parametrize("kind", ["swc", "precomputed", "sharded", "file"])
@@ -98,10 +97,7 @@ def swc(text):
         (swc("1 0 1 2 3 1 -1\n2 0 1 2 4 1 root\n"), "a.swc: .*root"),
         (swc("1 0 1 2 3 1 9\n"), "a.swc: parent 9"),
         (lambda p: p.mkdir() or (p / "info").write_text("[]"), "s: .*list"),
-        (
-            lambda p: p.mkdir() or (p / "info").write_text('{"@type": "neuroglancer_multiscale_volume"}'),
-            "multiscale",
-        ),
+        (lambda p: p.mkdir() or (p / "info").write_text('{"@type": "neuroglancer_multiscale_volume"}'), "multiscale"),
         (lambda p: None, "s: "),
     ],
 )
@@ -112,12 +108,6 @@ def test_bad_skeletons_are_an_error_of_one_line(tmp_path, prepare, message):
     assert "\n" not in str(error.value)
     with pytest.raises(EvaluationError, match=message):
         check_skeletons(tmp_path / "s", (10, 10, 10))
-
-
-def test_another_hdf5_file_is_refused(tmp_path):
-    hdf5.write_arrays(tmp_path / "s.h5", {"edges": np.zeros((1, 2))}, {})
-    with pytest.raises(EvaluationError, match="s.h5: .*nodes_zyx_nm"):
-        read_skeletons(tmp_path / "s.h5")
 
 
 def test_a_look_at_many_files_reads_the_first_of_them(tmp_path, two):
@@ -133,20 +123,14 @@ def erl_of(skeletons, segments, tolerance_nm=0.0):
     return expected_run_length(skeletons, np.array(segments, np.uint64), tolerance_nm)
 
 
-def test_a_perfect_segmentation_has_the_run_length_of_the_truth(two):
+def test_a_split_or_a_hole_shortens_the_run_of_the_truth(two):
     result = erl_of(two, [7] * 11 + [8] * 6)
     assert result["erl_nm"] == result["erl_truth_nm"] == pytest.approx((1000**2 + 500**2) / 1500)
     assert result["nerl"] == 1 and result["num_skeletons"] == 2 and result["length_nm"] == pytest.approx(1500)
     assert result["shares"] == {"correct": 1, "split": 0, "omitted": 0, "merged": 0}
-
-
-def test_a_split_shortens_the_run(two):
     result = erl_of(two, [7] * 6 + [9] * 5 + [8] * 6)
     assert result["erl_nm"] == pytest.approx((500**2 + 400**2 + 500**2) / 1500)
     assert result["shares"]["split"] == pytest.approx(100 / 1500)
-
-
-def test_a_hole_costs_the_edges_that_end_in_it(two):
     result = erl_of(two, [7] * 5 + [0] + [7] * 5 + [8] * 6)
     assert result["erl_nm"] == pytest.approx((800**2 + 500**2) / 1500)  # one segment on both sides: one run
     assert result["shares"]["omitted"] == pytest.approx(200 / 1500)

@@ -33,12 +33,17 @@ def test_frozen_background_stays_background():
     assert (off.write(CENTER, fov(4)) == 4).all()
 
 
-def test_new_voxels_are_not_frozen():
+def test_new_voxels_are_not_frozen_and_the_next_seed_starts_on_a_clear_canvas():
     canvas = new_canvas()
     canvas.start(CENTER)
     canvas.write(CENTER, fov(-4))
     moved = canvas.write((5, 5, 6), fov(4))
     assert (moved[-1] == 4).all() and (moved[:-1] == -4).all()
+    canvas = new_canvas()
+    canvas.start(CENTER)
+    canvas.write(CENTER, fov(1))
+    canvas.start((4, 5, 5))
+    assert np.argwhere(~np.isnan(canvas.pom_logit)).tolist() == [[4, 5, 5]]
 
 
 def test_the_pom_is_padded_where_it_was_not_visited():
@@ -48,14 +53,6 @@ def test_the_pom_is_padded_where_it_was_not_visited():
     np.testing.assert_array_equal(image, canvas.image[2:7, 2:9, 2:11])
     assert pom[2, 3, 4] == pytest.approx(logit(0.95))
     assert np.count_nonzero(pom == np.float32(logit(0.05))) == pom.size - 1
-
-
-def test_the_next_seed_starts_on_a_clear_canvas():
-    canvas = new_canvas()
-    canvas.start(CENTER)
-    canvas.write(CENTER, fov(1))
-    canvas.start((4, 5, 5))
-    assert np.argwhere(~np.isnan(canvas.pom_logit)).tolist() == [[4, 5, 5]]
 
 
 @pytest.mark.parametrize(("label", "is_free"), [(0, True), (REJECTED, True), (MASKED, False), (7, False)])
@@ -112,36 +109,24 @@ def test_face_offsets_are_sorted_by_score_and_reach_the_threshold():
     logits = pom(down=5, right=1)
     logits[2, 1, 2] = 7  # -y face
     assert face_max_offsets(logits, DELTAS, MOVE_LOGIT) == [(7.0, (0, -2, -2)), (5.0, (1, 0, 0))]
-
-
-def test_ties_in_a_face_go_to_the_first_voxel_in_c_order():
     logits = pom()
     logits[1, 2:5, 3:6] = 3
     assert face_max_offsets(logits, DELTAS, MOVE_LOGIT)[0] == (3.0, (-1, -1, -1))
-
-
-def test_a_corner_shared_by_faces_is_queued_once():
     logits = pom()
     logits[3, 5, 7] = 3
     assert face_max_offsets(logits, DELTAS, MOVE_LOGIT) == [(3.0, (1, 2, 3))]
-
-
-def test_an_axis_with_delta_0_has_no_faces():
     logits = np.full((1, 7, 9), 3, np.float32)
     offsets = [offset for _, offset in face_max_offsets(logits, (0, 2, 3), MOVE_LOGIT)]
     assert all(z == 0 for z, _, _ in offsets) and len(offsets) == 3  # neighbouring faces share corners
 
 
-def test_positions_come_breadth_first():
+def test_a_movement_comes_breadth_first_to_a_cell_once():
     movement = FaceMaxMovement((10, 10, 10), DELTAS)
     assert movement.pop() == (10, 10, 10)
     movement.follow((10, 10, 10), moves(down=3, right=5))
     assert movement.pop() == (10, 10, 13)
     movement.follow((10, 10, 13), moves(right=9))
     assert [movement.pop(), movement.pop(), movement.pop()] == [(11, 10, 10), (10, 10, 16), None]
-
-
-def test_a_cell_is_visited_once():
     movement = FaceMaxMovement((10, 10, 10), DELTAS)
     assert movement.pop() == (10, 10, 10)
     movement.follow((10, 10, 10), moves(down=5))
@@ -149,9 +134,6 @@ def test_a_cell_is_visited_once():
     movement.follow((11, 10, 10), moves())
     movement.follow((9, 10, 10), moves(down=5))  # leads back to the cell of the seed
     assert movement.pop() is None
-
-
-def test_a_resumed_movement_knows_the_cells_it_visited():
     movement = FaceMaxMovement((10, 10, 10), DELTAS, [(10, 10, 11), (11, 10, 10)], [(10, 10, 10)])
     assert movement.pop() == (11, 10, 10), "(10, 10, 11) is in the cell of the seed"
 

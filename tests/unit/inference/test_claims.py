@@ -37,7 +37,7 @@ def settle_both(cells=None):
     return claims
 
 
-def test_earlier_objects_keep_their_voxels_and_overlaps_are_counted():
+def test_earlier_objects_keep_their_voxels_and_overlaps_are_counted_in_the_full_volume():
     claims = settle_both()
     filling = claims.filling()
     assert (filling.segmentation[FIRST.slices()] == 1).all()
@@ -45,9 +45,6 @@ def test_earlier_objects_keep_their_voxels_and_overlaps_are_counted():
     assert ((filling.probability > 0) == (filling.segmentation > 0)).all()
     assert origins_table(filling.origins).tolist() == [[1, 1, 2, 2, 5, 1], [2, 1, 2, 8, 5, 2]]
     assert overlaps_table(filling.origins).tolist() == [[2, 1, 0, 0, 0, 3 * 3 * 2]]
-
-
-def test_shared_voxels_are_counted_where_they_are_in_the_full_volume():
     table = overlaps_table(settle_both(Cells((120.0, 60.0, 60.0), (101, 20, 30))).filling().origins)
     shared = np.argwhere(np.ones(SHARED.shape)) + SHARED.start + (101, 20, 30)
     expected = Counter(map(tuple, (shared // (2, 4, 4) * (2, 4, 4)).tolist()))
@@ -76,8 +73,7 @@ def test_a_seed_starts_in_reach_free_and_away_from_segments(seed, objection):
 
 
 @pytest.mark.parametrize(
-    ("is_strong", "min_voxels", "outcome"),
-    [(True, 36, "segments"), (True, 37, "too_small"), (False, 1, "weak")],
+    ("is_strong", "min_voxels", "outcome"), [(True, 36, "segments"), (True, 37, "too_small"), (False, 1, "weak")]
 )
 def test_a_settled_object_has_one_outcome(is_strong, min_voxels, outcome):
     claims = new_claims()

@@ -90,11 +90,14 @@ def test_tensorflow_takes_the_gpu_of_its_process_and_only_the_memory_that_it_nee
     assert visible == [("GPU:1", "GPU")] and growing == [("GPU:1", True)]
 
 
-def test_openvino_never_computes_in_another_precision_than_asked(model, monkeypatch):
+def test_an_engine_is_named_that_is_missing_or_takes_another_precision(model, monkeypatch):
     monkeypatch.setattr("ffn.inference.engine.cpu_flags", lambda: {"avx2", "fma"})
     create_engine(model, "openvino", "float32", threads=1)
     with pytest.raises(ConfigError, match="precision: found bfloat16"):
         create_engine(model, "openvino", "bfloat16", threads=1)
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    with pytest.raises(ConfigError, match="engine: found openvino"):
+        create_engine(model, "openvino", "float32", threads=1)
 
 
 def test_openvino_runs_the_published_depth_without_tensorflow(monkeypatch):
@@ -106,12 +109,6 @@ def test_openvino_runs_the_published_depth_without_tensorflow(monkeypatch):
     image, pom = np.ones((2, 1, *config.fov_size_zyx), np.float32)
     answer = create_engine(Model(config, weights, {}), "openvino", "float32", threads=1).predict(image, pom)
     assert np.isfinite(answer).all() and (answer > pom).all()
-
-
-def test_an_engine_that_is_not_installed_is_named(model, monkeypatch):
-    monkeypatch.setitem(sys.modules, "openvino", None)
-    with pytest.raises(ConfigError, match="engine: found openvino"):
-        create_engine(model, "openvino", "float32", threads=1)
 
 
 def test_a_signal_is_handled_after_engines_of_openvino_came_and_went():

@@ -72,14 +72,12 @@ def test_a_free_canvas_goes_to_the_next_job_and_the_last_steps_do_not_fill_the_b
     assert counted == [(2, 2), (2, 2), (1, 1), (1, 1), (2, 2), (1, 1), (2, 2), (0, 0)]
 
 
-def test_no_more_jobs_are_read_ahead_than_there_are_canvases(monkeypatch):
+def test_jobs_are_read_ahead_up_to_the_canvases_and_errors_end_the_call(monkeypatch):
     monkeypatch.setattr(inference_lanes, "ThreadPoolExecutor", AtOnce)
     jobs = [Countdown(name, 1) for name in "abcdefgh"]
     for number, _ in enumerate(run_jobs(jobs, Steps(2), threads=8)):
         assert sum(job.is_read for job in jobs) <= number + 4, "two on the canvases, and two that are read ahead"
 
-
-def test_what_a_job_cannot_read_ends_the_call():
     class Damaged(Countdown):
         def read(self):
             raise OSError("damaged")

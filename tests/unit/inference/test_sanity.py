@@ -38,8 +38,20 @@ def facts(engine, name="z0-y0-x0", seeds=SEEDS, size=(100.0, 120.0, 110.0), **op
     return facts_of(name, json.loads(json.dumps(record)))
 
 
-def test_two_tubes_are_fine():
+def test_tubes_thick_neurites_and_given_segments_are_fine():
     assert findings([facts(Connected())]) == []
+    counters = facts(Connected()).counters
+    assert findings([Facts("z0", 0.42, 1, 0, 1.04, counters)]) == []  # as on FIB-25
+    assert len(findings([Facts("z0", 0.42, 1, 0, 2.6, counters)])) == 2
+    assert len(findings([Facts("z0", 0.85, 1, 0, 1.04, counters)])) == 1
+    assert facts(Connected()).side_um == pytest.approx((14 * 20 * 40 * 0.1 * 0.12 * 0.11) ** (1 / 3))
+    # The subvolume lies in a soma.
+    counters = dict.fromkeys(facts(Connected()).counters, 0) | {"seeds": 5000, "taken": 5000}
+    assert findings([Facts("z0", 0.0, 0, 1, 2.6, counters)]) == []
+    flood = flood_of(two_tubes(), SegmentConfig())
+    flood.claims.adopt(np.ones(flood.claims.segmentation.shape, np.uint64))
+    found = measured(flood.filling(), (8.0, 8.0, 8.0))
+    assert flood.filling().segmentation.all() and (found["largest_share"], found["num_through"]) == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -60,20 +72,6 @@ def test_two_tubes_are_fine():
 def test_a_network_that_answers_the_same_everywhere_is_named(engine, signs):
     found = findings([facts(engine, segment_threshold=0.4)])
     assert len([one for sign in signs for one in found if one.startswith(sign)]) == len(signs)
-
-
-def test_a_thick_neurite_may_fill_a_small_box():
-    counters = facts(Connected()).counters
-    assert findings([Facts("z0", 0.42, 1, 0, 1.04, counters)]) == []  # as on FIB-25
-    assert len(findings([Facts("z0", 0.42, 1, 0, 2.6, counters)])) == 2
-    assert len(findings([Facts("z0", 0.85, 1, 0, 1.04, counters)])) == 1
-    assert facts(Connected()).side_um == pytest.approx((14 * 20 * 40 * 0.1 * 0.12 * 0.11) ** (1 / 3))
-
-
-def test_a_given_segment_around_all_seeds_is_no_sign():
-    """The subvolume lies in a soma."""
-    counters = dict.fromkeys(facts(Connected()).counters, 0) | {"seeds": 5000, "taken": 5000}
-    assert findings([Facts("z0", 0.0, 0, 1, 2.6, counters)]) == []
 
 
 def write_subvolumes(run, *names, volume="cube"):
@@ -97,10 +95,3 @@ def test_the_summary_tells_it(tmp_path):
     (text, *_) = findings_of(tmp_path)
     assert "98% of z0." in text
     assert f"segment      cube: {text}" in format_summary(tmp_path, "report.html")
-
-
-def test_given_segments_may_be_large():
-    flood = flood_of(two_tubes(), SegmentConfig())
-    flood.claims.adopt(np.ones(flood.claims.segmentation.shape, np.uint64))
-    found = measured(flood.filling(), (8.0, 8.0, 8.0))
-    assert flood.filling().segmentation.all() and (found["largest_share"], found["num_through"]) == (0, 0)

@@ -44,15 +44,12 @@ def test_seeds_are_in_the_middle_of_objects_in_ascending_order():
     assert {y for _, y, _ in second.tolist()} <= {26, 27, 28, 29, 30}
 
 
-def test_distances_to_membranes_follow_the_voxel_size():
+def test_distances_to_membranes_and_masks_follow_the_voxel_size():
     """A flat tube, 11 voxels high and 27 wide: its middle is a plane; in thick sections, each has a line."""
     image = image_with((slice(14, 25), slice(10, 37)), shape=(40, 50, 60))
     cubes, high = (bright(peak_seeds(image, PUBLISHED, size), image) for size in (CUBES, (40.0, 10.0, 10.0)))
     assert set(cubes[:, 0]) == {19} and np.ptp(cubes[:, 1]) > 9
     assert set(high[:, 1]) == {23} and len(set(high[:, 0])) > 5
-
-
-def test_seeds_keep_away_from_masks_as_from_membranes():
     image, masked = two_tubes(), np.zeros((30, 40, 60), bool)
     masked[:, :, :20] = True
     image[masked] = -9  # black, as outside of the tissue
@@ -95,10 +92,6 @@ def test_seeds_of_a_section_have_google_s_distance_at_any_pixel_size(side):
     assert len(seeds) > 10 and 56 < apart.min() * side < 80
 
 
-def test_a_blank_image_has_no_seeds():
-    assert peak_seeds(np.zeros((12, 13, 14), np.float32), PUBLISHED, CUBES).shape == (0, 3)
-
-
 def sections():
     """Return three slices: a bright square on the left, one on the right, and a blank slice."""
     image = np.zeros((3, 30, 44), np.float32)
@@ -124,10 +117,11 @@ def test_objects_at_faces_have_seeds_where_the_image_is_mirrored(policy, shape):
         assert bool(len(bright(first, image))) == bool(len(bright(second, image))) == mirror
 
 
-def test_a_grid_is_the_same_for_every_box():
+def test_a_grid_is_the_same_for_every_box_and_a_blank_image_has_no_seeds():
     grids = [find(SegmentConfig(seed_policy="grid"), box=b) + b.start for b in (BOX, Box((12, 23, 31), (28, 44, 61)))]
     assert grids[0].tolist() == [[15, 24, 40], [15, 24, 56]]  # no plane of the grid is in the box: its middle
     assert grids[1].tolist() == [[24, 24, 40], [24, 24, 56], [24, 40, 40], [24, 40, 56]]
+    assert peak_seeds(np.zeros((12, 13, 14), np.float32), PUBLISHED, CUBES).shape == (0, 3)
 
 
 def test_seeds_of_a_slice_depend_on_that_slice_alone():
@@ -140,15 +134,12 @@ def test_seeds_of_a_slice_depend_on_that_slice_alone():
         assert np.array_equal(alone[:, 1:], seeds[seeds[:, 0] == z][:, 1:])
 
 
-def test_points_keep_their_order_unless_it_is_reversed():
+def test_points_inside_keep_their_order_unless_it_is_reversed(caplog):
     points = np.array([[19, 39, 59], [10, 20, 30], [20, 25, 35], [11, 22, 33]])
     config = SegmentConfig(seed_points="points.csv")
     assert find(config, points=points).tolist() == [[9, 19, 29], [0, 0, 0], [1, 2, 3]]
     backward = config.model_copy(update={"seed_order": "reversed"})
     assert find(backward, points=points).tolist() == [[1, 2, 3], [0, 0, 0], [9, 19, 29]]
-
-
-def test_points_outside_are_dropped_and_none_left_is_a_warning(caplog):
     points = np.array([[9, 22, 32], [10, 20, 60]])
     assert points_inside(points, BOX.grow((1, 0, 0))).tolist() == [[0, 2, 2]] and not caplog.messages
     assert points_inside(points, BOX).shape == (0, 3)
@@ -173,9 +164,6 @@ def test_points_keep_the_order_of_the_file(tmp_path):
     path = tmp_path / "seeds.csv"
     path.write_text('"z","y","x"\n19,39,59\n10, 20, 30\n20,-25,35\n\n"11","22","33"\n')  # as R writes it
     assert read_points(str(path)).tolist() == [[19, 39, 59], [10, 20, 30], [20, -25, 35], [11, 22, 33]]
-
-
-def test_a_single_point_needs_no_file():
     assert read_points("12, 22,32").tolist() == [[12, 22, 32]]
 
 

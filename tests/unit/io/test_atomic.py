@@ -37,21 +37,18 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path):
     assert names(tmp_path) == ["old.txt"]
 
 
-def test_a_folder_replaces_a_full_folder(tmp_path):
+def test_a_folder_replaces_a_full_folder_and_a_file_none(tmp_path):
     for content in ("first", "second"):
         with atomic_path(tmp_path / "out") as temporary:
             temporary.mkdir()
             write_text(temporary / f"{content}.txt", content)
     assert names(tmp_path) == ["out"]
     assert names(tmp_path / "out") == ["second.txt"]
-
-
-def test_a_file_never_replaces_a_folder(tmp_path):
     (tmp_path / "results").mkdir()
     write_text(tmp_path / "results/precious.txt", "x")
     with pytest.raises(IsADirectoryError):
         write_text(tmp_path / "results", "y")
-    assert names(tmp_path) == ["results"]
+    assert names(tmp_path) == ["out", "results"]
     assert names(tmp_path / "results") == ["precious.txt"]
 
 

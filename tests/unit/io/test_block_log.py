@@ -135,17 +135,14 @@ def test_workers_finish_their_blocks_in_any_order(tmp_path):
     assert results(tmp_path) == EXPECTED
 
 
-def test_a_block_whose_files_have_another_state_is_done_again(tmp_path):
+def test_blocks_are_done_again_if_their_files_changed_or_their_claim_is_void(tmp_path):
     logs_in(tmp_path).run(Counted(), state=lambda block: "there")
     job = JobLog(logs_in(tmp_path), 1, 1, lambda block: None if block.start[2] == 7 else "there")
     assert [block.start[2] for block in job] == [7]
     job.close()
-
-
-def test_a_claim_of_a_job_that_does_not_come_back_does_not_count(tmp_path):
-    """As after a kill, with another number of jobs."""
+    # As after a kill, with another number of jobs.
     with pytest.raises(KeyboardInterrupt):
-        logs_in(tmp_path).run(Counted(0), 3, 4)
+        logs_in(tmp_path / "claims").run(Counted(0), 3, 4)
     for number in (1, 2):
-        logs_in(tmp_path).run(Counted(), number, 2)
-    assert results(tmp_path) == EXPECTED
+        logs_in(tmp_path / "claims").run(Counted(), number, 2)
+    assert results(tmp_path / "claims") == EXPECTED

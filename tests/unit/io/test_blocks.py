@@ -77,15 +77,12 @@ def test_jobs_in_any_order_give_the_bytes_of_one_process(tmp_path, undisturbed, 
     assert files(tmp_path / "many") == undisturbed
 
 
-def test_a_store_that_was_removed_is_written_again_although_its_logs_are_there(tmp_path, undisturbed):
+def test_what_was_removed_is_written_again(tmp_path, undisturbed):
     run(tmp_path / "many/v.zarr", job_of("1-of-1"))
     shutil.rmtree(tmp_path / "many/v.zarr")
     run(tmp_path / "many/v.zarr")
     assert files(tmp_path / "many") == undisturbed
-
-
-def test_a_shard_that_is_gone_is_written_again(tmp_path, undisturbed):
-    """As after a kill of a second job at the same block."""
+    # As after a kill of a second job at the same block.
     run(tmp_path / "many/v.zarr", job_of("1-of-1"))
     next(path for path in (tmp_path / "many/v.zarr/0/c").rglob("*") if path.is_file()).unlink()
     run(tmp_path / "many/v.zarr")
@@ -123,11 +120,17 @@ def test_blocks_of_a_former_key_do_not_count_when_it_comes_back(tmp_path, undist
     assert files(tmp_path / "many") == undisturbed
 
 
-def test_a_smaller_volume_leaves_nothing_of_a_larger_one(tmp_path, undisturbed):
+def test_a_smaller_volume_leaves_nothing_and_writes_nothing_beyond_a_block(tmp_path, undisturbed):
     small = Placement(Box((0, 0, 0), (64, 64, 70)), shard_zyx=(64, 64, 64))
     for path in (tmp_path / "one/v.zarr", tmp_path / "new/v.zarr"):
         map_blocks(str(path), {"0": np.uint8}, small, lambda block, out: None, {}, tables={"sums": np.zeros(1)})
     assert files(tmp_path / "one/v.zarr") == files(tmp_path / "new/v.zarr")
+
+    def work(block, writers):
+        writers["0"].write(BOX, voxels_of(BOX))
+
+    with pytest.raises(VolumeError, match="block 3:67,0:64,0:300"):
+        map_blocks(f"{tmp_path}/v.zarr", {"0": np.uint16}, PLACEMENT, work, KEY)
 
 
 def test_tables_are_made_of_one_block_at_a_time(tmp_path):
@@ -147,14 +150,6 @@ def test_tables_are_made_of_one_block_at_a_time(tmp_path):
     map_blocks(f"{tmp_path}/v.zarr", {"0": np.uint16}, PLACEMENT, work, KEY, tables=tables, at_end=highest)
     assert read_table(f"{tmp_path}/v.zarr", "highest") == 8
     assert alive == [1] * (2 * NUM_BLOCKS)
-
-
-def test_writing_beyond_the_block_is_an_error(tmp_path):
-    def work(block, writers):
-        writers["0"].write(BOX, voxels_of(BOX))
-
-    with pytest.raises(VolumeError, match="block 3:67,0:64,0:300"):
-        map_blocks(f"{tmp_path}/v.zarr", {"0": np.uint16}, PLACEMENT, work, KEY)
 
 
 SCRIPT = f"""

@@ -176,12 +176,9 @@ def test_blocks_equal_the_whole_volume(uneven, block):
     assert (whole[-1] == 7).all()
 
 
-def test_a_pale_section_gets_contrast(uneven):
+def test_a_pale_section_gets_contrast_and_other_types_are_refused(uneven):
     pale = 100 + uneven // 16
     after = equalized(ArrayVolume("raw", pale), TILE).read()
     assert all(section.std() > 4 * before.std() for section, before in zip(after[:-1], pale, strict=False))
-
-
-def test_other_types_are_refused():
     with pytest.raises(VolumeError, match="raw: .*clahe_tile"):
         equalized(ArrayVolume("raw", np.ones((2, 3, 4), np.uint16)), TILE)

@@ -86,12 +86,9 @@ def test_each_reason_has_a_line_of_its_own(tmp_path, number):
         raise ValueError(f"RESOURCE_EXHAUSTED: Error writing local file [os_error_code='{number}']")
 
 
-def test_an_input_that_may_not_be_read_is_no_fault_of_the_output(tmp_path):
+def test_an_input_that_may_not_be_read_is_no_fault_and_the_guard_changes_no_file(tmp_path):
     with pytest.raises(PermissionError), named(tmp_path / "results/out"):
         raise PermissionError(errno.EACCES, "Permission denied", "/archive/raw.h5")
-
-
-def test_files_written_through_the_guard_are_those_of_hdf5(tmp_path):
     hdf5.write_arrays(tmp_path / "a.h5", {"a": NOISE}, {"b": 1}, compressed=True)
     with h5py.File(tmp_path / "b.h5", "w") as file:
         file.create_dataset("a", data=NOISE, compression="gzip", shuffle=True, chunks=NOISE.shape)

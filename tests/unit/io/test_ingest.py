@@ -94,7 +94,7 @@ def test_signed_grey_levels_are_shifted_to_unsigned_ones(tmp_path, caplog, signe
         assert volume.provenance["inputs"]["added_to_voxels"] == str(added)
 
 
-def test_a_mip_and_the_equalised_image_are_made_of_shifted_grey_levels(tmp_path):
+def test_place_and_voxel_size_are_kept_and_mips_are_of_shifted_grey_levels(tmp_path):
     signed = write_hdf5(tmp_path / "signed.h5", raw=(image() ^ 128).view(np.int8))
     plain = write_hdf5(tmp_path / "plain.h5", raw=image())
     for change in ({"mip": 1}, {"clahe_tile": 8}):
@@ -102,13 +102,10 @@ def test_a_mip_and_the_equalised_image_are_made_of_shifted_grey_levels(tmp_path)
         ingest(signed, f"{tmp_path}/a.zarr", config)
         ingest(plain, f"{tmp_path}/b.zarr", config)
         np.testing.assert_array_equal(read(f"{tmp_path}/a.zarr"), read(f"{tmp_path}/b.zarr"))
-
-
-def test_box_and_voxel_size_of_the_source_are_kept(tmp_path):
     placement = Placement(Box.from_shape(SHAPE, (7, 8, 9)), (30.0, 5.0, 6.0))
     write_volume(f"{tmp_path}/a.h5:a", image(), placement)
-    ingest(f"{tmp_path}/a.h5:a", f"{tmp_path}/b.zarr", IngestConfig(), Box((8, 8, 9), (12, 20, 29)))
-    with open_volume(f"{tmp_path}/b.zarr") as volume:
+    ingest(f"{tmp_path}/a.h5:a", f"{tmp_path}/c.zarr", IngestConfig(), Box((8, 8, 9), (12, 20, 29)))
+    with open_volume(f"{tmp_path}/c.zarr") as volume:
         assert volume.box == Box((8, 8, 9), (12, 20, 29))
         assert volume.voxel_size_zyx_nm == (30, 5, 6)
         np.testing.assert_array_equal(volume.read(), image()[1:])

@@ -28,12 +28,18 @@ def labels(tmp_path):
     return write(tmp_path / "mask.h5", voxels, (3, 8, 18), SIZE), voxels[1:5, 2:8, 2:10]
 
 
-def test_a_mask_names_values_a_range_or_everything_but_zero(labels):
+def test_a_mask_names_values_and_several_leave_out_what_any_does(labels):
     path, voxels = labels
     np.testing.assert_array_equal(masked({"path": path}), voxels > 0)
     np.testing.assert_array_equal(masked({"path": path, "values": [1, 3]}), np.isin(voxels, [1, 3]))
     np.testing.assert_array_equal(masked({"path": path, "range": [0, 2]}), voxels <= 2)
     np.testing.assert_array_equal(masked({"path": path, "values": [2], "invert": True}), voxels != 2)
+    box = np.zeros(BOX.shape, bool)
+    box[:1, 2:4, :2] = True
+    both = masked({"path": path, "values": [4]}, {"box": "0:5,12:14,0:22"}, {"box": "100:200,0:9,0:9"})
+    np.testing.assert_array_equal(both, (voxels == 4) | box)
+    np.testing.assert_array_equal(masked({"path": path, "box": "0:5,12:14,0:22"}), (voxels > 0) & box)
+    np.testing.assert_array_equal(masked({"box": "0:5,12:14,0:22", "invert": True}), ~box)
 
 
 def test_ids_beyond_2_to_the_53_are_told_apart(tmp_path):
@@ -44,16 +50,6 @@ def test_ids_beyond_2_to_the_53_are_told_apart(tmp_path):
     np.testing.assert_array_equal(np.flatnonzero(masked({"path": path, "values": many})), np.arange(0, ids.size, 2))
     beyond = [-1, 2**63 + 2]
     np.testing.assert_array_equal(np.flatnonzero(masked({"path": path, "values": [few[1], *beyond]})), [100])
-
-
-def test_several_masks_leave_out_what_any_of_them_does(labels):
-    path, voxels = labels
-    box = np.zeros(BOX.shape, bool)
-    box[:1, 2:4, :2] = True
-    both = masked({"path": path, "values": [4]}, {"box": "0:5,12:14,0:22"}, {"box": "100:200,0:9,0:9"})
-    np.testing.assert_array_equal(both, (voxels == 4) | box)
-    np.testing.assert_array_equal(masked({"path": path, "box": "0:5,12:14,0:22"}), (voxels > 0) & box)
-    np.testing.assert_array_equal(masked({"box": "0:5,12:14,0:22", "invert": True}), ~box)
 
 
 @pytest.mark.parametrize("factor", [(2, 4, 4), (1, 3, 2)])

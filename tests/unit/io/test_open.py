@@ -12,20 +12,14 @@ from .volumes import PLACEMENT, VOXELS
 
 
 def test_the_error_for_a_wrong_dataset_lists_those_in_the_file(spec):
-    with (
-        pytest.raises(VolumeError, match=r"'labels', found \['raw'\]"),
-        open_volume(spec[:-3] + "labels"),
-    ):
+    with pytest.raises(VolumeError, match=r"'labels', found \['raw'\]"), open_volume(spec[:-3] + "labels"):
         pass
 
 
 def test_one_of_several_datasets_must_be_named(tmp_path):
     with create_volumes(tmp_path / "m.h5", {"edges": np.uint8, "distance": np.float32}, PLACEMENT):
         pass
-    with (
-        pytest.raises(VolumeError, match=r"found \['distance', 'edges'\]"),
-        open_volume(tmp_path / "m.h5"),
-    ):
+    with pytest.raises(VolumeError, match=r"found \['distance', 'edges'\]"), open_volume(tmp_path / "m.h5"):
         pass
 
 

@@ -18,22 +18,12 @@ RECORD = provenance("fill", FillConfig(max_distance_nm=3), image="raw.h5:raw")
 BOX = Box.parse("-1:3,0:5,6:12")
 
 
-def test_scores_and_records_add_what_they_say_elsewhere(tmp_path):
+def test_models_and_scores_add_what_they_say_elsewhere(tmp_path):
     path = tmp_path / "index.json"
     path.write_text(json.dumps({"rng_seed": 3, "weights": {"cube": 2.0}, "shards": [], "provenance": RECORD}))
     assert read_provenance(path)["inputs"] == {"image": "raw.h5:raw", "rng_seed": 3, "weights": {"cube": 2.0}}
     path.write_text(json.dumps({"box": "0:1,0:1,0:1", "scores": {}, "provenance": RECORD}))
     assert read_provenance(path)["inputs"] == {"image": "raw.h5:raw", "box": "0:1,0:1,0:1"}
-
-
-def test_an_export_has_it_in_a_file_next_to_its_state(tmp_path):
-    (tmp_path / "neuroglancer.json").write_text('{"layers": []}')
-    assert read_provenance(tmp_path / "neuroglancer.json") == {}
-    (tmp_path / "provenance.json").write_text(json.dumps(RECORD))
-    assert read_provenance(tmp_path / "neuroglancer.json") == RECORD
-
-
-def test_a_model_adds_its_architecture(tmp_path):
     config = ModelConfig(depth=1, features=2, image_mean=5, image_stddev=1)
     weights = {name: np.zeros(shape, np.float32) for name, shape in weight_shapes(config).items()}
     save_model(tmp_path, Model(config, weights, RECORD))
@@ -41,7 +31,11 @@ def test_a_model_adds_its_architecture(tmp_path):
     assert read_provenance(tmp_path / "weights.h5") == {}
 
 
-def test_a_merge_graph_has_it_in_its_first_line(tmp_path):
+def test_exports_and_merge_graphs_have_it_in_files_of_their_own(tmp_path):
+    (tmp_path / "neuroglancer.json").write_text('{"layers": []}')
+    assert read_provenance(tmp_path / "neuroglancer.json") == {}
+    (tmp_path / "provenance.json").write_text(json.dumps(RECORD))
+    assert read_provenance(tmp_path / "neuroglancer.json") == RECORD
     (tmp_path / "graph.csv").write_text(f"# {json.dumps(RECORD)}\nsegment_a,segment_b\n1,2\n")
     (tmp_path / "mapping.csv").write_text("base_id,group_id\n1,2\n")
     assert read_provenance(tmp_path / "graph.csv") == RECORD

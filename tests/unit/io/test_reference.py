@@ -79,10 +79,13 @@ def test_a_relative_source_moves_with_the_project(folder, monkeypatch, is_relati
             content(f"{folder}/archive/run/raw.zarr")
 
 
-def test_the_voxel_size_that_a_source_lacks_is_known_as_of_a_copy(folder):
+def test_references_lack_no_voxel_size_but_voxels(folder):
     zarr.create_array("bare.zarr", shape=SHAPE, dtype="u1", chunks=(8, 8, 8))[:] = IMAGE
     ingest("raw.zarr", "--voxel-size", 30, 8, 8, source="bare.zarr")
     assert voxel_sizes("raw.zarr") == [(30.0, 8.0, 8.0)]
+    ingest("raw.zarr")
+    with pytest.raises(ExportError, match="refers to an"):
+        stores_state(["raw.zarr"])
 
 
 @pytest.mark.parametrize(
@@ -105,21 +108,18 @@ def test_labels_and_what_is_equalised_or_signed_are_copied(folder):
     assert content("shifted.zarr") == content("source.zarr")
 
 
-def test_a_copy_replaces_a_reference_and_remains_a_copy(folder):
+def test_copies_replace_references_and_jobs_leave_one(folder):
     """A run that has a copy keeps it, or an update would repeat everything."""
     for options in ((), ("--copy-image", "always"), ()):
         before = (folder / "raw.zarr/0").is_dir()
         ingest("raw.zarr", *options)
         assert (folder / "raw.zarr/0").is_dir() == (before or bool(options))
         assert content("raw.zarr")[-1] == IMAGE.tolist()
-
-
-def test_jobs_by_hand_leave_one_reference(folder):
     for job in ("1-of-2", "2-of-2"):
-        ingest("raw.zarr", "--job", job, "--job-record", f"{job}.json")
-        assert (folder / f"{job}.json").exists() and not (folder / "raw.zarr").exists()
-    ingest("raw.zarr")
-    assert content("raw.zarr")[-1] == IMAGE.tolist()
+        ingest("jobs.zarr", "--job", job, "--job-record", f"{job}.json")
+        assert (folder / f"{job}.json").exists() and not (folder / "jobs.zarr").exists()
+    ingest("jobs.zarr")
+    assert content("jobs.zarr")[-1] == IMAGE.tolist()
 
 
 def test_a_reference_is_described_and_not_staged(folder, capsys, caplog):
@@ -139,9 +139,3 @@ def test_a_source_that_is_gone_or_changed_its_shape_is_one_line(folder):
     (folder / "source.zarr").rename(folder / "elsewhere.zarr")
     with pytest.raises(VolumeError, match=r"raw\.zarr: .*opened: .*source\.zarr"):
         content("raw.zarr")
-
-
-def test_a_viewer_of_stores_says_that_there_are_no_voxels(folder):
-    ingest("raw.zarr")
-    with pytest.raises(ExportError, match="refers to an"):
-        stores_state(["raw.zarr"])

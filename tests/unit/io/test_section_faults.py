@@ -33,7 +33,7 @@ def bring_in(folder, image, name, *words):
     return f"{folder}/{name}.zarr"
 
 
-def test_faults_are_listed_with_their_sections(tmp_path, caplog):
+def test_faults_are_listed_with_their_sections_whose_edges_may_move(tmp_path, caplog):
     store = bring_in(tmp_path, disturbed(), "raw")
     faults = [(int(row["z"]), row["fault"]) for row in read_faults(store)]
     assert faults == [(102, "dark"), (104, "blurred"), (107, "displaced"), (108, "displaced")]
@@ -41,13 +41,10 @@ def test_faults_are_listed_with_their_sections(tmp_path, caplog):
     jumps = read_table(store, JUMPS)
     assert jumps[:, :5].tolist() == [[107, 0, 0, 80, 150], [108, 0, 0, 80, 150]]
     assert np.abs(jumps[:, 5:] - [[9, -12], [-9, 12]]).max() <= 2
-
-
-def test_edges_of_padding_may_move(tmp_path):
     image = (tissue() // 4) + np.uint8(100)
     for z, section in enumerate(image):
         section[: 20 + 15 * (z % 2), : 40 + 20 * (z % 2)] = 0
-    store = bring_in(tmp_path, image, "raw", "--max-shift", "4")
+    store = bring_in(tmp_path, image, "padded", "--max-shift", "4")
     assert read_table(store, JUMPS) is None
 
 

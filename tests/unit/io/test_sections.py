@@ -45,16 +45,13 @@ def test_levelled_sections_have_the_same_quartiles_whatever_part_is_read(dtype):
     np.testing.assert_array_equal(even.read(part), whole[part.slices(volume.box.start)])
 
 
-def test_blank_sections_stay():
+def test_even_sections_stay_whatever_is_around_them():
     image = uneven()
     image[4], image[7] = 0, 90
     volume = ArrayVolume("raw", image)
     whole = levelled(volume, levels_of(volume, volume.box), volume.box).read()
     assert not whole[4].any() and (whole[7] == 90).all()
     assert levels_of(ArrayVolume("raw", np.zeros_like(image)), volume.box) is None
-
-
-def test_a_box_has_even_sections_whatever_is_around_it():
     image = np.concatenate([np.full((len(uneven()), 64, 200), 250, np.uint8), uneven()], axis=2)
     volume, box = ArrayVolume("raw", image), Box((2, 0, 200), (12, 64, 272))
     alone = ArrayVolume("raw", uneven()[2:])

@@ -142,15 +142,12 @@ def test_what_another_program_wrote_is_not_replaced(array, zarr_format, tmp_path
     assert files(path) == before
 
 
-def test_a_lost_shard_is_an_error_and_does_not_read_as_zeros(store):
+def test_a_lost_shard_and_a_flipped_bit_are_errors(store):
     (store / "0/c/0/1/2").unlink()
     with open_volume(store) as volume:
         volume.read(Box(BOX.start, (0, 10, 1010)))
         with pytest.raises(VolumeError, match="is missing"):
             volume.read()
-
-
-def test_a_flipped_bit_is_an_error(store):
     shard = store / "0/c/0/0/0"
     content = bytearray(shard.read_bytes())
     content[1000] ^= 1
@@ -215,16 +212,13 @@ def test_a_shard_has_whole_chunks_fits_into_memory_and_is_not_larger_than_needed
     assert np.prod(shard) * itemsize <= MAX_SHARD_BYTES
 
 
-def test_shards_are_counted_from_the_first_voxel_of_the_volume_and_cover_it_once():
+def test_shards_cover_every_voxel_once_and_blocks_touch_theirs():
     boxes = SHARDS.boxes()
     assert sum(box.num_voxels for box in boxes) == SHARDED.num_voxels
     assert boxes[0] == Box((-3, 10, 0), (125, 74, 64))
     assert boxes[-1] == Box((125, 74, 192), (127, 80, 200))
     assert len({SHARDS.key(box) for box in boxes}) == len(boxes) == SHARDS.number == 16
     assert SHARDS.key(boxes[-1]) == "c/1/1/3"
-
-
-def test_a_block_touches_the_shards_that_hold_its_voxels():
     block = Box((124, 70, 60), (126, 75, 70))
     assert set(SHARDS.touched_by(block)) == {box for box in SHARDS.boxes() if not box.intersect(block).is_empty}
     assert list(SHARDS.touched_by(Box((125, 74, 192), (126, 75, 193)))) == [Box((125, 74, 192), (127, 80, 200))]

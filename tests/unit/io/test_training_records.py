@@ -35,10 +35,12 @@ def folder(tmp_path):
     return tmp_path / "records"
 
 
-def test_a_shard_is_read_in_its_order_as_zyx(folder):
+def test_a_shard_is_read_as_zyx_with_or_without_weights(folder):
     centers, names = read_shard(folder / shard_name(0, 2))
     assert centers.tolist() == CENTERS[:3].tolist()
     assert names.tolist() == ["a", "a", "a"]
+    change_index(folder, lambda index: index.pop("weights"))
+    assert load_index(folder).weights == {}
 
 
 def test_a_shard_has_the_bytes_of_tensorflow(tmp_path):
@@ -85,11 +87,6 @@ def change_index(folder, change):
     index = json.loads((folder / "index.json").read_text())
     change(index)
     (folder / "index.json").write_text(json.dumps(index))
-
-
-def test_an_index_without_weights_is_read(folder):
-    change_index(folder, lambda index: index.pop("weights"))
-    assert load_index(folder).weights == {}
 
 
 @pytest.mark.parametrize(

@@ -42,13 +42,10 @@ def test_a_machine_that_reports_no_flags_has_none(tmp_path, monkeypatch, text):
     assert cpu_flags() == frozenset() and cpu_name() == ""
 
 
-def test_amx_that_linux_does_not_give_does_not_count(monkeypatch):
+def test_linux_gives_amx_only_to_a_cpu_that_has_it(monkeypatch):
     monkeypatch.setattr(Path, "read_text", lambda path: f"flags\t: {FLAGS}\n")
     monkeypatch.setattr(cpu, "_may_use_amx", lambda: False)
     assert cpu_flags() == set(FLAGS.split()) - {"amx_tile", "amx_bf16"}
-
-
-def test_linux_gives_amx_only_to_a_cpu_that_has_it():
     assert not MAY_USE_AMX() or "amx_tile" in Path("/proc/cpuinfo").read_text()
 
 

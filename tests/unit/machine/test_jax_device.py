@@ -62,14 +62,8 @@ def test_what_is_compiled_for_a_gpu_is_kept_in_one_folder(sees, monkeypatch, pla
 def test_without_a_gpu_it_computes_on_the_cpu(sees):
     sees(device("cpu"))
     assert jax_gpus() == [] and jax_device().platform == "cpu"
-
-
-def test_jax_for_cpus_alone_is_not_asked_for_gpus(sees):
     sees(device("gpu"), installed=("jax",))
     assert jax_gpus() == []
-
-
-def test_where_jax_is_missing_there_is_no_gpu_for_it(sees):
     sees(installed=())
     assert jax_gpus() == []
     with pytest.raises(ConfigError, match="engine: found jax.*pip install"):

@@ -35,11 +35,7 @@ def files(tmp_path, monkeypatch):
 
 VERSION_2 = (
     "0::/pod/job\n",
-    {
-        "pod/job/cpu.max": "max 100000",
-        "pod/cpu.max": "250000 100000",
-        "pod/memory.max": "2000000000",
-    },
+    {"pod/job/cpu.max": "max 100000", "pod/cpu.max": "250000 100000", "pod/memory.max": "2000000000"},
 )
 VERSION_1 = (
     "4:memory:/slurm/job_1\n2:cpu,cpuacct:/docker/of-the-host\n0::/\n",
@@ -68,9 +64,16 @@ def test_the_local_profile_keeps_to_the_limits(files, version):
     assert read_site("local", 1).layout.depth == 1, "what the doctor expects"
 
 
-def test_without_limits_all_cores_are_used(files):
+def test_limits_that_are_absent_or_cannot_be_read_do_not_count(files, monkeypatch):
     files("0::/\n", {"cpu.max": "max 100000", "cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"})
     assert (limits.quota(), threads_here()) == (math.inf, 8)
+    files(*VERSION_2)
+
+    def refused(path):
+        raise PermissionError(path)
+
+    monkeypatch.setattr(Path, "read_text", lambda path: "0::/pod/job" if path.name == "own" else refused(path))
+    assert limits.quota() == math.inf and limits.usable_cores() == 8 and limits.memory_mb() > 2000
 
 
 def test_a_job_of_slurm_takes_its_own_cores_where_the_site_binds_it_to_none(files, monkeypatch):
@@ -93,16 +96,6 @@ def test_gpus_that_are_hidden_do_not_count(tmp_path, monkeypatch, listed, expect
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", listed)
     profile = yte.process_yaml(PROFILE.read_text())
     assert limits.gpus_here() == profile["resources"]["gpu"] == expected
-
-
-def test_limits_that_cannot_be_read_do_not_count(files, monkeypatch):
-    files(*VERSION_2)
-
-    def refused(path):
-        raise PermissionError(path)
-
-    monkeypatch.setattr(Path, "read_text", lambda path: "0::/pod/job" if path.name == "own" else refused(path))
-    assert limits.quota() == math.inf and limits.usable_cores() == 8 and limits.memory_mb() > 2000
 
 
 @pytest.mark.parametrize(("value", "threads"), [("2", 2), ("2,1", 2), (" 03 ", 3), ("", 8)])

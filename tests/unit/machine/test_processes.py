@@ -22,13 +22,10 @@ def python(code):
     return [sys.executable, "-c", f"import os, signal, sys, time; n = int(os.environ['N']); {code}"]
 
 
-def test_all_processes_run_in_their_own_environment(tmp_path):
+def test_processes_have_environments_of_their_own_and_end_with_the_first_failure(tmp_path, caplog):
     code = "open(os.path.join(os.environ['FOLDER'], str(n)), 'w').close()"
     assert run_together(python(code), environments(3, FOLDER=str(tmp_path))) == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1", "2"]
-
-
-def test_the_first_failure_ends_the_others_and_gives_the_exit_code(caplog):
     code = "sys.exit(7) if n == 1 else time.sleep(600)"
     with caplog.at_level(logging.ERROR):
         assert run_together(python(code), environments(3), own_groups=True) == 7
@@ -98,16 +95,13 @@ def test_the_lock_ends_with_a_killed_process(tmp_path):
     take_lock(tmp_path).close()
 
 
-def test_a_file_system_without_locks_is_told_of(tmp_path, monkeypatch, caplog):
+def test_a_folder_without_locks_is_told_of(tmp_path, monkeypatch, caplog):
     def unsupported(*_):
         raise OSError(errno.ENOTSUP, "Operation not supported")
 
     monkeypatch.setattr("fcntl.flock", unsupported)
     assert take_lock(tmp_path) is None
     assert str(tmp_path) in caplog.text
-
-
-def test_a_folder_that_cannot_be_locked_is_one_line(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match=f"{tmp_path}/file"):
         take_lock(tmp_path / "file")

@@ -194,16 +194,13 @@ def test_a_rank_gets_nothing_before_the_last_one_has_come(relays, monkeypatch):
     assert len(relays[0].ask("GET", "global/1")) == 8 * (SIZE - 1)
 
 
-def test_only_what_starts_inside_uses_the_relay(server, monkeypatch):
+def test_only_launches_use_the_relay(server, monkeypatch):
     before = variables(server, 0)
     monkeypatch.setattr(os, "environ", dict(before))
     with relayed():
         assert os.environ != before and os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"].startswith("127.0.0.1:")
         assert os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"] != str(server.port)
     assert os.environ == before
-
-
-def test_other_launchers_keep_their_server(monkeypatch):
     before = {"HOROVOD_GLOO_RENDEZVOUS_ADDR": "10.0.0.1", "HOROVOD_GLOO_RENDEZVOUS_PORT": "4000"}
     for given in ({}, before):
         monkeypatch.setattr(os, "environ", dict(given))

@@ -39,13 +39,10 @@ def test_the_submit_commands_have_what_training_needs():
     assert {"--gpus-per-node=4", "--partition=prod", "--account=brains"} <= line
 
 
-def test_a_job_of_one_process_has_no_ranks_and_no_gpus_it_did_not_ask_for():
+def test_a_job_asks_for_nothing_that_it_does_not_need():
     job = replace(TRAINING, nodes=1, gpus=0, is_mpi=False, site={"pbs_select": "mem=120gb"})
     assert pbs.submit_command(job, "a.sh", "a.log")[2] == "select=1:ncpus=8:mem=120gb"
     assert cobalt.on_node(job) == "aprun -n 1 -N 1 -d 8 -j 1 -cc none"
-
-
-def test_slurm_gets_no_request_for_0_memory_and_no_pattern_in_the_log():
     job = replace(TRAINING, site={**TRAINING.site, "mem_mb": 0})
     line = slurm.submit_command(job, "a.sh", "100%/a.log")
     assert not any("mem" in word for word in line) and "--output=100%%/a.log" in line

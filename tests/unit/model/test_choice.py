@@ -27,11 +27,13 @@ def never():
     raise AssertionError("chose again")
 
 
-def test_the_first_job_chooses_and_all_others_take_the_same(tmp_path, caplog):
+def test_the_first_job_of_a_folder_chooses_for_all(tmp_path, caplog):
     path, chosen = tmp_path / "machine" / "x.yaml", Choice("openvino", "bfloat16", "the CPU has AMX")
     with caplog.at_level(logging.INFO):
         assert choose_once(path, lambda: chosen) == choose_once(path, never) == chosen
     assert [f"{path}" in message for message in caplog.messages] == [True, True]
+    choices = iter([Choice("openvino", "float32"), Choice("openvino", "bfloat16")])
+    assert [choose_once(None, lambda: next(choices)).precision for _ in range(2)] == ["float32", "bfloat16"]
 
 
 def job(path, barrier, number):
@@ -49,11 +51,6 @@ def test_jobs_that_choose_at_the_same_time_agree(tmp_path, monkeypatch):
         run = functools.partial(job, tmp_path / "x.yaml", manager.Barrier(3))
         assert len(set(jobs.map(run, range(3)))) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["x.yaml"]
-
-
-def test_without_a_folder_every_job_chooses_for_itself():
-    choices = iter([Choice("openvino", "float32"), Choice("openvino", "bfloat16")])
-    assert [choose_once(None, lambda: next(choices)).precision for _ in range(2)] == ["float32", "bfloat16"]
 
 
 def test_a_job_on_another_cpu_says_that_the_choice_may_be_slow_there(tmp_path, monkeypatch, caplog):

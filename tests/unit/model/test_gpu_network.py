@@ -65,13 +65,10 @@ def gradients(precision, form):
     return jax.jit(jax.grad(loss))({name: jnp.asarray(array) for name, array in WEIGHTS.items()})
 
 
-def test_logits_are_those_of_volumes(by_xla):
+def test_logits_and_gradients_are_those_of_volumes(by_xla):
     weights = prepared(WEIGHTS, CONFIG, "float32", "kernels")
     found = updated_pom(weights, IMAGE, POM, CONFIG, "float32", "kernels")
     np.testing.assert_allclose(found, updated_pom(WEIGHTS, IMAGE, POM, CONFIG, form="volumes"), atol=2e-5)
-
-
-def test_gradients_are_those_of_volumes(by_xla):
     expected = gradients("float32", "volumes")
     for name, found in gradients("float32", "kernels").items():
         assert found.shape == expected[name].shape

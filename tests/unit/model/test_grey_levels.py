@@ -16,14 +16,11 @@ def test_mean_and_deviation_are_those_of_the_voxels(dtype):
     assert (found.mean, found.stddev) == pytest.approx((voxels.mean(), voxels.std()))
 
 
-def test_two_histograms_together_are_that_of_all_voxels():
+def test_levels_of_several_volumes_and_of_16_bits_become_one_histogram():
     rng = np.random.default_rng(1)
     a, b = rng.integers(0, 200, (300,)).astype(np.uint8), rng.integers(50, 250, (700,)).astype(np.uint8)
     both, whole = Histogram.together([histogram(a), histogram(b)]), histogram(np.concatenate([a, b]))
     assert both.levels.tolist() == whole.levels.tolist() and both.counts.tolist() == whole.counts.tolist()
-
-
-def test_16_bit_levels_become_few_bins_of_which_an_outlier_takes_one():
     voxels = np.append(np.random.default_rng(1).normal(4000, 300, 50_000), [65535]).astype(np.uint16)
     fine, coarse = histogram(voxels), histogram(voxels).coarse()
     assert len(fine.levels) > 1000 and len(coarse.levels) <= 256 and coarse.counts.sum() == 50_001

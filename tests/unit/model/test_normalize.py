@@ -39,17 +39,11 @@ def write_model(folder, trained_on=None, config=CONFIG):
     return str(folder)
 
 
-def test_the_default_is_mean_and_deviation_of_the_model():
+def test_a_volume_by_its_own_figures_or_those_of_the_model():
     found = read_normalisation(None, CONFIG).apply(np.array([80, 100, 140], np.uint8))
     assert found.dtype == np.float32 and found.tolist() == [-1, 0, 2]
-
-
-def test_a_model_without_normalisation_is_refused():
     with pytest.raises(ModelError, match="image_mean"):
         read_normalisation(None, CONFIG.model_copy(update={"image_mean": None}))
-
-
-def test_a_volume_by_its_own_figures():
     found = choose("volume", histogram(CONTRASTS["gamma"]), CONFIG, None).apply(CONTRASTS["gamma"])
     assert (found.mean(), found.std()) == pytest.approx((0, 1), abs=1e-4)
     given = choose(GreyLevels(mean=10, stddev=5), histogram(TISSUE), CONFIG, None)

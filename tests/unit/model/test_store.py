@@ -40,11 +40,16 @@ def test_a_saved_model_is_loaded(folder):
     assert load_architecture(folder) == CONFIG
 
 
-def test_weights_of_another_model_are_refused(tmp_path, folder):
+def test_weights_of_another_model_or_damaged_ones_are_refused(tmp_path, folder):
     save_model(tmp_path / "other", Model(CONFIG, random_weights(1), {}))
     (tmp_path / "other/weights.h5").replace(folder / "weights.h5")
     with pytest.raises(ModelError, match="weights.h5"):
         load_model(folder)
+    with pytest.raises(ModelError, match="model.ckpt-7.index"):
+        read_checkpoint(f"{tmp_path}/model.ckpt-7")
+    (tmp_path / "model.ckpt-7.index").write_bytes(b"not a checkpoint")
+    with pytest.raises(ModelError, match="model.ckpt-7: "):
+        read_checkpoint(f"{tmp_path}/model.ckpt-7")
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -127,14 +132,6 @@ def test_the_normalisation_must_be_given(tmp_path, missing):
     assert not (tmp_path / "model").exists()
 
 
-def test_a_missing_or_damaged_checkpoint_is_refused(tmp_path):
-    with pytest.raises(ModelError, match="model.ckpt-7.index"):
-        read_checkpoint(f"{tmp_path}/model.ckpt-7")
-    (tmp_path / "model.ckpt-7.index").write_bytes(b"not a checkpoint")
-    with pytest.raises(ModelError, match="model.ckpt-7: "):
-        read_checkpoint(f"{tmp_path}/model.ckpt-7")
-
-
 SMALL = ModelConfig(depth=3, features=4, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 1, 2))
 
 
@@ -143,17 +140,11 @@ def network():
     return build_network(SMALL)
 
 
-def test_convolutions_have_the_names_of_the_published_models():
+def test_the_network_has_the_listed_weights_and_published_names(network):
     assert conv_names(SMALL) == ["conv0_a", "conv0_b", "conv1_a", "conv1_b", "conv2_a", "conv2_b", "conv_lom"]
-
-
-def test_the_network_has_the_listed_weights(network):
     found = {name: array.shape for name, array in get_weights(network, SMALL).items()}
     assert found == weight_shapes(SMALL)
     assert network.count_params() == sum(int(np.prod(shape)) for shape in found.values())
-
-
-def test_weights_that_are_set_are_got_back(network):
     rng = np.random.default_rng(0)
     weights = {name: rng.normal(size=shape).astype(np.float32) for name, shape in weight_shapes(SMALL).items()}
     set_weights(network, SMALL, weights)

@@ -8,9 +8,7 @@ import argparse
 import ast
 import functools
 import importlib
-import io
 import itertools
-import tokenize
 from collections.abc import Callable, Iterator, Set
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -25,7 +23,6 @@ PACKAGE = ROOT / "ffn"
 SVG = "{http://www.w3.org/2000/svg}"
 SENTENCE = 4  # words; a test that compares so many depends on the English of a message
 PARAMETERS = 6
-NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 
 def modules() -> dict[str, Path]:
@@ -64,8 +61,9 @@ def imported_by(path: Path, known: Set[str]) -> set[str]:
     return found
 
 
-def test_the_drawing_has_every_package_and_loose_module():
+def test_modules_are_drawn_and_import_no_circle():
     assert set(drawn_rooms()) == set(map(room_of, modules()))
+    list(TopologicalSorter(imports()).static_order())  # a CycleError names them
 
 
 def test_modules_import_from_below_or_from_their_left():
@@ -82,10 +80,6 @@ def test_modules_import_from_below_or_from_their_left():
         if not may_import(room_of(module), room_of(other))
     ]
     assert offenders == [], "docs/images/house.svg has what they import above them, or to their right"
-
-
-def test_no_modules_import_each_other_in_a_circle():
-    list(TopologicalSorter(imports()).static_order())  # a CycleError names them
 
 
 @functools.cache
@@ -114,10 +108,6 @@ def code_lines(folder: str) -> int:
 
 
 def code_lines_of(path: Path) -> int:
-    tokens = tokenize.generate_tokens(io.StringIO(path.read_text()).readline)
-    with_code = {
-        number for token in tokens if token.type not in NO_CODE for number in range(token.start[0], token.end[0] + 1)
-    }
     docstrings = {
         number
         for node in nodes(path)
@@ -125,7 +115,8 @@ def code_lines_of(path: Path) -> int:
         if ast.get_docstring(node) is not None
         for number in range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1)
     }
-    return len(with_code - docstrings)
+    code = enumerate(map(str.strip, path.read_text().splitlines()), 1)
+    return sum(bool(line) and line[0] != "#" and number not in docstrings for number, line in code)
 
 
 def command_options() -> int:
@@ -209,7 +200,7 @@ class Budget(NamedTuple):
 BUDGETS = [
     Budget("lines of ffn/", lambda: lines("ffn"), 39_426),
     Budget("code lines of ffn/", lambda: code_lines("ffn"), 25_780),
-    Budget("lines of tests/", lambda: lines("tests"), 30_284),
+    Budget("lines of tests/", lambda: lines("tests"), 29_544),
     Budget("command-line options", command_options, 367),
     Budget("configuration leaves", configuration_leaves, 178),
     Budget("names that fill imports", lambda: imported_names("ffn/assembly/fill.py"), 15),

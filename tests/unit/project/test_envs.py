@@ -77,14 +77,11 @@ def test_no_package_host_is_written_down(name):
     assert "://" not in (ENVS / name).read_text()
 
 
-def test_pre_commit_runs_the_locked_versions():
+def test_versions_are_those_of_the_locks():
     locked = versions(read("requirements.lock"))
     repositories = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
     named = {repository["repo"].rpartition("/")[2]: repository["rev"] for repository in repositories}
     assert named == {"ruff-pre-commit": f"v{locked['ruff']}", "snakefmt": f"v{locked['snakefmt']}"}
-
-
-def test_citation_and_changelog_have_the_version():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert citation["version"] == ffn.__version__
     assert f"\n## {ffn.__version__}\n" in (ROOT / "CHANGELOG.md").read_text()

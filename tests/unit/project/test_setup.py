@@ -171,13 +171,10 @@ def build(tmp_path):
     return lambda: subprocess.run(command, env=environment, capture_output=True, text=True)
 
 
-def test_without_tensorflow_the_kernels_for_inference_are_built_all_the_same(tmp_path, build):
+def test_kernels_are_built_without_tensorflow_or_taken_from_another_environment(tmp_path, build):
     done = build()
     assert done.returncode == 1 and "no libstdc++" in done.stderr
     assert sorted(file.name for file in tmp_path.glob("*.so")) == ["inference.so"]
-
-
-def test_kernels_that_another_environment_has_built_are_taken(tmp_path, build):
     build()
     (tmp_path / "inference.so").unlink()
     (tmp_path / "no-compiler").touch()

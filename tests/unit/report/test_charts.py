@@ -36,14 +36,12 @@ def test_a_training_has_a_chart_for_each_set_of_columns(run, drawn):
     assert {"accuracy", "F1"} <= curves(shares).keys()
 
 
-def test_columns_without_a_finite_value_are_left_out(drawn):
+def test_a_chart_has_no_empty_columns_and_parts_of_a_step_no_compilation(drawn):
     rows = [{"step": step, "loss": np.nan, "reach_1": 0.5} for step in (1, 2)]
     training_charts(rows, [{"step": 2, "reach_1": 0.8}])
     assert [list(curves(axes).values())[-1].tolist() for axes in drawn.values()] == [[[2, 0.8]]]
     assert training_charts([]) == []
-
-
-def test_the_parts_of_a_step_leave_out_the_row_with_compilation(drawn):
+    drawn.clear()
     parts = dict(zip(charts.STEP_PARTS, (1.0, 2.0, 3.0, 4.0), strict=True))
     training_charts([{"step": step, **parts} for step in (1, 2, 3)])
     (areas,) = drawn.values()

@@ -104,15 +104,12 @@ def test_coordinates_are_tables_with_attributes(tmp_path, capsys):
     assert found["attributes"]["provenance"]["stage"] == "coordinates"
 
 
-def test_records(tmp_path, capsys):
+def test_records_and_models_are_described(tmp_path, capsys):
     found = show(capsys, write_records(tmp_path))
     assert found["kind"] == "records"
     assert found["num_records"] == sum(shard["num_records"] for shard in found["shards"]) == 60
     assert len(found["shards"]) == 2
     assert found["provenance"]["stage"] == "records"
-
-
-def test_a_model(tmp_path, capsys):
     found = show(capsys, write_model(tmp_path / "model"))
     assert ModelConfig(**found["config"]) == CONFIG
     assert found["num_weights"] == sum(np.prod(shape) for shape in weight_shapes(CONFIG).values())

@@ -46,11 +46,18 @@ def test_a_run_with_nothing_in_it_and_one_without_scores_have_a_page_too(tmp_pat
     assert Page(render(tmp_path)).pictures == 3 * 2 + 1
 
 
-def test_an_export_is_linked(undrawn):
+def test_an_export_is_linked_and_changes_have_their_interval(undrawn):
     (undrawn / "precomputed/cube/links").mkdir(parents=True)
     (undrawn / "precomputed/cube/segmentation.csv").write_text("id\n")
     page = render(undrawn)
     assert '<a href="precomputed/cube/segmentation.csv">' in page and f"ffn view {undrawn}" in Page(page).text
+    path = undrawn / "evaluation/cube.json"
+    scores = json.loads(path.read_text())
+    limits = {"are": [-0.02, 0.01], "voi": [-0.4, -0.05]}
+    changes = [{"from": "base", "to": "filled", "intervals": {"all": limits}}]
+    path.write_text(json.dumps({**scores, "segmentation": "filled", "changes": changes}))
+    text = Page(render(undrawn)).text
+    assert "-0.400" in text and "-0.050" in text
 
 
 def test_run_lengths_are_shown(undrawn):
@@ -69,16 +76,6 @@ def test_run_lengths_are_shown(undrawn):
     text = Page(render(undrawn)).text
     assert all(figure in text for figure in ("1.23", "2.34", "4.56", "0.270", "200"))
     assert "1.23 µm" in format_scores(undrawn)
-
-
-def test_what_a_stage_changes_is_told_with_its_interval(undrawn):
-    path = undrawn / "evaluation/cube.json"
-    scores = json.loads(path.read_text())
-    limits = {"are": [-0.02, 0.01], "voi": [-0.4, -0.05]}
-    changes = [{"from": "base", "to": "filled", "intervals": {"all": limits}}]
-    path.write_text(json.dumps({**scores, "segmentation": "filled", "changes": changes}))
-    text = Page(render(undrawn)).text
-    assert "-0.400" in text and "-0.050" in text
 
 
 @pytest.mark.parametrize("content", ["{", '{"box": "0:1,0:1,0:1", "scores": {"all": {}}}'])

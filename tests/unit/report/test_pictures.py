@@ -26,14 +26,11 @@ def test_a_segment_has_the_colour_of_its_body():
     assert not np.allclose(shown[5], shown[35])
 
 
-def test_colours_are_stable_and_differ():
+def test_colours_are_stable_and_planes_keep_the_proportions_of_nanometres():
     ids = np.array([0, 1, 2, 3, 2**63], np.uint64)
     first = pictures.colors(ids)
     assert np.array_equal(first, pictures.colors(ids)) and not first[0].any()
     assert min(np.abs(a - b).max() for i, a in enumerate(first) for b in first[:i]) > 0.1
-
-
-def test_planes_keep_the_proportions_of_nanometres():
     xy, xz, yz = pictures.planes(Box.parse("10:30,0:40,0:80"), (40.0, 10.0, 20.0))
     assert (xy.size_pixels, xz.size_pixels, yz.size_pixels) == ((120, 480), (240, 480), (240, 120))
     assert (str(xy.box), str(yz.box)) == ("20:21,0:40,0:80", "10:30,0:40,40:41")

@@ -10,14 +10,11 @@ from ffn.report.run_folder import find_export, read_costs, read_volumes
 from ffn.report.watch import status
 
 
-def test_costs_add_up_by_stage_in_the_order_of_the_pipeline(run):
+def test_costs_and_volumes_are_found(run):
     train, segment = read_costs(run)
     assert (train.stage, train.num_jobs, train.seconds, train.peak_mib) == ("train", 1, 95.5, 2048.2)
     assert (segment.stage, segment.num_jobs, segment.seconds) == ("segment", 2, 50)
     assert (segment.longest_seconds, segment.peak_mib, segment.cpu_seconds) == (30, 512, 36)
-
-
-def test_volumes_are_found_by_segmentation_or_scores(run):
     (files,) = read_volumes(run)
     assert files.name == "cube" and files.scores is not None
     assert files.baseline.endswith("cube-baseline.zarr")
@@ -61,24 +58,18 @@ def watched(tmp_path):
     return tmp_path
 
 
-def test_done_jobs_are_counted_and_running_ones_shown(watched):
+def test_jobs_are_counted_and_running_and_repeated_ones_shown(watched):
     done, running = status(watched, 1000.0)
     assert "membrane 1" in done and "z0-y0-x0" in running and "10% 7/73" in running and "4 s" in running
-
-
-def test_a_job_that_is_repeated_is_shown(watched):
     write(watched / "logs/membrane/fly.log", "membrane:  50% 4/8 [00:01<00:01, 4block/s]\n", age=10)
     assert "50% 4/8" in status(watched, 1000.0)[1]
 
 
-def test_jobs_of_studies_end_too(watched):
+def test_jobs_of_studies_end_and_clocks_may_be_ahead(watched):
     write(watched / "logs/studies/measure-2.log", "measure: 100% 8/8 [00:02<00:00, 4step/s]\n", age=9)
     write(watched / "benchmarks/studies/measure-2.tsv", "s\n2\n", age=9)
     lines = status(watched, 1000.0)
     assert "studies 1" in lines[0] and len(lines) == 2
-
-
-def test_a_log_from_a_machine_whose_clock_is_ahead_is_new(watched):
     write(watched / "logs/segment/fly/z0-y0-x0.log", "segment:  10% 7/73 [00:05<00:45, 1.4seed/s]\n", age=-7)
     assert "(0 s" in status(watched, 1000.0)[1]
 

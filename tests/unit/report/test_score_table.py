@@ -73,10 +73,7 @@ def test_the_table_is_aligned_and_marks_the_better_value(run):
 
 def test_better_means_lower_errors_and_higher_shares():
     keys = ("are", "are_precision", "are_recall", "voi", "voi_split", "voi_merge")
-    own = {
-        "scores": {"all": dict(zip(keys, (0.1, 0.8, 0.9, 1.0, 0.5, None), strict=True))},
-        "covered_fraction": 0.5,
-    }
+    own = {"scores": {"all": dict(zip(keys, (0.1, 0.8, 0.9, 1.0, 0.5, None), strict=True))}, "covered_fraction": 0.5}
     other = {"scores": {"all": dict.fromkeys(keys, 0.5)}, "covered_fraction": 1.0, "method": "watershed"}
     ffn, watershed = score_rows({**own, "baseline": other})
     assert [cell.is_better for cell in ffn.cells] == [True, True, True, False, False, False, False]

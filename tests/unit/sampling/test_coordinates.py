@@ -79,26 +79,29 @@ def test_masked_voxels_are_no_centres(tmp_path, inputs):
     assert sum(counts.values()) == BOX.num_voxels
 
 
-def test_background_is_included_on_request(tmp_path, inputs):
+def test_background_is_included_on_request_and_margins_are_those_of_the_box(tmp_path, inputs):
     config = CONFIG.model_copy(update={"include_background": True})
     coordinates(*inputs, tmp_path / "c.h5", config)
     tables, counts = read(tmp_path / "c.h5")
     assert list(tables) == [0, 1, 2, 13] and "background" not in counts
     assert as_set(tables[0]) == expected(0)
-
-
-def test_without_membranes_only_partition_and_margin_count(tmp_path, inputs):
     coordinates(inputs[0], None, tmp_path / "c.h5", CONFIG)
     tables, _ = read(tmp_path / "c.h5")
     assert as_set(tables[2]) == expected(2, distance=np.full(BOX.shape, np.inf))
 
 
-def test_the_margin_is_measured_from_the_box(tmp_path, inputs):
+def test_the_margin_is_that_of_the_box_and_the_order_that_of_blocks(tmp_path, inputs):
     box = Box((6, 33, 104), (20, 50, 130))
     coordinates(*inputs, tmp_path / "c.h5", CONFIG, box)
     tables, counts = read(tmp_path / "c.h5")
     assert as_set(tables[13]) == expected(13, box=box)
     assert sum(counts.values()) == box.num_voxels
+    coordinates(*inputs, tmp_path / "c.h5", CONFIG)
+    inner, found = BOX.grow(tuple(-margin for margin in CONFIG.margin_zyx)), []
+    for block in inner.blocks((7, 11, 13)):
+        part = block.slices(BOX.start)
+        found.append(np.argwhere((PARTITIONS[part] == 13) & (DISTANCE[part] >= 1.5)) + block.start)
+    np.testing.assert_array_equal(read(tmp_path / "c.h5")[0][13], np.concatenate(found))
 
 
 def test_jobs_that_share_the_rows_and_killed_ones_make_what_one_job_makes(tmp_path, inputs, monkeypatch):
@@ -115,15 +118,6 @@ def test_jobs_that_share_the_rows_and_killed_ones_make_what_one_job_makes(tmp_pa
     assert as_set(read(tmp_path / "one/c.h5")[0][13]) == expected(13)
 
 
-def test_the_order_of_the_coordinates_is_that_of_the_blocks(tmp_path, inputs):
-    coordinates(*inputs, tmp_path / "c.h5", CONFIG)
-    inner, found = BOX.grow(tuple(-margin for margin in CONFIG.margin_zyx)), []
-    for block in inner.blocks((7, 11, 13)):
-        part = block.slices(BOX.start)
-        found.append(np.argwhere((PARTITIONS[part] == 13) & (DISTANCE[part] >= 1.5)) + block.start)
-    np.testing.assert_array_equal(read(tmp_path / "c.h5")[0][13], np.concatenate(found))
-
-
 def test_the_error_for_no_eligible_voxel_counts_what_removed_them(tmp_path, inputs):
     config = CONFIG.model_copy(update={"membrane_distance_nm": 4.0})
     with pytest.raises(RecordError, match="--margin.*--membrane-distance"):
@@ -135,10 +129,7 @@ def test_unusable_input_is_one_error(tmp_path, inputs):
     out = tmp_path / "c.h5"
     labels = write(tmp_path / "l.h5", "labels", PARTITIONS.astype(np.uint64)) + ":labels"
     small = write(tmp_path / "s.zarr", "distance", DISTANCE[:, 1:-1], BOX.grow((0, -1, 0)))
-    for partitions, membrane, said in (
-        (labels, None, "uint64"),
-        (inputs[0], small, "4:24,31"),
-    ):
+    for partitions, membrane, said in ((labels, None, "uint64"), (inputs[0], small, "4:24,31")):
         with pytest.raises(VolumeError, match=said):
             coordinates(partitions, membrane, out, CONFIG)
     assert not out.exists()

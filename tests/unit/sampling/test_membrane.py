@@ -67,17 +67,14 @@ def test_jobs_that_share_the_blocks_and_killed_ones_give_the_bytes_of_one(tmp_pa
     assert len([name for name in made if name.startswith("m.zarr/edges/0/c/")]) == 2
 
 
-def test_a_box_gives_its_part_of_the_result(tmp_path):
+def test_a_box_gives_its_part_and_no_edge_the_largest_distance(tmp_path):
     spec, box = write_image(tmp_path / "raw.h5", texture(np.uint8)), Box((11, 20, 30), (31, 47, 60))
     membrane(spec, tmp_path / "all.zarr", CONFIG)
     membrane(spec, tmp_path / "part.zarr", CONFIG, box)
     for part, whole in zip(read(tmp_path / "part.zarr"), read(tmp_path / "all.zarr", box), strict=True):
         np.testing.assert_array_equal(part, whole)
-
-
-def test_an_image_without_edges_has_the_largest_distance_everywhere(tmp_path):
     flat = np.full(BOX.shape, 100, np.uint8)
-    membrane(write_image(tmp_path / "raw.h5", flat), tmp_path / "m.zarr", CONFIG)
+    membrane(write_image(tmp_path / "flat.h5", flat), tmp_path / "m.zarr", CONFIG)
     marks, distance = read(tmp_path / "m.zarr")
     assert not marks.any() and (distance == 80).all()
 

@@ -185,13 +185,10 @@ def test_counts_equal_the_definition(radius, threads):
         np.testing.assert_array_equal(counts, count_by_definition(labels, radius, chosen))
 
 
-def test_labels_as_fine_as_voxels_are_counted():
+def test_labels_as_fine_as_voxels_are_counted_in_one_lom():
     labels = np.random.default_rng(1).integers(0, 4, (9, 12, 20)).astype(np.uint64)
     ids = np.arange(1, 4, dtype=np.uint64)
     np.testing.assert_array_equal(lom_counts(labels, RADIUS, ids), count_by_definition(labels, RADIUS, ids))
-
-
-def test_a_box_must_hold_one_lom():
     require_lom_fits(Box((0, 0, 0), (5, 9, 7)), RADIUS, "labels")
     with pytest.raises(VolumeError, match=r"5, 8, 7.*5, 9"):
         require_lom_fits(Box((0, 0, 0), (5, 8, 7)), RADIUS, "labels")

@@ -11,14 +11,7 @@ from ffn.training.metrics import COLUMNS
 RATES = np.array([1e-4, 2e-4, 4e-4, 8e-4, 16e-4, 32e-4])
 WORKERS = (1, 2, 4, 8)
 STEPS = np.arange(10, 410, 10)
-CONFIG = StudyConfig(
-    workers=WORKERS,
-    learning_rates=tuple(RATES),
-    steps=400,
-    seeds=2,
-    f1_targets=(0.5,),
-    max_nodes=64,
-)
+CONFIG = StudyConfig(workers=WORKERS, learning_rates=tuple(RATES), steps=400, seeds=2, f1_targets=(0.5,), max_nodes=64)
 
 
 def peaked(workers, exponent, rates=RATES):

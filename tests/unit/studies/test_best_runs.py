@@ -59,13 +59,22 @@ def test_another_file_is_not_a_scaling_study(text, grid, rates, tmp_path):
         read_best_runs(Files(grid, rates, f"{tmp_path}/scaling.json"))
 
 
-def test_a_target_is_reached_from_where_the_curve_stays_above_it():
+def test_curves_are_means_with_error_bars_and_targets_stay_reached():
     assert steps_to_reach(run_of([0.6, 0.2, 0.5, 0.7]), 0.5, 400) == 300  # the first value was luck
     assert math.isnan(steps_to_reach(run_of([0.6, 0.7, 0.4]), 0.5, 300))
     assert steps_to_reach(run_of([0.6, 0.7]), 0.5, 200) == 100
     assert math.isnan(steps_to_reach(run_of([]), 0.5, 0))
     assert steps_to_reach(run_of([0.2, 0.6, np.nan]), 0.5, 300) == 200  # no walk ended at the end
     assert math.isnan(steps_to_reach(run_of([0.6, 0.7]), 0.5, 300))  # diverged
+    cost = {"workers": [1, 2], "relative_time": [1.0, 0.5], "relative_time_stddev": [0.0, 2.0]}
+    below, above = _cost_panel("time", {0.5: cost}, [1, 2]).lines[0].bars
+    assert 0.5 - below[1] == pytest.approx(0.1) and 0.5 + above[1] == pytest.approx(2.5)  # a fifth, five times as much
+    runs = [run_of([0.2, 0.4, 0.6]), run_of([0.4, 0.6], seed=2)]
+    curves = mean_curves(runs, step_seconds=3.6)
+    assert curves["step"].tolist() == [100, 200]
+    np.testing.assert_allclose(curves["seconds"], [360, 720])
+    np.testing.assert_allclose(curves["f1"], [0.3, 0.5])
+    np.testing.assert_allclose(curves["f1_stddev"], math.sqrt(0.02))
 
 
 def test_costs_are_relative_to_the_fewest_workers_that_reach_the_target():
@@ -77,18 +86,3 @@ def test_costs_are_relative_to_the_fewest_workers_that_reach_the_target():
     assert cost["relative_fovs"] == pytest.approx([1.0, 0.5])
     assert cost["relative_time_stddev"] == [0.0, 0.0]
     assert cost["failed"] == {1: 2}
-
-
-def test_error_bars_of_costs_stay_on_the_logarithmic_axis():
-    cost = {"workers": [1, 2], "relative_time": [1.0, 0.5], "relative_time_stddev": [0.0, 2.0]}
-    below, above = _cost_panel("time", {0.5: cost}, [1, 2]).lines[0].bars
-    assert 0.5 - below[1] == pytest.approx(0.1) and 0.5 + above[1] == pytest.approx(2.5)  # a fifth, five times as much
-
-
-def test_curves_are_means_over_the_steps_that_all_runs_have():
-    runs = [run_of([0.2, 0.4, 0.6]), run_of([0.4, 0.6], seed=2)]
-    curves = mean_curves(runs, step_seconds=3.6)
-    assert curves["step"].tolist() == [100, 200]
-    np.testing.assert_allclose(curves["seconds"], [360, 720])
-    np.testing.assert_allclose(curves["f1"], [0.3, 0.5])
-    np.testing.assert_allclose(curves["f1_stddev"], math.sqrt(0.02))

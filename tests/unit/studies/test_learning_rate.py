@@ -81,15 +81,12 @@ def test_the_exponent_lies_within_its_uncertainty(monkeypatch):
     assert np.std(pulls) > 0.2  # which is not many times too wide
 
 
-def test_scatter_around_the_line_adds_to_the_uncertainty():
+def test_scatter_and_optima_at_the_edge_widen_the_fit():
     tight = [Optimum(rate, 0.05, rate, False) for rate in (1e-4, 2e-4, 4e-4, 8e-4)]
     bent = [Optimum(rate, 0.05, rate, False) for rate in (1e-4, 3e-4, 3e-4, 9e-4)]
     exact, loose = (fit_power_law(np.array(WORKERS), optima) for optima in (tight, bent))
     assert exact.exponent == pytest.approx(1.0) and exact.rate == pytest.approx(1e-4)
     assert loose.stddev > 3 * exact.stddev
-
-
-def test_optima_at_the_edge_are_left_out():
     optima = [Optimum(rate, 0.1, rate, rate < 2e-4) for rate in (1e-4, 2e-4, 4e-4, 8e-4)]
     assert fit_power_law(np.array(WORKERS), optima).num_optima == 3
     assert fit_power_law(np.array(WORKERS[:3]), optima[:3]) is None

@@ -58,11 +58,7 @@ def test_a_file_that_holds_no_run_is_refused(name, text, message, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"workers": (4, 2)}, "workers"),
-        ({"max_nodes": 8}, r"max_nodes: 8 .*\(16\)"),
-    ],
+    ("changes", "message"), [({"workers": (4, 2)}, "workers"), ({"max_nodes": 8}, r"max_nodes: 8 .*\(16\)")]
 )
 def test_a_contradiction_is_named(changes, message):
     with pytest.raises(ConfigError, match=message):

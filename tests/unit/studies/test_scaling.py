@@ -40,19 +40,13 @@ def cluster(times=TIMES):
     return Cluster(times, NETWORK, 2e6)
 
 
-def test_the_slowest_of_many_nodes_is_that_of_as_many_draws():
+def test_efficiency_falls_by_the_allreduce_and_the_slowest_node():
     assert cluster().slowest_seconds(1) == pytest.approx(cluster().alone_seconds)
     draws = RNG.choice(TIMES.ravel(), (20_000, 50))
     assert cluster().slowest_seconds(50) == pytest.approx(draws.max(axis=1).mean(), rel=0.01)
-
-
-def test_ring_costs():
     assert ring_allreduce_seconds(1, 2e6, NETWORK) == 0
     assert ring_allreduce_seconds(2, 2e6, NETWORK) == pytest.approx(2e-5 + 2e-3)  # every byte goes there and back
     assert ring_allreduce_seconds(1024, 2e6, NETWORK) == pytest.approx(2046e-5 + 2 * 1023 / 1024 * 2e-3)
-
-
-def test_equal_nodes_lose_only_the_time_of_the_allreduce():
     equal = cluster(EQUAL)
     assert equal.efficiency(1) == pytest.approx(1.0)
     cost = ring_allreduce_seconds(8, 2e6, NETWORK)

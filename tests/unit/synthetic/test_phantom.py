@@ -29,14 +29,11 @@ def phantom() -> Phantom:
     return make_phantom(DEMO, rng_seed=1)
 
 
-def test_every_label_is_one_connected_piece_and_ids_have_no_gap(phantom: Phantom):
+def test_neurites_of_different_size_are_single_pieces_through_the_volume(phantom):
     pieces, num_pieces = label(phantom.labels, connectivity=3, return_num=True)
     ids, sizes = np.unique(phantom.labels, return_counts=True)
     assert ids.tolist() == list(range(1, num_pieces + 1))
     assert sizes.min() >= MIN_NEURITE_VOXELS
-
-
-def test_neurites_differ_in_size_and_run_through_the_volume(phantom: Phantom):
     sizes = np.bincount(phantom.labels.ravel())[1:]
     assert len(sizes) > 20
     assert sizes.max() < 0.3 * phantom.labels.size
@@ -142,12 +139,13 @@ def test_unusable_options_are_refused(wrong: dict):
 GROWN = SynthConfig(shape_zyx=(64, 88, 104))
 
 
-def test_the_radii_of_neurites_stay_in_the_configured_range():
+def test_radii_stay_in_range_and_clearance_may_be_infinite():
     paths = grow_neurites(GROWN, np.random.default_rng(0))
     radii_nm = np.concatenate([path.radii_nm for path in paths])
     low, high = GROWN.neurite_radius_nm
     assert low <= radii_nm.min() < 1.2 * low
     assert 0.8 * high < radii_nm.max() <= high
+    assert np.isinf(PowerDiagram(np.empty((0, 3)), np.empty(0)).clearance_nm(np.zeros((2, 3)))).all()
 
 
 def test_neurites_shorter_than_the_limit_are_left_out(monkeypatch):
@@ -177,17 +175,9 @@ def test_neurites_grow_around_each_other(monkeypatch):
 
 def test_owners_agree_with_the_definition():
     rng = np.random.default_rng(0)
-    points, radii, places = (
-        rng.uniform(0, 100, (30, 3)),
-        rng.uniform(1, 20, 30),
-        rng.uniform(0, 100, (200, 3)),
-    )
+    points, radii, places = (rng.uniform(0, 100, (30, 3)), rng.uniform(1, 20, 30), rng.uniform(0, 100, (200, 3)))
     power = ((places[:, None] - points) ** 2).sum(axis=-1) - radii**2
     diagram = PowerDiagram(points, radii)
     assert diagram.owner(places).tolist() == power.argmin(axis=1).tolist()
     on_surface = points[:1] + np.array([[radii[0], 0, 0]])
     assert PowerDiagram(points[:1], radii[:1]).clearance_nm(on_surface) == pytest.approx([0.0])
-
-
-def test_without_balls_the_clearance_is_infinite():
-    assert np.isinf(PowerDiagram(np.empty((0, 3)), np.empty(0)).clearance_nm(np.zeros((2, 3)))).all()

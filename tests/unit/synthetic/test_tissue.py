@@ -42,19 +42,13 @@ def test_the_distance_to_the_border_follows_the_voxel_size():
     assert distance_nm[0, 0].tolist() == [15, 10, 5, 0, 0, 5, 10, 15]
 
 
-def test_a_membrane_is_dark_and_as_thick_as_it_should_be(stained):
+def test_stain_is_dark_at_membranes_and_bright_at_weak_spots(stained):
     grey = stained(MEMBRANE_NM=40.0, MEMBRANE_GREY=70.0, CYTOPLASM_GREY=150.0)
     profile = grey[10, 14:26, 7].tolist()
     assert profile == [150.0] * 4 + [70.0] * 4 + [150.0] * 4
-
-
-def test_weak_spots_brighten_membranes(stained):
     border = border_distance_nm(LABELS, (10.0, 10.0, 10.0)) == 0
     without, many = (stained(WEAK_SPOTS_PER_UM3=n)[border].mean() for n in (0.0, 500.0))
     assert many > without + 5
-
-
-def test_vesicles_darken_the_inside_and_stay_away_from_membranes(stained):
     near = border_distance_nm(LABELS, (10.0, 10.0, 10.0)) < 18
     without, many = stained(), stained(VESICLE_CLUSTERS_PER_UM3=500.0)
     assert many.mean() < without.mean() - 2
@@ -78,18 +72,28 @@ def image(grey, **options):
     return photograph(grey.astype(np.float32), config, np.random.default_rng(0))
 
 
-def test_without_blur_and_noise_grey_levels_are_rounded_and_clipped():
+def test_grey_levels_are_rounded_and_balls_painted_by_their_depth():
     grey = np.broadcast_to(np.linspace(-20.0, 280.0, SHAPE[2]), SHAPE)
     found = image(grey)
     assert found.dtype == np.uint8
     np.testing.assert_array_equal(found, np.clip(np.rint(grey), 0, 255))
+    config = SynthConfig(shape_zyx=(16, 16, 16), voxel_size_zyx_nm=(20.0, 10.0, 10.0))
+    depth_nm = paint_balls(config, np.array([[50.0, 45.0, 45.0]]), np.array([35.0]))
+    assert depth_nm[2, 4, 4] == pytest.approx(35)
+    assert depth_nm[3, 4, 4] == pytest.approx(15)
+    assert depth_nm[2, 4, 6] == pytest.approx(15)
+    assert depth_nm[2, 4, 8] == 0
 
 
-def test_noise_grows_with_brightness(monkeypatch):
+def test_noise_is_smooth_and_grows_with_brightness(monkeypatch):
     monkeypatch.setattr(tissue, "NOISE", 7.0)
     spread = [image(np.full(SHAPE, grey)).std() for grey in (40.0, tissue.CYTOPLASM_GREY)]
     assert spread[1] == pytest.approx(7.0, rel=0.05)
     assert spread[0] == pytest.approx(7.0 * np.sqrt(40 / tissue.CYTOPLASM_GREY), rel=0.05)
+    noise = smooth_noise((12, 20, 30), np.array([2.0, 2.0, 2.0]), np.random.default_rng(0))
+    assert noise.mean() == pytest.approx(0, abs=1e-5)
+    assert noise.std() == pytest.approx(1, abs=1e-5)
+    assert np.abs(np.diff(noise, axis=2)).mean() < 0.5
 
 
 def test_the_blur_follows_the_voxel_size(monkeypatch):
@@ -108,19 +112,3 @@ def test_only_the_defective_section_is_darker_and_flatter(position, section):
     assert np.flatnonzero((found != clean).any(axis=(1, 2))).tolist() == [section]
     assert found[section].mean() == pytest.approx(clean[section].mean() - 35, abs=1)
     assert np.ptp(found[section]) == pytest.approx(0.3 * 70, abs=1)
-
-
-def test_a_ball_is_painted_by_its_depth_in_nm():
-    config = SynthConfig(shape_zyx=(16, 16, 16), voxel_size_zyx_nm=(20.0, 10.0, 10.0))
-    depth_nm = paint_balls(config, np.array([[50.0, 45.0, 45.0]]), np.array([35.0]))
-    assert depth_nm[2, 4, 4] == pytest.approx(35)
-    assert depth_nm[3, 4, 4] == pytest.approx(15)
-    assert depth_nm[2, 4, 6] == pytest.approx(15)
-    assert depth_nm[2, 4, 8] == 0
-
-
-def test_noise_is_standardised_and_smooth():
-    noise = smooth_noise((12, 20, 30), np.array([2.0, 2.0, 2.0]), np.random.default_rng(0))
-    assert noise.mean() == pytest.approx(0, abs=1e-5)
-    assert noise.std() == pytest.approx(1, abs=1e-5)
-    assert np.abs(np.diff(noise, axis=2)).mean() < 0.5

@@ -41,17 +41,18 @@ def saved(tmp_path):
     return tmp_path
 
 
-def test_the_newest_checkpoint_comes_back_unchanged(saved, caplog):
+def test_only_the_newest_are_kept_and_no_unfinished_one(saved, caplog):
     caplog.set_level(logging.INFO)
     checkpoint = folder_of(saved).restore(100)
     np.testing.assert_equal(checkpoint, make(30))
     assert checkpoint.parts["lanes/1"]["canvas_logit"].dtype == np.float32
     assert "resuming from" in caplog.text and "step-00000030" in caplog.text
-
-
-def test_only_the_newest_are_kept(saved):
     folder_of(saved, keep=2).save(make(40))
     assert names(saved) == ["step-00000030", "step-00000040"]
+    half = saved / "checkpoints" / ".step-00000050.tmp-elsewhere-1"
+    shutil.copytree(saved / "checkpoints" / "step-00000030", half)
+    np.testing.assert_equal(folder_of(saved).restore(100), make(40))
+    assert not half.exists()
 
 
 @pytest.mark.parametrize("name", ["shared.h5", "parts.h5", "manifest.json"])
@@ -82,13 +83,6 @@ def test_another_training_is_refused_and_the_difference_is_named(saved):
     with pytest.raises(TrainError, match="train.max_steps is 25"):
         folder_of(saved).restore(25)
     assert names(saved) == ["step-00000010", "step-00000020", "step-00000030"]
-
-
-def test_an_unfinished_checkpoint_of_a_killed_job_is_removed(saved):
-    half = saved / "checkpoints" / ".step-00000040.tmp-elsewhere-1"
-    shutil.copytree(saved / "checkpoints" / "step-00000030", half)
-    np.testing.assert_equal(folder_of(saved).restore(100), make(30))
-    assert not half.exists()
 
 
 @pytest.mark.parametrize("room", [0, 4000])

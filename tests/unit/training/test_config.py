@@ -65,13 +65,10 @@ NOT_IN_PRESETS = {"preset", "num_workers", "virtual_workers", "max_steps", "vali
 NOT_IN_PRESETS |= {"qsgd_levels"}
 
 
-def test_a_preset_decides_every_option_that_results_depend_on():
+def test_a_preset_decides_what_results_depend_on():
     expected = TrainConfig.model_fields.keys() - TrainConfig.same_result() - NOT_IN_PRESETS
     for name, values in PRESETS.items():
         assert values.keys() == expected, name
-
-
-def test_the_paper_is_one_word():
     paper = TrainConfig(preset="dong2019", num_workers=64)
     assert (paper.optimizer, paper.adam_epsilon, paper.clip_entries, paper.precision) == ("adam", 1e-8, 0.7, "float32")
     assert (paper.fov_policy, paper.batch_size, paper.schedule, paper.scaling_rule) == ("fixed", 1, "constant", "sqrt")

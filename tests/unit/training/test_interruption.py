@@ -72,11 +72,14 @@ def test_the_earlier_of_environment_and_walltime_counts(name, monkeypatch, clock
     assert Interruption(1e6).requested
 
 
-def test_the_job_script_takes_precedence_over_slurm(monkeypatch, clock):
+def test_ends_of_jobs_come_from_script_or_slurm_and_are_numbers(monkeypatch, clock):
     ours, slurm = JOB_END_VARIABLES
     monkeypatch.setenv(slurm, "5100")
     monkeypatch.setenv(ours, "6000")
     assert not Interruption(None).requested
+    monkeypatch.setenv(JOB_END_VARIABLES[0], "12:30")
+    with pytest.raises(ConfigError, match="FFN_JOB_END_TIME: .*'12:30'"):
+        Interruption(None)
 
 
 @pytest.mark.parametrize("name", JOB_END_VARIABLES)
@@ -84,9 +87,3 @@ def test_an_end_before_the_start_of_the_process_is_ignored(name, monkeypatch, ca
     monkeypatch.setenv(name, "1700000000")
     assert not Interruption(None).requested
     assert f"{name}: 1700000000" in caplog.text
-
-
-def test_an_end_that_is_not_a_number_is_an_error(monkeypatch):
-    monkeypatch.setenv(JOB_END_VARIABLES[0], "12:30")
-    with pytest.raises(ConfigError, match="FFN_JOB_END_TIME: .*'12:30'"):
-        Interruption(None)

@@ -87,8 +87,6 @@ class Learner:
         raise AssertionError("the fake validation does not call this")
 
     def averaged_weights(self):
-        from ffn.model.network import weight_shapes
-
         return {name: np.full(shape, len(self.rates), np.float32) for name, shape in weight_shapes(MODEL).items()}
 
     def state(self):
@@ -140,15 +138,12 @@ def make_trainer(learner, validation=None, group=None, **options):
     return Trainer(plan, group or NotTheFirst(), learner, Walks(), Interruption(None), validation)
 
 
-def test_training_gives_up_after_many_skipped_steps_in_a_row(tmp_path):
+def test_broken_gradients_are_skipped_and_counted_up_to_a_limit(tmp_path):
     broken = range(3, 3 + MAX_SKIPPED_IN_ROW)
     trainer, saved = make_trainer(Learner(broken), max_steps=50, checkpoint_steps=2), Saved()
     with pytest.raises(DivergenceError, match=r"10 steps .*train.learning_rate"):
         trainer.run(tmp_path, saved)
     assert saved[0].step == 2
-
-
-def test_single_broken_gradients_are_skipped_and_counted(tmp_path):
     options, saved = {"max_steps": 30, "log_steps": 100, "checkpoint_steps": 21}, Saved()
     make_trainer(Learner(range(2, 30, 2)), group=ProcessGroup(), **options).run(tmp_path, saved)
     assert [checkpoint.step for checkpoint in saved] == [21, 30]
@@ -200,14 +195,11 @@ class Clock:
         return 60.0 * len(self._learner.rates)
 
 
-def test_checkpoints_come_by_the_time_of_rank_0(tmp_path, monkeypatch):
+def test_all_ranks_save_by_the_time_of_rank_0(tmp_path, monkeypatch):
     saved, learner = Saved(), Learner()
     monkeypatch.setattr("ffn.training.loop.time", Clock(learner))
     make_trainer(learner, group=ProcessGroup(), max_steps=11, checkpoint_minutes=3).run(tmp_path, saved)
     assert [checkpoint.step for checkpoint in saved] == [4, 8, 11]
-
-
-def test_other_ranks_save_when_rank_0_does_whatever_their_clocks_say(tmp_path, monkeypatch):
     saved, learner = Saved(), Learner(saves=[2, 5])
     monkeypatch.setattr("ffn.training.loop.time", Clock(learner))
     make_trainer(learner, max_steps=9, checkpoint_minutes=1).run(tmp_path, saved)
@@ -219,10 +211,7 @@ def test_a_checkpoint_of_large_walks_has_positions_but_no_walks_and_no_errors_of
     saved = Saved()
     make_trainer(Learner(), max_steps=4).run(tmp_path, saved)
     parts = {name: set(part) for name, part in saved[0].parts.items()}
-    assert parts == {
-        "lanes/000000": {"position", "counts"},
-        "lanes/000001": {"position", "counts"},
-    }
+    assert parts == {"lanes/000000": {"position", "counts"}, "lanes/000001": {"position", "counts"}}
 
 
 OPTIONS = {"max_steps": 35, "log_steps": 10, "checkpoint_steps": 15, "validation_steps": 10}
@@ -241,16 +230,13 @@ def whole(tmp_path_factory):
     return folder, saved
 
 
-def test_rows_hold_the_costs_of_a_step(whole):
+def test_rows_hold_the_costs_of_a_step_and_the_best_weights_are_kept(whole):
     metrics = read_metrics(whole[0] / "metrics.csv")
     assert [row["step"] for row in metrics] == [10, 20, 30, 35]
     for row in metrics:
         assert (row["compute_ms"], row["allreduce_ms"]) == pytest.approx((10, 2), abs=1)
         assert (row["bytes_sent"], row["gradient_norm"], row["epoch"]) == (40, 1.5, row["step"] * 2 / 40)
     assert [row["step"] for row in read_metrics(whole[0] / "validation.csv")] == [0, 10, 20, 30, 35]
-
-
-def test_the_best_weights_are_kept_without_a_checkpoint_at_that_step(whole):
     step, weights = load_best(whole[0])
     assert step == 20 and all((array == 20).all() for array in weights.values())
     assert [checkpoint.step for checkpoint in whole[1]] == [15, 30, 35]

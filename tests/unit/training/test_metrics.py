@@ -27,17 +27,9 @@ def outcome(loss, finite=True):
     return Outcome(np.zeros(1), loss, finite, gradient_norm=2 * loss, bytes_sent=100)
 
 
-def test_scores_without_positives_are_0_and_without_voxels_nan():
-    assert classification_scores(np.array([0, 0, 5, 5])) == {
-        "accuracy": 0.5,
-        "precision": 0,
-        "recall": 0,
-        "f1": 0,
-    }
+def test_skipped_steps_count_in_bytes_only_and_empty_scores_are_0_or_nan():
+    assert classification_scores(np.array([0, 0, 5, 5])) == {"accuracy": 0.5, "precision": 0, "recall": 0, "f1": 0}
     assert all(np.isnan(value) for value in classification_scores(np.zeros(4, np.int64)).values())
-
-
-def test_skipped_steps_count_in_bytes_only():
     sums = sums_of(outcome(0.5)) + sums_of(outcome(0.25)) + sums_of(outcome(math.nan, finite=False))
     assert means_of(sums) == {"loss": 0.375, "gradient_norm": 0.75, "bytes_sent": 100, "skipped_steps": 1}
     assert np.isnan(means_of(NO_STEPS)["loss"])

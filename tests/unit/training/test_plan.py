@@ -48,16 +48,13 @@ def plan_of(data, config=TRAIN, rng_seed=1):
         return make_training_plan(data, volumes, initial, config, rng_seed)
 
 
-def test_missing_normalisation_is_measured(data, image):
+def test_missing_normalisation_is_measured_where_no_mask_hides_all(data, image):
     config = plan_of(data).initial.config
     assert (config.image_mean, config.image_stddev) == pytest.approx((image.mean(), image.std()))
     with open_training_volumes(data.volumes) as volumes:
         with_mean = choose_model(MODEL.model_copy(update={"image_mean": 7.0}), None, 1)
         config = with_normalisation(with_mean, volumes, ProcessGroup()).config
     assert (config.image_mean, config.image_stddev) == pytest.approx((7.0, image.std()))
-
-
-def test_an_image_that_is_masked_as_a_whole_is_an_error(data):
     with (
         open_training_volumes(data.volumes, {"a": (Mask(box="-99:99,-99:99,-99:99"),)}) as volumes,
         pytest.raises(VolumeError, match="a: .*masked"),
@@ -253,7 +250,7 @@ def test_initial_weights_come_from_the_seed():
     assert (initial_weights(MODEL, 2)["conv1_a/weights"] != kernel).all()
 
 
-def test_glorot_weights_are_those_of_tf_slim():
+def test_initial_weights_are_those_of_tf_slim_with_small_last_kernels():
     """Uniform, with a variance of 2 / (fan in + fan out), in every module alike."""
     weights = initial_weights(MODEL.model_copy(update={"depth": 9}), 1, "glorot")
     kernels = np.stack([weights[f"conv{module}_b/weights"] for module in range(1, 9)])
@@ -261,9 +258,6 @@ def test_glorot_weights_are_those_of_tf_slim():
     assert kernels.std() == pytest.approx(np.sqrt(2 / (27 * 8)), rel=0.05)
     assert not weights["conv0_a/biases"].any()
     assert TrainConfig(preset="dong2019").initial == "glorot"
-
-
-def test_the_last_kernels_of_deep_modules_are_scaled_down():
     deep = initial_weights(MODEL.model_copy(update={"depth": 9}), 1)
     ends = np.stack([deep[f"conv{module}_b/weights"] for module in range(1, 9)])
     assert ends.std() == pytest.approx(np.sqrt(2 / (27 * 4) / 2), rel=0.05)

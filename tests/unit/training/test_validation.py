@@ -102,7 +102,7 @@ def test_unusable_boxes_give_one_line(validation_boxes, box, message):
         make_validation(boxes, MODEL, TRAIN, 1, ProcessGroup())
 
 
-def test_voxels_outside_the_box_are_not_scored(validation_boxes):
+def test_voxels_outside_the_box_are_not_scored_and_examples_not_augmented(validation_boxes):
     slab = Box.parse("14:17,2:20,10:40")
     boxes = {name: ValidationBox(volume, slab) for name, (volume, _) in validation_boxes.items()}
     examples = make_validation(boxes, MODEL, TRAIN, 1, ProcessGroup())
@@ -110,9 +110,6 @@ def test_voxels_outside_the_box_are_not_scored(validation_boxes):
         weights = examples.example(number).loss_weight()
         z = np.arange(weights.shape[0]) + record.center_zyx[0] - PATCH[0] // 2
         assert np.array_equal(weights.max(axis=(1, 2)), (z >= 14) & (z < 17))
-
-
-def test_examples_are_not_augmented(validation_boxes):
     examples = make_validation(validation_boxes, MODEL, TRAIN, 1, ProcessGroup())
     record, example = examples.records[0], examples.example(0)
     box = Box.from_shape(PATCH, tuple(c - n // 2 for c, n in zip(record.center_zyx, PATCH, strict=True)))

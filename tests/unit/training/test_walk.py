@@ -68,15 +68,12 @@ def test_a_walk_visits_all_neighbours_that_the_pom_reaches_in_order():
     assert visited == [(1 + z, 2 + y, 3 + x) for z, y, x in expected]
 
 
-def test_the_score_counts_the_whole_patch():
+def test_the_score_counts_the_whole_patch_but_no_weight_0():
     walk = make_walk()
     walk.canvas_logit[:] = -1.0
     walk.canvas_logit[0, :, 4:8] = 3.0  # two columns of the object, two outside, in one of five sections
     np.testing.assert_array_equal(walk.score(), [9 * 2, 9 * 2, 5 * 9 * 6 - 18, 5 * 9 * 7 - 18])
     assert walk.score().sum() == np.prod(PATCH)
-
-
-def test_voxels_of_loss_weight_0_are_not_counted():
     walk = make_walk()
     walk.canvas_logit[:] = -1.0
     walk.canvas_logit[0, :, 4:8] = 3.0
@@ -128,11 +125,17 @@ def test_max_pred_refuses_to_leave_the_object_and_scores_without_its_rim():
     np.testing.assert_array_equal(walk.score(), with_rim)
 
 
-def test_moves_to_voxels_of_loss_weight_0_are_not_counted():
+def test_moves_to_voxels_of_weight_0_and_broken_walks_are_not_counted():
     walk = make_walk()
     walk.example.kinds[:, :, 7:] |= NOT_COUNTED
     stops(walk, np.full(FOV, 5, np.float32))
     np.testing.assert_array_equal(walk.moves, [[4, 0, 1], [0, 0, 0], [0, 0, 0]])
+    walks = lane_walks({0: 0, 1: 0})
+    output = np.full((2, *FOV), -5, np.float32)
+    output[0, 1, 1, 1] = np.nan
+    walks.proceed(Outcome(output, 0.0, False))
+    assert walks.take_counts()[:4].sum() == np.prod(PATCH)  # lane 1 only
+    assert np.isfinite(walks.batch().pom_logit).all()
 
 
 @pytest.mark.parametrize("train", [FIXED, FACES, MAX_PRED], ids=lambda train: train.fov_policy)
@@ -214,15 +217,6 @@ def test_restored_walks_continue_exactly(train, steps, tmp_path):
     assert min(walks.positions[0] - 4, walks.positions[1] - 7) > 0
     np.testing.assert_equal(restored.states(), walks.states())
     np.testing.assert_array_equal(restored.take_counts(), walks.take_counts())
-
-
-def test_a_walk_with_output_that_is_not_finite_ends_uncounted():
-    walks = lane_walks({0: 0, 1: 0})
-    output = np.full((2, *FOV), -5, np.float32)
-    output[0, 1, 1, 1] = np.nan
-    walks.proceed(Outcome(output, 0.0, False))
-    assert walks.take_counts()[:4].sum() == np.prod(PATCH)  # lane 1 only
-    assert np.isfinite(walks.batch().pom_logit).all()
 
 
 def test_each_lane_gets_its_examples_in_order_and_errors_are_raised():

@@ -57,14 +57,11 @@ def test_a_box_crops_all_volumes_in_threads_and_the_folder_may_be_above(tmp_path
     assert read_json(tmp_path / "out/provenance.json")["inputs"]["box"] == "25:44,0:12,310:350"
 
 
-def test_a_segmentation_without_segments_can_be_exported(tmp_path):
-    empty = write(tmp_path / "seg.h5", np.zeros(BOX.shape, np.uint8), BOX.start, SIZE_NM)
+def test_empty_segmentations_and_voxel_sizes_of_others_are_exported(tmp_path, sources):
+    empty = write(tmp_path / "empty.h5", np.zeros(BOX.shape, np.uint8), BOX.start, SIZE_NM)
     export(Sources(segmentation=empty), tmp_path / "out", ExportConfig())
     assert read_json(tmp_path / "out/segmentation/segment_properties/info")["inline"]["ids"] == []
     assert load_state(tmp_path / "out")["layers"][0]["segments"] == []
-
-
-def test_the_voxel_size_may_come_from_another_volume(tmp_path, sources):
     with hdf5.create_file(tmp_path / "foreign.h5") as file:
         file.create_dataset("stack", data=np.ones((4, 5, 6), np.uint16))
     foreign = f"{tmp_path}/foreign.h5:stack"
@@ -119,13 +116,10 @@ def test_a_bad_table_is_an_error_and_leaves_nothing(tmp_path, all_sources, optio
     assert not (tmp_path / "out").exists()
 
 
-def test_a_file_without_origins_is_an_error(tmp_path, all_sources):
+def test_other_folders_and_files_without_origins_are_refused(tmp_path, sources):
     with pytest.raises(ExportError, match="seg.h5:seg: .*'origins'"):
-        sources = Sources(segmentation=all_sources.segmentation, origins=all_sources.segmentation)
-        export(sources, tmp_path / "out", ExportConfig())
-
-
-def test_other_folders_are_not_replaced(tmp_path, sources):
+        lacking = Sources(segmentation=sources.segmentation, origins=sources.segmentation)
+        export(lacking, tmp_path / "out", ExportConfig())
     (tmp_path / "home").mkdir()
     (tmp_path / "home/thesis.tex").write_text("years of work")
     with pytest.raises(ExportError, match="home: .*export"):

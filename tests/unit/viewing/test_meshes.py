@@ -92,15 +92,12 @@ def wavy_tube(make_layer):
     return make_layer(box, ((z - 12) ** 2 * 4 + (y - wave) ** 2 < 90).astype(np.uint64) * 7, [7])
 
 
-def test_large_meshes_have_levels_of_detail_with_fewer_triangles(wavy_tube):
+def test_large_meshes_have_levels_of_detail_that_say_how_large_their_triangles_are(wavy_tube):
     levels = [wavy_tube.mesh.get(7, lod=lod)[7] for lod in range(num_lods(wavy_tube, 7))]
     assert len(levels) >= 3
     assert all(len(b.faces) < len(a.faces) for a, b in zip(levels, levels[1:], strict=False))
     assert all(np.ptp(mesh.vertices[:, 0]) == pytest.approx(2600, abs=40) for mesh in levels)
-
-
-def test_a_level_of_detail_says_how_large_its_triangles_are(wavy_tube):
-    """Neuroglancer chooses a level by that; with less than the truth, its first picture is crumpled."""
+    # Neuroglancer chooses a level by that; with less than the truth, its first picture is crumpled.
     for lod, scale in enumerate(wavy_tube.mesh.get_manifest(7).lod_scales):
         mesh = wavy_tube.mesh.get(7, lod=lod)[7]
         corners = mesh.vertices[mesh.faces]
@@ -134,12 +131,18 @@ def times_of_edges(faces):
     return np.unique(edges, axis=0, return_counts=True)[1]
 
 
-def test_surfaces_are_closed_and_only_those_of_the_given_segments():
+def test_surfaces_are_closed_and_smoothed_within_their_voxels():
     labels = np.zeros((20, 30, 150), np.uint64)
     labels[4:9, 6:12, 10:30], labels[12:16, 10:15, 40:] = BIG, 5
     found = parts_of(labels, (0, 0, 0), [5, 99])
     assert list(found) == [5]
     assert (times_of_edges(finish([found[5]], SIZE_NM)[0].faces) == 2).all(), "an edge without two triangles is a hole"
+    # A neurite that leaves through a corner of the volume has edges there, from which smoothing would overshoot.
+    labels = ((np.indices((40, 50, 60)) ** 2).sum(0) < 35**2).astype(np.uint64)
+    mesh, origin = finish([parts_of(labels, (0, 0, 0), [1])[1]], (16.0, 16.0, 16.0))
+    vertices = mesh.vertices + origin
+    assert vertices.min() >= 0 and vertices.max() <= 35 * 16 + 1e-3
+    assert vertices.min(0).max() < 16 and vertices.max(0).min() > 34 * 16
 
 
 def test_surfaces_are_as_smooth_as_what_they_show():
@@ -154,15 +157,6 @@ def test_surfaces_are_as_smooth_as_what_they_show():
     cosines = (normals * outwards).sum(axis=1) / areas / np.linalg.norm(outwards, axis=1)
     assert np.degrees(np.average(np.arccos(cosines), weights=areas)) < 8
     assert np.abs(np.linalg.norm(corners, axis=2) - radius).max() < 10
-
-
-def test_smoothing_does_not_reach_beyond_the_voxels():
-    """A neurite that leaves through a corner of the volume has edges there, from which smoothing would overshoot."""
-    labels = ((np.indices((40, 50, 60)) ** 2).sum(0) < 35**2).astype(np.uint64)
-    mesh, origin = finish([parts_of(labels, (0, 0, 0), [1])[1]], (16.0, 16.0, 16.0))
-    vertices = mesh.vertices + origin
-    assert vertices.min() >= 0 and vertices.max() <= 35 * 16 + 1e-3
-    assert vertices.min(0).max() < 16 and vertices.max(0).min() > 34 * 16
 
 
 @pytest.mark.parametrize("seed", range(4))

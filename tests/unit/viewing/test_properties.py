@@ -27,12 +27,19 @@ def properties_in(layer):
     return read_json(layer / "segment_properties/info")["inline"]
 
 
-def test_the_seed_is_the_origin_with_most_fovs_and_all_fovs_count():
+def test_tables_have_ids_as_they_are_and_segments_their_order(tmp_path):
     origins = np.array([[4, 4, 5, 6, 50, 1], [4, 1, 2, 3, 5, 1], [2**40, 7, 8, 9, 7, 1], [5, 0, 0, 0, 1000, 1]])
     segments = segments_of([4, 6, 2**40], [10, 20, 30])
     columns = origin_columns(segments, origins)
     values = {column.name: column.values.tolist() for column in columns}
     assert values == {"fovs": [55, 0, 7], "seed_z": [4, -1, 7], "seed_y": [5, -1, 8], "seed_x": [6, -1, 9]}
+    parquet = pytest.importorskip("pyarrow.parquet")
+    share = Column("share", "", np.array([0.1, 1 / 3]))
+    write_tables(tmp_path / "a", ("parquet", "csv"), segments_of([3, BIG], [1, 1]), [share])
+    table = parquet.read_table(tmp_path / "a.parquet")
+    assert table.to_pydict() == {"id": [3, BIG], "share": [0.1, 1 / 3]}
+    assert [str(column.type) for column in table.schema] == ["uint64", "double"]
+    assert (tmp_path / "a.csv").read_text() == f"id,share\n3,0.1\n{BIG},0.333333\n"
 
 
 def test_numbers_are_of_types_that_the_format_has(tmp_path):
@@ -85,16 +92,6 @@ def test_every_layer_of_labels_has_a_table_and_groups_belong_to_the_base(tmp_pat
     assert "group" not in tables["segmentation"][44] and "length_um" not in tables["truth"][4]
 
 
-def test_tables_have_ids_as_they_are(tmp_path):
-    parquet = pytest.importorskip("pyarrow.parquet")
-    share = Column("share", "", np.array([0.1, 1 / 3]))
-    write_tables(tmp_path / "a", ("parquet", "csv"), segments_of([3, BIG], [1, 1]), [share])
-    table = parquet.read_table(tmp_path / "a.parquet")
-    assert table.to_pydict() == {"id": [3, BIG], "share": [0.1, 1 / 3]}
-    assert [str(column.type) for column in table.schema] == ["uint64", "double"]
-    assert (tmp_path / "a.csv").read_text() == f"id,share\n3,0.1\n{BIG},0.333333\n"
-
-
 def random_labels(rng, box, ids=(0, 3, 7, 2**63 + 5)):
     small = np.array(ids, np.uint64)[rng.integers(0, len(ids), [-(-n // 4) for n in box.shape])]
     return small.repeat(4, 0).repeat(4, 1).repeat(4, 2)[tuple(slice(n) for n in box.shape)]
@@ -142,15 +139,12 @@ def test_segments_without_labelled_voxels_match_no_body():
     assert [column.tolist() for column in counts.matches()] == [[3, 0], [1, 0]]
 
 
-def test_the_box_of_several_segments_contains_all():
+def test_the_box_of_several_segments_contains_all_in_their_order():
     labels = np.zeros((4, 5, 6), np.uint64)
     labels[0, 1, 2], labels[3, 2, 5] = 8, 9
     found = count_segments(Box((10, 0, 0), (14, 5, 6)), labels).segments
     assert found.box([8, 9, 77]) == Box((10, 1, 2), (14, 3, 6))
     assert found.box([77]) is None
-
-
-def test_segments_are_numbered_in_the_given_order():
     labels = np.array([[[5, 0, 2**63, 8]]], np.uint64)
     assert number_segments(labels, np.array([5, 2**63], np.uint64)).tolist() == [[[1, 0, 2, 0]]]
     assert not number_segments(labels, np.empty(0, np.uint64)).any()

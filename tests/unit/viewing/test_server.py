@@ -74,15 +74,12 @@ def test_ranges_that_make_no_sense_are_ignored(ask, header):
     assert (response.status, body) == (200, CONTENT)
 
 
-def test_head_sends_no_body_and_keeps_the_connection(ask):
+def test_head_and_the_question_before_ranges_send_no_body(ask):
     response, body = ask(method="HEAD")
     assert (response.status, response.headers["Content-Length"], body) == (200, "200", b"")
     response, _ = ask(method="HEAD", Range="bytes=0-9")
     assert (response.status, response.headers["Content-Length"]) == (206, "10")
     assert ask()[1] == CONTENT
-
-
-def test_the_question_before_a_range_request_of_another_origin(ask):
     response, _ = ask(method="OPTIONS", Origin=ORIGIN)
     assert response.status == 204
     assert "Range" in response.headers["Access-Control-Allow-Headers"]
@@ -107,14 +104,11 @@ def test_a_forwarded_port_may_have_another_number(ask, host):
     assert ask(Host=host)[1] == CONTENT
 
 
-def test_without_a_viewer_no_page_may_read(tmp_path):
+def test_the_log_and_pages_without_a_viewer_tell_nothing(tmp_path, ask, caplog):
     with serve(tmp_path) as url, pytest.raises(urllib.error.HTTPError, match="404") as missing:
         urllib.request.urlopen(urllib.request.Request(f"{url}/nothing", headers={"Origin": ORIGIN}))
     assert "Access-Control-Allow-Origin" not in missing.value.headers
     missing.value.close()
-
-
-def test_the_log_does_not_tell_the_token(ask, caplog):
     caplog.set_level("DEBUG")
     ask()
     ask(method="NO")

@@ -87,7 +87,7 @@ def star(owner=2**63 + 5):
     return Skeleton(owner, nodes, edges, np.array([1, 1, 1, 40, 2, 3, 4], np.float32))
 
 
-def test_parents_come_before_their_children_in_trees_of_the_given_edges():
+def test_parents_come_first_in_files_with_radii_and_unit(tmp_path):
     skeleton = star()
     order, parents = trees(skeleton)
     assert sorted(order.tolist()) == list(range(7))
@@ -95,9 +95,6 @@ def test_parents_come_before_their_children_in_trees_of_the_given_edges():
     kept = {frozenset((int(node), int(order[p - 1]))) for node, p in zip(order, parents, strict=True) if p > 0}
     assert (parents <= np.arange(7)).all() and kept < given and len(kept) == 4, "only the loop was opened"
     assert set(order[parents == -1].tolist()) == {3, 5, 6}, "the thickest node of each part"
-
-
-def test_a_file_has_positions_radii_and_unit(tmp_path):
     write_swc(tmp_path / "swc", star())
     header, nodes = parse(tmp_path / f"swc/{2**63 + 5}.swc")
     assert list(nodes) == [*range(1, 8)]

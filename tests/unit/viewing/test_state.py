@@ -44,33 +44,24 @@ def test_all_layers_are_there_and_only_two_are_visible_at_first(tmp_path, all_so
     assert merge["truth"]["visible"] and not merge["segmentation"]["visible"]
 
 
-def test_the_smallest_groups_are_left_out_of_a_large_agglomeration(monkeypatch):
+def test_segments_that_hide_others_and_small_groups_are_left_out(monkeypatch):
     monkeypatch.setattr("ffn.viewing.state.MAX_MAPPED", 5)
     ids = np.arange(1, 9, dtype=np.uint64)
     groups = Groups(ids, np.array([1, 1, 1, 4, 4, 6, 6, 8], np.uint64))
     layer = with_groups(labels_layer("segmentation", [1]), groups, ids)
     assert layer["equivalences"] == [["1", "2", "3"], ["4", "5"]]
-
-
-def test_a_segment_that_gives_its_group_the_name_needs_no_row():
     groups = Groups(np.array([2**53 + 1, 2**64 - 2], np.uint64), np.array([7, 7], np.uint64))
     layer = with_groups(labels_layer("segmentation", []), groups, np.array([7, 8, 2**53 + 1, 2**64 - 2], np.uint64))
     assert layer["equivalences"] == [["7", "9007199254740993", "18446744073709551614"]]
-
-
-def test_the_first_view_leaves_out_segments_that_hide_all_others():
     sizes = np.array([500, *range(2, 40)])
     assert choose_segments(np.arange(1, 40), sizes, 1000) == list(range(39, 23, -1))
     assert choose_segments(np.array([5, 6]), np.array([600, 400]), 1000) == [5, 6]
 
 
-def test_sections_fill_their_panels_whatever_the_voxel_size():
+def test_sections_fill_their_panels_and_all_layers_have_the_selection():
     """A cube of 1000 nm in voxels of 40, 10, 10 nm: 100 of the shortest sides on each axis."""
     state = make_state([], Box.from_shape((25, 100, 100)), (40.0, 10.0, 10.0))
     assert state["crossSectionScale"] == pytest.approx(100 / 700)
     assert 100 < state["projectionScale"] < 100 * 3**0.5
-
-
-def test_segments_are_selected_in_all_layers_with_a_selection():
     state = {"layers": [{"type": "image"}, {"type": "segmentation", "segments": ["1"]}]}
     assert select_segments(state, (3, 2**64 - 1))["layers"][1]["segments"] == ["3", str(2**64 - 1)]

@@ -67,9 +67,13 @@ def test_every_store_is_a_layer_of_its_kind(run):
     assert state["position"] == [23, 24, 15] and state["dimensions"]["z"] == [pytest.approx(30e-9), "m"]
 
 
-def test_of_a_single_store_nothing_else_is_served(run):
+def test_of_a_store_nothing_else_is_served_and_others_are_refused(run):
     folder, state = stores_state([f"{run}/volumes/raw.zarr"])
     assert folder == run / "volumes" and state["layers"][0]["source"] == "zarr://{base}/raw.zarr/"
+    with pytest.raises(ExportError, match="s3://b/a.zarr: "):
+        stores_state(["s3://b/a.zarr"])
+    with pytest.raises(ExportError, match="--link, "):
+        view_stores([f"{run}/seg.zarr"], ViewConfig(link="whole"), pytest.fail)
 
 
 def test_neuroglancer_finds_the_version_of_zarr_itself(tmp_path):
@@ -88,13 +92,6 @@ def test_stores_behind_links_and_above_the_folder_can_be_served(run, monkeypatch
         for layer in state["layers"]:
             with urlopen(layer["source"].removeprefix("zarr://").format(base=url) + "zarr.json") as answer:
                 assert answer.status == 200
-
-
-def test_stores_elsewhere_and_options_of_exports_are_refused(run):
-    with pytest.raises(ExportError, match="s3://b/a.zarr: "):
-        stores_state(["s3://b/a.zarr"])
-    with pytest.raises(ExportError, match="--link, "):
-        view_stores([f"{run}/seg.zarr"], ViewConfig(link="whole"), pytest.fail)
 
 
 @pytest.mark.parametrize("target", ["/usr/bin/snap", "/snap/chromium/1/chromium"])

@@ -170,18 +170,15 @@ def test_an_export_has_ome_zarr_with_the_voxels_and_metadata_of_the_specificatio
     assert np.array_equal(layers["segmentation"]["0"][:], two_tubes())
 
 
-def test_labels_without_an_image_have_a_group_around_them(tmp_path, sources):
+def test_labels_without_an_image_and_contrast(tmp_path, sources):
     export(Sources(segmentation=sources.segmentation), tmp_path / "out", BOTH)
     group = zarr.open_group(tmp_path / "out/ome.zarr", mode="r")
     assert group.attrs["ome"] == {"version": "0.5"} and list(group["labels"]) == ["segmentation"]
     with open_volume(tmp_path / "out/ome.zarr/labels/segmentation") as volume:
         assert (volume.box, volume.voxel_size_zyx_nm, volume.dtype) == (BOX, TUBES_NM, np.uint64)
-
-
-def test_the_contrast_leaves_out_extreme_grey_levels(tmp_path):
     image = np.full((10, 20, 30), 100, np.uint8)
     image[:5], image[0, 0, :3], image[9, 19, :3] = 150, 0, 255
-    with open_volume(write(tmp_path / "raw.h5", image)) as volume:
+    with open_volume(write(tmp_path / "grey.h5", image)) as volume:
         assert volumes.contrast(volumes.Part("image", volume, volume.box, (1.0, 1.0, 1.0))) == (100, 150)
 
 

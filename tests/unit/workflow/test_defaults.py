@@ -8,7 +8,7 @@ from ffn.errors import ConfigError
 from ffn.model.store import load_architecture, save_model
 from ffn.workflow.places import open_run
 
-from .test_places import random_model
+from .runs import random_model
 
 PHANTOM = {"shape_zyx": [64, 96, 96], "voxel_size_zyx_nm": [30, 6, 6]}
 OPEN = {"volumes": {"tissue": {"synthetic": PHANTOM}}}
@@ -20,16 +20,13 @@ def sizes(values):
     return run.model.fov_size_zyx, run.model.deltas_zyx, run.train.permutable_axes, said
 
 
-def test_fov_subvolumes_and_axes_follow_from_thick_sections():
+def test_fov_subvolumes_and_axes_follow_from_thick_sections_only():
     run, _, said = open_run(OPEN)
     assert (run.model.fov_size_zyx, run.model.deltas_zyx) == ((9, 33, 33), (2, 8, 8))
     assert run.train.permutable_axes == ("y", "x") and "[9, 33, 33]" in said
     z, y, x = run.subvolumes.size_zyx
     assert z < y / 3 and y == x and run.subvolumes.overlap_zyx == (14, 48, 48)
     assert run.coordinates.margin_zyx == (6, 24, 24)
-
-
-def test_on_cubes_nothing_changes():
     assert sizes(CUBES) == ((33, 33, 33), (8, 8, 8), ("z", "y", "x"), None)
 
 
@@ -59,14 +56,11 @@ def test_initial_weights_bring_fov_and_deltas(tmp_path):
     run, _, _ = open_run({**CUBES, **weights})
     assert (run.model.fov_size_zyx, run.model.deltas_zyx) == ((9, 11, 15), (2, 3, 3))
     assert run.subvolumes.overlap_zyx == (14, 16, 22)  # as many FOVs as with the usual network
-
-
-def test_a_model_gets_another_fov(tmp_path):
-    save_model(tmp_path / "model", random_model())
-    words = ["import-checkpoint", f"{tmp_path}/model", "--fov-size", "9", "9", "9", "--out", f"{tmp_path}/other"]
+    save_model(tmp_path / "plain", random_model())
+    words = ["import-checkpoint", f"{tmp_path}/plain", "--fov-size", "9", "9", "9", "--out", f"{tmp_path}/other"]
     assert main(words) == 0 and main([*words, "--deltas", "9", "9", "9"]) == 2
     assert load_architecture(tmp_path / "other").fov_size_zyx == (9, 9, 9)
-    assert load_architecture(tmp_path / "other").deltas_zyx == load_architecture(tmp_path / "model").deltas_zyx
+    assert load_architecture(tmp_path / "other").deltas_zyx == load_architecture(tmp_path / "plain").deltas_zyx
 
 
 def test_the_configuration_of_snemi3d_fits_its_data(shared_dir, pytestconfig):

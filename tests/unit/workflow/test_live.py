@@ -40,16 +40,13 @@ def test_a_terminal_shows_each_running_job_and_its_last_progress(log, tmp_path):
     ), "the cursor is above the lines, where the next program writes"
 
 
-def test_a_terminal_is_cleared_before_snakemake_writes(log):
+def test_jobs_are_counted_and_the_line_cleared_before_snakemake_writes(log):
     terminal = Terminal()
     handler = LiveJobs(terminal)
     start(handler, 1, log)
     handler.show()
     snakemake_says(handler, "progress")
     assert terminal.getvalue().endswith("\x1b[1A" + ERASE_BELOW)
-
-
-def test_many_jobs_are_counted(log):
     file = io.StringIO()
     handler = LiveJobs(file)
     for number in range(MAX_LINES + 5):

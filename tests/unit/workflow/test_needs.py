@@ -16,7 +16,7 @@ from ffn.workflow.needs import (
 )
 from ffn.workflow.resources import by_attempt, resources_of
 
-from .test_pipeline import Wildcards, pipeline
+from .runs import Wildcards, pipeline
 
 
 def test_measured_jobs_fit():
@@ -79,17 +79,10 @@ def test_the_processes_on_a_node_keep_small_volumes_together():
     assert training_mb(network(), TrainConfig(), 4, [10**10]) == 4 * alone
 
 
-def test_flood_filling_has_a_canvas_for_each_object():
+def test_canvases_need_memory_and_convolutions_time():
     """64 canvases of 256³ are 4.3 GB."""
     assert flooding_mb(256**3, network(), 64) - flooding_mb(256**3, network(), 1) > 63 * 4 * 256**3 / 1e6
     assert memory_mb("segment", 256**3) < flooding_mb(256**3, network(), 1) < 1.02 * memory_mb("segment", 256**3)
-
-
-def test_time_is_shared_by_threads():
-    assert minutes("export", 10**9, threads=8) < minutes("export", 10**9) / 4
-
-
-def test_flooding_takes_the_time_of_its_convolutions():
     model = ModelConfig(depth=12, features=32, fov_size_zyx=(33, 33, 33), deltas_zyx=(8, 8, 8))
     assert 45e9 < fov_flops(model) < 50e9
     # Measured on two cores without AMX: 9 FOVs/s, so 149³ voxels take 12 minutes.
@@ -98,7 +91,8 @@ def test_flooding_takes_the_time_of_its_convolutions():
     assert flooding_minutes(512**3, deeper) > 1.9 * flooding_minutes(512**3, model)
 
 
-def test_a_repeated_job_gets_twice_as_much():
+def test_time_is_shared_by_threads_and_doubled_for_a_repeated_job():
+    assert minutes("export", 10**9, threads=8) < minutes("export", 10**9) / 4
     assert [by_attempt(1000)(None, threads=2, attempt=attempt) for attempt in (1, 2, 3)] == [1000, 2000, 4000]
 
 

@@ -43,28 +43,19 @@ def test_launch_line_is_derived(launcher, command):
     assert Layout(6, 4, 32, launcher).command == command
 
 
-def test_one_process_needs_no_launcher():
+def test_one_machine_needs_no_launcher_and_figures_may_be_text():
     assert Layout(1, 1, 64, "aprun -n {ranks}").command == ""
-
-
-def test_without_a_site_all_ranks_share_this_machine():
     layout = layout_of(4, {}, cores=10)
     assert (layout.nodes, layout.depth, layout.command) == (1, 2, "ffn launch --num-ranks 4 --launcher local --")
-
-
-def test_figures_of_the_site_may_be_text():
     assert layout_of(4, {"ranks_per_node": "2", "cores_per_node": 8, "launcher": "x {depth}"}, 1).command == "x 4"
+    with pytest.raises(ConfigError, match=r"\['tasks'\]"):
+        _ = Layout(2, 1, 1, "srun -n {tasks}").command
 
 
 @pytest.mark.parametrize("value", ["0", "many", "-1", "1.5"])
 def test_figures_are_positive_numbers(value):
     with pytest.raises(ConfigError, match=f"ranks_per_node: '{value}'"):
         layout_of(2, {"ranks_per_node": value}, 1)
-
-
-def test_unknown_placeholders_are_named():
-    with pytest.raises(ConfigError, match=r"\['tasks'\]"):
-        _ = Layout(2, 1, 1, "srun -n {tasks}").command
 
 
 @pytest.mark.parametrize("launcher", ["aprun -n {ranks", "aprun -n ranks}", "sh -c 'aprun -n {ranks}"])

@@ -49,10 +49,7 @@ REFUSED = [
     ({"segment": {"engine": "openvino", "precision": "float16"}}, "segment: precision: .*openvino"),
     ({"partition": {"thresholds": [0.5, 0.2]}}, "partition: thresholds"),
     ({"train": {"use_best": True}}, "train.use_best: true"),
-    (
-        {"train": {"use_best": True, "validation_steps": 0}, "volumes": {"a": VALIDATED}},
-        "train.use_best: true",
-    ),
+    ({"train": {"use_best": True, "validation_steps": 0}, "volumes": {"a": VALIDATED}}, "train.use_best: true"),
     # volumes
     *[({"volumes": {name: PHANTOM}}, "volumes") for name in ("a b", "-a", "ü", "a{b}", "")],
     ({"volumes": {"phantom": {}}}, "volumes.phantom"),
@@ -73,7 +70,7 @@ def test_what_is_wrong_is_named_in_one_line(change, named):
     require_one_line(change, f"^{named}")
 
 
-def test_volumes_that_training_does_not_read_may_have_other_grey_levels():
+def test_empty_sections_and_volumes_without_training_are_valid():
     matched = {"a": {**PHANTOM, "normalize": "match"}}
     validated = {**VALIDATED, "train_box": "none"}
     for unread, train in (({"train_box": "none"}, {}), (validated, {"validation_steps": 0})):
@@ -81,9 +78,6 @@ def test_volumes_that_training_does_not_read_may_have_other_grey_levels():
         assert load_run({**GOOD, "volumes": volumes, "train": {**GOOD["train"], **train}}).volumes["b"]
     given = {**SMALL, "image_mean": 120, "image_stddev": 30}
     assert load_run({**GOOD, "volumes": {**matched, "b": PHANTOM}, "model": given})
-
-
-def test_an_empty_section_has_the_defaults():
     sections = [name for name in RunConfig.model_fields if name not in ("run", "rng_seed", "volumes")]
     assert load_run({**dict.fromkeys(sections), **GOOD}) == load_run(GOOD)
     for required in ("volumes", "run"):
@@ -102,11 +96,15 @@ def test_lom_and_margin_follow_the_model():
     assert shifted.coordinates.margin_zyx == (6, 12, 13)
 
 
-def test_the_preset_of_the_paper_trains_on_background_too():
+def test_presets_and_architectures_come_from_elsewhere():
     assert not load_run(GOOD).coordinates.include_background
     assert load_run(changed(train={"preset": "dong2019"})).coordinates.include_background
     without = changed(train={"preset": "dong2019"}, coordinates={"include_background": False})
     assert not load_run(without).coordinates.include_background
+    sizes = {name: SMALL[name] for name in ("fov_size_zyx", "deltas_zyx")}
+    run = load_run({**GOOD, "init": "model", "model": sizes})
+    again = load_run(run.as_written())
+    assert again == run and again.model.model_fields_set == sizes.keys()
 
 
 def test_the_defaults_with_initial_weights_are_those_of_fine_tuning():
@@ -129,13 +127,6 @@ def test_shipped_configurations_are_valid(pytestconfig):
     configurations = [yaml.safe_load(path.read_text()) for path in paths]
     whole = [load_run(each) for each in configurations if "volumes" in each]
     assert len(whole) == len(paths) - 1  # demo-from-scratch.yaml is added to another
-
-
-def test_a_configuration_that_is_written_leaves_the_architecture_to_the_weights():
-    sizes = {name: SMALL[name] for name in ("fov_size_zyx", "deltas_zyx")}
-    run = load_run({**GOOD, "init": "model", "model": sizes})
-    again = load_run(run.as_written())
-    assert again == run and again.model.model_fields_set == sizes.keys()
 
 
 def test_the_last_checkpoints_are_known_before_training():
@@ -170,13 +161,10 @@ def test_a_name_that_yaml_takes_for_something_else_belongs_in_quotes(values):
         load_run({"volumes": {"cube": VOLUME}} | values)
 
 
-def test_a_name_has_at_most_so_many_letters():
+def test_names_are_short_and_whole_numbers_may_have_an_exponent():
     load_run({"volumes": {"x" * MAX_NAME: VOLUME}})
     with pytest.raises(ConfigError, match=str(MAX_NAME)):
         load_run({"volumes": {"x" * (MAX_NAME + 1): VOLUME}})
-
-
-def test_whole_numbers_may_have_an_exponent():
     assert TrainConfig(max_steps="1e5").max_steps == 100_000
     with pytest.raises(ValueError):
         TrainConfig(max_steps="1.5e0")

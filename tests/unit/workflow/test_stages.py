@@ -11,7 +11,7 @@ import pytest
 
 from ffn.workflow.stages import STAGES
 
-from .test_pipeline import pipeline
+from .runs import pipeline
 
 ROOT = Path(__file__).parents[3]
 
@@ -38,13 +38,10 @@ def test_outputs_are_made_of_what_the_pipeline_knows(stage):
         assert hasattr(pipeline(), output.of)
 
 
-def test_no_two_stages_write_the_same_file_but_synth_and_ingest():
+def test_no_two_stages_write_the_same_file_and_the_readme_lists_all():
     paths = [output.path for name, stage in STAGES.items() for output in stage.outputs if name != "synth"]
     assert len(paths) == len(set(paths))
-
-
-def test_readme_lists_every_stage():
-    """`python -m ffn.workflow.stages` prints the table."""
+    # `python -m ffn.workflow.stages` prints the table.
     from ffn.workflow.stages import table
 
     assert table() in (ROOT / "docs/stages.md").read_text()

@@ -43,7 +43,7 @@ def test_processes_of_this_machine_take_a_core_each_and_those_of_a_cluster_their
     assert (alone.threads, alone.layout.command, alone.layout.nodes) == (1, "", 1)
 
 
-def test_time_follows_from_what_a_process_computes_and_memory_from_what_it_holds():
+def test_time_follows_from_fovs_and_memory_from_what_a_process_holds():
     def job(workers, site=(), **study):
         return job_of(run_of(depth=9, features=32, **study), workers, dict(site), 16, [10**6])
 
@@ -51,9 +51,6 @@ def test_time_follows_from_what_a_process_computes_and_memory_from_what_it_holds
     assert many.minutes > 50 * (few.minutes - 10) and job(1, steps=20_000).minutes > 8 * (few.minutes - 10)
     assert shared.minutes - 10 < (many.minutes - 10) / 64  # each process has one worker and half a node
     assert many.mb > few.mb and shared.mb == 2 * few.mb - 12  # two processes on a node, a volume once
-
-
-def test_the_time_of_a_measurement_follows_from_its_fovs():
     run = run_of({"batch_size": 8}, measured_steps=300).model_copy(update={"model": ModelConfig()})
     asked = {threads: measuring_minutes(run, run.train, threads) for threads in (1, 8)}
     assert asked[1] == training_minutes(run.model, run.train.model_copy(update={"max_steps": 320})) > 300
@@ -61,8 +58,13 @@ def test_the_time_of_a_measurement_follows_from_its_fovs():
     assert measuring_minutes(run_of(), run_of().train, 8) == 60  # as ever for a small network
 
 
-def test_a_cyclic_schedule_counts_and_others_are_constant():
+def test_a_study_has_its_own_network_and_schedule():
     assert study_train(run_of({"schedule": "cyclic"})).schedule == "cyclic"
+    run = run_of({"optimizer": "adamw", "weight_decay": 0.1, "scaling_rule": "linear", "schedule": "cosine"})
+    TrainConfig(**study_train(run).model_dump())  # as the command line would check it
+    assert (study_model(run_of()).depth, study_model(run_of()).features) == (3, 8)
+    whole = study_model(run_of(depth=None, features=None))
+    assert (whole.depth, whole.features) == (2, 8)
 
 
 def test_runs_start_from_new_weights_without_the_warm_up_of_fine_tuning():
@@ -71,17 +73,6 @@ def test_runs_start_from_new_weights_without_the_warm_up_of_fine_tuning():
         return study_train(load_run(values)).warmup_steps
 
     assert (warm_up(), warm_up(warmup_steps=50), warm_up(preset="dong2019", warmup_steps=100)) == (0, 50, 100)
-
-
-def test_options_that_a_study_does_not_use_are_not_given_to_its_runs():
-    run = run_of({"optimizer": "adamw", "weight_decay": 0.1, "scaling_rule": "linear", "schedule": "cosine"})
-    TrainConfig(**study_train(run).model_dump())  # as the command line would check it
-
-
-def test_the_network_is_the_studies_own_unless_they_have_none():
-    assert (study_model(run_of()).depth, study_model(run_of()).features) == (3, 8)
-    whole = study_model(run_of(depth=None, features=None))
-    assert (whole.depth, whole.features) == (2, 8)
 
 
 def test_the_command_line_has_the_processes_of_its_number_of_workers():

@@ -70,16 +70,13 @@ def test_chunks_that_have_gone_are_noticed_also_of_an_image_that_stays(tmp_path,
         refuse(path, f"{tmp_path}/raw: ")
 
 
-def test_only_ingest_lists_very_many_chunks(tmp_path, caplog, monkeypatch):
+def test_nested_and_very_many_chunks_are_found(tmp_path, caplog, monkeypatch):
     monkeypatch.setattr(chunked, "MOST_LISTED", 8)
     (tmp_path / "raw" / write(tmp_path / "raw", "zarr2")).unlink()
     with open_volume(tmp_path / "raw"):
         assert not caplog.records
     ingest(str(tmp_path / "raw"), str(tmp_path / "a.zarr"), IngestConfig(voxel_size_zyx_nm=(8, 8, 8)))
     assert "1 of 36 " in caplog.text
-
-
-def test_nested_chunks_are_read_where_the_metadata_do_not_tell(tmp_path):
     path = Path(create_store(tmp_path / "raw.zarr", "zarr", SHAPE, voxels(), metadata={"dimension_separator": "/"}))
     metadata = json.loads((path / ".zarray").read_text())
     del metadata["dimension_separator"]

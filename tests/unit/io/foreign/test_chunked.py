@@ -27,12 +27,7 @@ def create_store(path, driver, shape, content=None, **spec):
 
 
 def create_precomputed(path, **scale):
-    scale = {
-        "size": SHAPE[::-1],
-        "voxel_offset": [100, -20, 3],
-        "resolution": [4, 4.5, 40],
-        "encoding": "raw",
-    } | scale
+    scale = {"size": SHAPE[::-1], "voxel_offset": [100, -20, 3], "resolution": [4, 4.5, 40], "encoding": "raw"} | scale
     metadata = {"data_type": "uint8", "num_channels": 1, "type": "image"}
     content = voxels().transpose()[..., None]
     return create_store(
@@ -91,14 +86,6 @@ def test_n5_has_the_place_that_its_attributes_say(tmp_path, attributes, size, st
     path = create_n5(tmp_path / "raw.n5", **attributes)
     found = check(path, box=Box.from_shape(SHAPE, start))
     assert found == (None if size is None else pytest.approx(size))
-
-
-def test_a_label_multiset_is_refused_before_it_is_read(tmp_path):
-    path = create_n5(tmp_path / "labels.n5")
-    attributes = json.loads((tmp_path / "labels.n5/attributes.json").read_text())
-    (tmp_path / "labels.n5/attributes.json").write_text(json.dumps({**attributes, "isLabelMultiset": True}))
-    with pytest.raises(VolumeError, match="labels.n5: .*paintera-convert"), open_volume(path):
-        pass
 
 
 def cosem(mip, factor):
@@ -246,9 +233,14 @@ def test_unknown_filters_and_codecs_are_named(tmp_path, change):
     refuse(path, f"{path}: ", "delta" if "filters" in change else "lzma")
 
 
-def test_an_archive_is_named(tmp_path):
+def test_archives_and_label_multisets_are_named(tmp_path):
     (tmp_path / "raw.zarr.zip").write_bytes(b"PK")
     refuse(tmp_path / "raw.zarr.zip", "raw.zarr.zip: is an archive")
+    path = create_n5(tmp_path / "labels.n5")
+    attributes = json.loads((tmp_path / "labels.n5/attributes.json").read_text())
+    (tmp_path / "labels.n5/attributes.json").write_text(json.dumps({**attributes, "isLabelMultiset": True}))
+    with pytest.raises(VolumeError, match="labels.n5: .*paintera-convert"), open_volume(path):
+        pass
 
 
 def test_chunks_larger_than_the_memory_are_refused(tmp_path, monkeypatch):

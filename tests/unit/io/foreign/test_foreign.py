@@ -42,12 +42,9 @@ def test_a_folder_of_zarr_is_recognised_by_its_files_and_may_hold_a_picture(tmp_
     assert format_of(tmp_path) == ZARR
 
 
-def test_a_file_with_brackets_in_its_name_is_not_a_glob(tmp_path):
+def test_a_file_with_brackets_is_no_glob_and_every_format_is_listed(tmp_path, capsys):
     (tmp_path / "stack[1].tif").touch()
     assert format_of(tmp_path / "stack[1].tif") == "multipage" and format_of(tmp_path / "*.png") == "slices"
-
-
-def test_help_and_configuration_list_every_format(capsys):
     with pytest.raises(SystemExit):
         main(["ingest", "--help"])
     assert readable_formats() in " ".join(capsys.readouterr().out.split())

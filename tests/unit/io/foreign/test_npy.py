@@ -16,11 +16,15 @@ def test_an_array_is_a_zyx_volume_without_voxel_size(tmp_path, dtype):
     assert check(save(tmp_path / "a.npy", voxels(dtype)), voxels(np.dtype(dtype).newbyteorder("="))) is None
 
 
-def test_an_array_in_fortran_order_is_still_zyx(tmp_path):
+def test_archives_and_fortran_order_are_read(tmp_path):
     spec = save(tmp_path / "a.npy", np.asfortranarray(voxels()))
     check(spec)
     with open_volume(spec) as volume:
         assert volume.read().flags.c_contiguous
+    np.savez_compressed(tmp_path / "a.npz", labels=voxels(), size=np.zeros(3))
+    check(tmp_path / "a.npz")
+    np.savez(tmp_path / "b.npz", raw=voxels(), labels=voxels())
+    refuse(tmp_path / "b.npz", "b.npz: ", "raw", "labels")
 
 
 @pytest.mark.parametrize("dtype", ["c8", "U3", "M8[s]", [("a", "u1")]], ids=str)
@@ -50,10 +54,3 @@ def test_a_truncated_file_is_refused(tmp_path, num_bytes):
     save(path, voxels())
     path.write_bytes(path.read_bytes()[:num_bytes])
     refuse(path, "a.npy")
-
-
-def test_an_archive_of_one_volume_is_read(tmp_path):
-    np.savez_compressed(tmp_path / "a.npz", labels=voxels(), size=np.zeros(3))
-    check(tmp_path / "a.npz")
-    np.savez(tmp_path / "b.npz", raw=voxels(), labels=voxels())
-    refuse(tmp_path / "b.npz", "b.npz: ", "raw", "labels")

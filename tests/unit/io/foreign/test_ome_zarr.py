@@ -115,7 +115,7 @@ def test_without_units_the_mip_or_its_array_is_named(tmp_path):
         np.testing.assert_array_equal(volume.read(), IMAGE)
 
 
-def test_without_units_an_array_has_the_axes_of_its_image(tmp_path):
+def test_axes_without_units_and_unknown_units(tmp_path):
     datasets = [{"path": "s0", "coordinateTransformations": [{"type": "scale", "scale": [4.5, 40, 4]}]}]
     group = zarr.create_group(tmp_path / "a.zarr", zarr_format=2)
     array = group.create_array("s0", data=voxels().transpose(2, 0, 1))
@@ -123,6 +123,11 @@ def test_without_units_an_array_has_the_axes_of_its_image(tmp_path):
     assert check(tmp_path / "a.zarr/s0") is None
     array.attrs["resolution"] = [40, 4, 4.5]
     assert check(tmp_path / "a.zarr/s0") == (40, 4, 4.5)
+    unpack(tmp_path / "a.zarr")
+    edit(tmp_path / "a.zarr", lambda content: [axis.update(unit="furlong") for axis in content["axes"]])
+    with pytest.raises(ConfigError, match="'furlong'"):
+        ingest(f"{tmp_path}/a.zarr", f"{tmp_path}/out.zarr", IngestConfig())
+    ingest(f"{tmp_path}/a.zarr", f"{tmp_path}/out.zarr", IngestConfig(mip=0, voxel_size_zyx_nm=(40, 8, 8)))
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])
@@ -159,14 +164,6 @@ def test_a_transformation_with_too_few_numbers_is_named(tmp_path, of_image):
     owner = (lambda content: content) if of_image else (lambda content: content["datasets"][0])
     edit(tmp_path / "a.zarr", lambda content: owner(content).update(coordinateTransformations=steps))
     refuse(tmp_path / "a.zarr", "a.zarr: ", "scale ", " 3 ", " 4")
-
-
-def test_an_unknown_unit_is_quoted_and_a_given_size_counts(tmp_path):
-    unpack(tmp_path / "a.zarr")
-    edit(tmp_path / "a.zarr", lambda content: [axis.update(unit="furlong") for axis in content["axes"]])
-    with pytest.raises(ConfigError, match="'furlong'"):
-        ingest(f"{tmp_path}/a.zarr", f"{tmp_path}/out.zarr", IngestConfig())
-    ingest(f"{tmp_path}/a.zarr", f"{tmp_path}/out.zarr", IngestConfig(mip=0, voxel_size_zyx_nm=(40, 8, 8)))
 
 
 @pytest.mark.parametrize("content", ['{"a": ' + "[" * 10**5, '{"multiscales": [{"datasets": [{"path": "../../b"}]}]}'])

@@ -43,14 +43,11 @@ def test_a_folder_of_slices_is_a_volume(tmp_path, suffix, dtype):
     assert check(folder, volume) is None
 
 
-def test_jpeg_slices_are_read(tmp_path):
+def test_jpeg_and_big_endian_slices_are_read(tmp_path):
     smooth = np.broadcast_to(np.linspace(0, 250, SHAPE[2]).astype(np.uint8), SHAPE)
     folder = write_slices(tmp_path / "stack", smooth, "{}.JPG")
     with open_volume(folder) as volume:
         assert np.abs(volume.read().astype(int) - smooth).max() < 10
-
-
-def test_big_endian_slices_become_native(tmp_path):
     (tmp_path / "s").mkdir()
     for i, plane in enumerate(voxels(np.uint16)):
         tifffile.imwrite(tmp_path / f"s/{i}.tif", plane, byteorder=">")
@@ -67,13 +64,10 @@ def test_a_slice_unlike_the_first_is_named(tmp_path, suffix, plane):
     refuse(path.parent, f"{path}: is {plane.dtype} {plane.shape[0]} x 20")
 
 
-def test_a_glob_without_slices_is_refused(tmp_path):
+def test_gaps_and_mixed_formats_and_no_slices_are_refused(tmp_path):
     (tmp_path / "movie.avi").write_bytes(b"x")
     refuse(tmp_path / "*.png", "*.png: ")
     refuse(tmp_path / "*.avi", "*.avi: ")
-
-
-def test_mixed_formats_and_gaps_are_refused(tmp_path):
     folder = write_slices(tmp_path / "stack", voxels())
     save(folder / "slice13.jpg", PLANE)
     refuse(folder, "slice13.jpg: is next to slice10.png")
@@ -105,14 +99,7 @@ def test_brackets_in_names_are_no_pattern(tmp_path, folder, pattern):
 
 @pytest.mark.parametrize(
     "options",
-    [
-        {},
-        {"compression": "zlib"},
-        {"compression": "lzw"},
-        {"imagej": True},
-        {"bigtiff": True},
-        {"rowsperstrip": 5},
-    ],
+    [{}, {"compression": "zlib"}, {"compression": "lzw"}, {"imagej": True}, {"bigtiff": True}, {"rowsperstrip": 5}],
     ids=str,
 )
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
@@ -121,13 +108,17 @@ def test_a_multipage_tiff_is_a_volume(tmp_path, options, dtype):
     assert check(tmp_path / "stack.tif", voxels(dtype)) is None
 
 
-def test_several_threads_can_read_a_compressed_tiff(tmp_path):
+def test_compressed_and_opaque_tiffs_are_read_by_several_threads(tmp_path):
     volume = np.random.default_rng(0).integers(0, 250, (40, 100, 100), np.uint8)
     tifffile.imwrite(tmp_path / "all.tif", volume, compression="zlib", photometric="minisblack")
     boxes = [Box((z, 0, 0), (z + 10, 100, 100)) for z in range(0, 30, 2)] * 4
     with open_volume(tmp_path / "all.tif") as opened, ThreadPoolExecutor(4) as pool:
         for box, found in zip(boxes, pool.map(opened.read, boxes), strict=True):
             np.testing.assert_array_equal(found, volume[box.slices()])
+    both = np.stack([voxels(), np.full(SHAPE, 255, np.uint8)], -1)
+    options = {"photometric": "minisblack", "extrasamples": ["unassalpha"], "metadata": None}
+    tifffile.imwrite(tmp_path / "stack.tif", both, **options)
+    check(tmp_path / "stack.tif")
 
 
 @pytest.mark.parametrize("options", [{}, {"compression": "zlib"}, {"byteorder": ">"}, {"bigtiff": True}], ids=str)
@@ -187,13 +178,6 @@ def test_previews_and_pages_that_differ_in_compression_are_no_obstacle(tmp_path,
     check(tmp_path / "stack.tif")
 
 
-def test_a_tiff_with_opaque_alpha_is_grey(tmp_path):
-    both = np.stack([voxels(), np.full(SHAPE, 255, np.uint8)], -1)
-    options = {"photometric": "minisblack", "extrasamples": ["unassalpha"], "metadata": None}
-    tifffile.imwrite(tmp_path / "stack.tif", both, **options)
-    check(tmp_path / "stack.tif")
-
-
 @pytest.mark.parametrize("options", [{}, {"compression": "zlib"}, {"imagej": True}, {"metadata": None}], ids=str)
 @pytest.mark.parametrize("share", [0.02, 0.95])
 def test_a_truncated_tiff_is_refused_not_shortened(tmp_path, options, share):
@@ -235,18 +219,12 @@ def test_a_complete_series_is_ordered_whatever_else_its_names_hold(names):
 @pytest.mark.parametrize(
     "names, message",
     [
-        (
-            ["z1.png", "z2.png", "z4.png"],
-            r"slice 3 is missing between z2.png and z4.png",
-        ),
+        (["z1.png", "z2.png", "z4.png"], r"slice 3 is missing between z2.png and z4.png"),
         (["z0.png", "z5.png", "z10.png", "z20.png"], r"slice 15 is missing between z10.png and z20.png"),
         (["s0_z=0.0.png", "s2_z=0.2.png", "s3_z=0.3.png"], "slice 1 is missing"),
         (["z01.png", "z1.png"], r"z1.png: number 1 comes after 1 of z01.png"),
         (["a1_z8.png", "a1_z9.png", "a2_z1.png"], r"a2_z1.png: number 1 comes after 9 of a1_z9.png"),
-        (
-            ["overview.png", "z1.png", "z2.png"],
-            r"overview.png: is named unlike z1.png",
-        ),
+        (["overview.png", "z1.png", "z2.png"], r"overview.png: is named unlike z1.png"),
     ],
 )
 def test_the_error_for_a_gap_or_an_odd_name_names_the_files(names, message):

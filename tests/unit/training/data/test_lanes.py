@@ -40,22 +40,23 @@ def test_every_record_once_per_epoch_over_all_lanes(num_lanes):
         assert seen == Counter(range(TOTAL))
 
 
-def test_lanes_are_reshuffled_every_epoch_and_exchange_records():
+def test_lanes_are_reshuffled_and_streams_differ():
     stream = LaneStream(make_shards(), 1, 2, rng_seed=7)
     epochs = [numbers(stream, range(e * stream.num_records, (e + 1) * stream.num_records)) for e in range(4)]
     assert len({tuple(epoch) for epoch in epochs}) == 4
     assert len({frozenset(epoch) for epoch in epochs}) > 1
+    draws = {generator(1, "example", 2).random(), generator(1, "example", 2, 0).random()}
+    draws |= {generator(1, "lane order", 2).random(), generator(2, "example", 2).random()}
+    assert len(draws) == 4
+    assert generator(1, "example", 2).random() in draws
 
 
-def test_a_record_depends_on_the_position_only():
+def test_a_record_depends_on_the_position_only_and_keeps_its_volume():
     forward = LaneStream(make_shards(), 0, 3, rng_seed=7)
     expected = numbers(forward, range(40))
     backward = LaneStream(make_shards(), 0, 3, rng_seed=7)
     assert numbers(backward, range(39, -1, -1)) == expected[::-1]
     assert numbers(LaneStream(make_shards(), 0, 3, rng_seed=8), range(40)) != expected
-
-
-def test_a_record_keeps_centre_and_volume_together():
     stream = LaneStream(make_shards(), 0, 1, rng_seed=3)
     for position in range(TOTAL):
         (z, y, x), volume = stream.record(position)
@@ -68,10 +69,3 @@ def test_fewer_records_than_lanes_is_an_error():
     needed = "found 21 records, expected at least num_workers × virtual_workers × batch_size = 22"
     with pytest.raises(RecordError, match=needed):
         make_shards().require_lanes(TOTAL + 1)
-
-
-def test_streams_of_different_purpose_or_position_differ():
-    draws = {generator(1, "example", 2).random(), generator(1, "example", 2, 0).random()}
-    draws |= {generator(1, "lane order", 2).random(), generator(2, "example", 2).random()}
-    assert len(draws) == 4
-    assert generator(1, "example", 2).random() in draws

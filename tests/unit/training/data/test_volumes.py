@@ -144,17 +144,13 @@ def seen(specs, methods, histogram=None):
         return model, example.image(), raw
 
 
-def test_training_volumes_are_normalised_as_they_will_be_segmented(make_volume, image):
+def test_volumes_are_normalised_as_recorded_in_the_model(make_volume, image):
     specs = make_volume(image)
     _, usual, raw = seen(specs, {})
     np.testing.assert_array_equal(usual, (raw.astype(np.float32) - 100) / 20)
     _, own, raw = seen(specs, {"a": "volume"})
     np.testing.assert_allclose(own, (raw - image.mean()) / image.std(), rtol=1e-4, atol=1e-5)
-
-
-def test_the_model_records_what_its_network_saw(make_volume, image):
     whole = Histogram.of_counts(count_levels(image))
-    specs = make_volume(image)
     assert seen(specs, {})[0].histogram.counts.tolist() == whole.counts.tolist()
     found = seen(specs, {"a": "volume"})[0].histogram
     assert (found.mean, found.stddev) == pytest.approx((100, 20), rel=1e-4)

@@ -22,7 +22,7 @@ def by_number(core):
     return core
 
 
-def test_cores_of_all_processes_are_divided():
+def test_cores_of_all_processes_are_divided_without_parting_hyperthreads():
     everything = range(8)
     assert shares({30: everything, 10: everything, 20: everything}, by_number) == {
         10: [0, 1],
@@ -30,16 +30,11 @@ def test_cores_of_all_processes_are_divided():
         30: [5, 6, 7],
     }
 
-
-def test_hyperthreads_of_a_core_stay_together():
     def location(core):  # two sockets of two cores of two threads, numbered as by Linux
         return core % 4 // 2, core % 2, core
 
     both = shares({1: range(8), 2: range(8)}, location)
     assert both == {1: [0, 1, 4, 5], 2: [2, 3, 6, 7]}
-
-
-def test_cores_that_a_launcher_gave_to_one_process_alone_stay():
     bound = {1: [0, 1], 2: [2, 3], 3: [4], 4: [5, 6, 7]}
     assert shares(bound, by_number) == bound
 
@@ -119,14 +114,11 @@ def visible(monkeypatch):
     return visible
 
 
-def test_a_rank_takes_its_own_gpu_even_if_threads_are_fixed(visible):
-    configure_libraries(SecondRank(), TrainConfig(), 1)
-    assert visible == [GPUS[1]] and growing == [(GPUS[1], True)]  # or two ranks could not share a GPU
-
-
-def test_tensorflow_leaves_the_gpus_to_jax_where_that_trains(visible):
+def test_a_rank_takes_its_own_gpu_and_tensorflow_leaves_those_of_jax(visible):
     configure_libraries(SecondRank(), TrainConfig(engine="jax"), 1)
     assert visible == growing == []
+    configure_libraries(SecondRank(), TrainConfig(), 1)
+    assert visible == [GPUS[1]] and growing == [(GPUS[1], True)]  # or two ranks could not share a GPU
 
 
 def test_jax_is_to_be_deterministic_to_keep_to_the_threads_and_to_leave_memory_to_others(visible, monkeypatch):

@@ -200,11 +200,7 @@ def test_the_allreduce_of_a_library_sums_without_an_order(run_processes, over):
 @pytest.mark.parametrize(
     ("collective", "module", "message"),
     [
-        (
-            "horovod",
-            "horovod.tensorflow",
-            "train.collective: Horovod cannot be imported .*take another collective",
-        ),
+        ("horovod", "horovod.tensorflow", "train.collective: Horovod cannot be imported .*take another collective"),
         ("mpi", "mpi4py", "train.collective: mpi4py cannot be imported .*take the collective horovod"),
     ],
 )

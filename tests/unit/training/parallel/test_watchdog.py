@@ -63,15 +63,12 @@ def test_the_first_step_may_take_longer():
     assert process.problem(111).startswith("rank 1 made")
 
 
-def test_a_standstill_without_a_culprit_ends_the_job_too():
+def test_a_standstill_without_a_culprit_is_judged_by_rank_0():
     process = Process(size=2)
     process.hear(1, 2, 11)
     assert process.problem(11).startswith("no step finished")
     assert "ranks 1, 2," in Process(size=4).problem(11)
     assert "99 processes" in Process(size=100).problem(11)
-
-
-def test_other_ranks_leave_the_verdict_to_rank_0_unless_it_is_gone():
     process = Process(rank=1)
     process.hear(0, 2, 11)
     assert process.problem(12) is None
