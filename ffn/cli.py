@@ -96,6 +96,16 @@ TOOLS = {
 }
 COMMANDS = {name: Command(stage.module, stage.title, stage.example) for name, stage in STAGES.items()} | TOOLS
 
+# What `--help` shows of commands with many options; `--help-all` shows the others, too.
+FIRST_OPTIONS = {
+    "train": "init validate num_workers batch_size max_steps optimizer learning_rate fov_policy precision "
+    "validation_steps use_best",
+    "segment": "box normalization masks init_segmentation move_threshold effort engine canvases seed_policy "
+    "min_segment_um3 second_pass",
+    "agglomerate": "box normalization masks min_overlap_voxels min_overlap_depth window_radius_zyx max_fovs "
+    "min_recovered max_deleted engine",
+}
+
 FROM_FILE = "@FILE stands for the arguments in FILE, one per line, where there are too many for a command line."
 
 
@@ -156,6 +166,8 @@ def _run(argv: list[str]) -> int:
         fromfile_prefix_chars="@",
     )
     add_arguments(parser)
+    if name in FIRST_OPTIONS:
+        parser.show_first(set(FIRST_OPTIONS[name].split()))
     arguments = parser.parse_args(argv[1:])
     arguments.function(arguments)
     return 0

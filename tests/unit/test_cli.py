@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from ffn.cli import main
+from ffn.cli import FIRST_OPTIONS, main
 from ffn.config import Mask
 from ffn.geometry import Box
 from ffn.io.open import open_volume
@@ -74,6 +74,20 @@ def test_a_folder_that_has_gone_is_named(monkeypatch, capsys, tmp_path):
     assert main(["segment", "--image", "a.h5:raw", "--model", "model", "--out", "b.zarr"]) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"ffn: error: {tmp_path}/gone: the folder") and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", FIRST_OPTIONS)
+def test_the_help_shows_what_matters_and_another_all(command, capsys):
+    shown = []
+    for word in ("--help", "--help-all"):
+        with pytest.raises(SystemExit) as end:
+            main([command, word])
+        assert end.value.code == 0
+        shown.append(set(re.findall(r"^  (--[a-z0-9-]+)", capsys.readouterr().out, re.MULTILINE)))
+    assert shown[0] < shown[1] and len(shown[1]) > 20
+    found = {word[2:].replace("-", "_") for word in shown[0]}
+    names = FIRST_OPTIONS[command].split()
+    assert all({name, name.removesuffix("_zyx")} & found for name in names)
 
 
 def test_the_first_line_of_the_help_says_what_is_needed(capsys):
