@@ -137,7 +137,12 @@ class ClusterError(FfnError):
 CHECK_SPELLING = "expected a documented option. Check its spelling and place"
 
 
-def explain(
+def explain(error: ValidationError, where: Callable[[tuple], str]) -> str:
+    """Turn pydantic's first complaint into one line that names key, value and expectation."""
+    return explain_all(error, where).partition("\n")[0]
+
+
+def explain_all(
     error: ValidationError,
     where: Callable[[tuple], str],
     instead: Callable[[tuple, Any], str] = lambda path, value: CHECK_SPELLING,

@@ -36,10 +36,9 @@ from ffn.config import (
     Section,
     SegmentConfig,
     SubvolumesConfig,
-    explain,
     flooding_model,
 )
-from ffn.errors import CHECK_SPELLING, ConfigError
+from ffn.errors import CHECK_SPELLING, ConfigError, explain_all
 from ffn.evaluation.config import EvaluateConfig, SelectConfig, SkeletonizeConfig, SweepConfig
 from ffn.geometry import ZYX, add, scale
 from ffn.io.config import SourceConfig
@@ -397,7 +396,7 @@ def load_run(values: dict[str, Any]) -> RunConfig:
     try:
         return RunConfig.model_validate(values)
     except ValidationError as error:
-        raise ConfigError(explain(error, lambda path: ".".join(path) or "config", _instead)) from None
+        raise ConfigError(explain_all(error, lambda path: ".".join(path) or "config", _instead)) from None
 
 
 def _instead(path: tuple[str, ...], value: Any) -> str:
