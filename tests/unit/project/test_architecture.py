@@ -198,8 +198,8 @@ class Budget(NamedTuple):
 
 
 BUDGETS = [
-    Budget("lines of ffn/", lambda: lines("ffn"), 39_426),
-    Budget("code lines of ffn/", lambda: code_lines("ffn"), 25_780),
+    Budget("lines of ffn/", lambda: lines("ffn"), 39_156),
+    Budget("code lines of ffn/", lambda: code_lines("ffn"), 25_632),
     Budget("lines of tests/", lambda: lines("tests"), 29_544),
     Budget("command-line options", command_options, 367),
     Budget("configuration leaves", configuration_leaves, 178),
