@@ -35,6 +35,7 @@ NAVIGATION = {  # for each page, the pages below it by caption
             "docs/distributed",
             "docs/cluster",
             "docs/scale",
+            "docs/faults",
             "docs/studies",
             "docs/gpu",
             "docs/formats",

@@ -135,7 +135,7 @@ def main(argv: list[str] | None = None) -> int:
     except Exception as error:  # a full disk, a read-only folder, a strange package: not a bug of ours
         if (line := _of_the_system(error)) is None:
             raise
-        print(f"ffn: error: {line}", file=sys.stderr, flush=True)
+        print(f"ffn: error: {without_secrets(line)}", file=sys.stderr, flush=True)
         return 2
 
 

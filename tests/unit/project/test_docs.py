@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[3]
 OF_THEIR_TIME = {ROOT / "CHANGELOG.md", ROOT / "docs/experiments.md"}  # they name files of earlier commits
 PAGES = {*ROOT.glob("*.md"), ROOT / "config/README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "ffn").rglob("*.md")}
 PATH = re.compile(r"(?<![\w/.])(?:benchmarks|docs|envs|ffn|rules|tests|tools)/[\w./*-]*[\w*]")
+TEST = re.compile(r"^def (test_\w+)\(", re.MULTILINE)
 
 
 @pytest.mark.parametrize("page", sorted(PAGES - OF_THEIR_TIME), ids=lambda page: page.relative_to(ROOT).as_posix())
@@ -24,6 +25,12 @@ def test_files_that_a_page_names_exist(page):
     code = " ".join(re.findall(r"`[^`\n]+`", page.read_text()))
     named = {re.sub(r"\b[A-Z]+\b", "*", path) for path in PATH.findall(code)}  # NAME stands for any
     assert [path for path in sorted(named) if not any(ROOT.glob(path))] == []
+
+
+def test_tests_that_the_table_of_faults_names_exist():
+    there = {name for file in (ROOT / "tests").rglob("test_*.py") for name in TEST.findall(file.read_text())}
+    named = re.findall(r"`(test_\w+)`", (ROOT / "docs/faults.md").read_text())
+    assert named and set(named) <= there
 
 
 @pytest.mark.parametrize("page", ["docs/own-data.md", "docs/training.md"])
