@@ -38,7 +38,7 @@ from ffn.workflow.live import last_error
 from ffn.workflow.stages import STAGES, revisions_of
 
 _format = DefaultFormatter.format
-_handle_error = getattr(JobScheduler, "_handle_error", lambda scheduler, job: None)
+_handle_error = getattr(JobScheduler, "_handle_error", lambda scheduler, job, **options: None)
 _exit_gracefully = getattr(JobScheduler, "exit_gracefully", lambda scheduler: None)
 _group = Rule.group
 _report_job_submission = RemoteExecutor.report_job_submission
@@ -230,12 +230,12 @@ MAX_ERRORS = 10  # of a run; our choice
 _ERRORS: dict[Any, list[str]] = {}  # by job
 
 
-def _failed(scheduler: JobScheduler, job: Any, *arguments: Any) -> None:
+def _failed(scheduler: JobScheduler, job: Any, **options: Any) -> None:
     """Keep the errors of a job that failed, and do not repeat one with a full disk: more memory would not help."""
     _ERRORS[job] = list(filter(None, map(last_error, map(Path, job.log))))
     if any(AGAIN in line for line in _ERRORS[job]):
         job._attempt = job.restart_times + 1  # the setter would change the resources, which are given back next
-    _handle_error(scheduler, job, *arguments)
+    _handle_error(scheduler, job, **options)
     if job not in scheduler.failed:  # it is repeated
         del _ERRORS[job]
 

@@ -151,11 +151,13 @@ def test_a_failed_group_repeats_only_what_is_not_done(tmp_path):
 def test_a_job_on_a_full_disk_runs_once_and_errors_are_the_last_lines(tmp_path):
     texts = {"full": f"no space is left, {AGAIN}", "other": "found a comma"}
     rules = "".join(FAILING.format(name=name, text=text) for name, text in texts.items())
-    options = ["--cores", "1", "--retries", "1", "--keep-going", "--printshellcmds", "never-full", "never-other"]
+    rules += 'rule missing:\n    output: "never"\n    shell: "true"\n'
+    options = ["--cores", "1", "--retries", "1", "--keep-going", "--printshellcmds", "--latency-wait", "0"]
     with (tmp_path / "said").open("w") as said:
-        snakemake(tmp_path, rules, *options, output=said).wait()
+        snakemake(tmp_path, rules, *options, "never-full", "never-other", "never", output=said).wait()
     *before, one, two = (tmp_path / "said").read_text().splitlines()
     assert {one, two} == {f"ffn: error: {text}" for text in texts.values()}
+    assert sum("MissingOutputException" in line for line in before) == 2, "it has no log"
     kept = [log.read_text() for log in (tmp_path / ".snakemake/log").iterdir()]
     assert kept and not any("secret" in line for line in [*before, *kept])
     ran = (tmp_path / "all").read_text()
