@@ -18,7 +18,7 @@ REVISIONS: dict[str, int] = {
     "agglomerate": 8,
     "consensus": 4,
     "coordinates": 2,
-    "evaluate": 7,
+    "evaluate": 8,
     "export": 8,
     "fill": 5,
     "ingest": 4,

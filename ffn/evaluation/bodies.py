@@ -5,15 +5,12 @@ from __future__ import annotations
 import csv
 import io
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from ffn.contingency import ContingencyTable, largest_parts
 from ffn.evaluation.scores import entropy_terms, group_totals
 
-NUM_WORST = 10
-NUM_PARTS = 3
 CSV_COLUMNS = ("kind", "id", "voxels", "parts", "voi", "share")
 
 
@@ -33,18 +30,6 @@ def costs_of(table: ContingencyTable, bodies: np.ndarray) -> tuple[Costs, Costs]
     both = table.foreground()
     components, segments = _costs(both.a, both.voxels), _costs(both.b, both.voxels)
     return replace(components, names=bodies[components.numbers.astype(np.int64)]), segments
-
-
-def worst_bodies(
-    table: ContingencyTable, bodies: np.ndarray, count: int = NUM_WORST
-) -> dict[str, list[dict[str, Any]]]:
-    """List the components of `bodies` and the segments that cost the most VOI under the convention ``foreground``."""
-    both = table.foreground()
-    components, segments = costs_of(table, bodies)
-    return {
-        "worst_splits": _worst(components, both.a, both.b, both.voxels, count),
-        "worst_mergers": _worst(segments, both.b, bodies[both.a.astype(np.int64)], both.voxels, count),
-    }
 
 
 def best_bodies(table: ContingencyTable, min_share: float = 0.0, min_labelled: float = 0.0) -> dict[int, int]:
@@ -76,21 +61,3 @@ def _costs(ids: np.ndarray, voxels: np.ndarray) -> Costs:
     voi = np.bincount(inverse, weights=entropy_terms(ids, voxels), minlength=len(unique))
     sizes = np.bincount(inverse, weights=voxels, minlength=len(unique)).astype(np.int64)
     return Costs(unique, unique, sizes, num_parts, voi)
-
-
-def _worst(costs: Costs, ids: np.ndarray, parts: np.ndarray, voxels: np.ndarray, count: int) -> list[dict[str, Any]]:
-    worst = [i for i in np.argsort(-costs.voi, kind="stable")[:count] if costs.voi[i] > 0]
-    return [
-        {
-            "id": int(costs.names[i]),
-            "voxels": int(costs.voxels[i]),
-            "voi": float(costs.voi[i]),
-            "parts": _largest(parts[ids == costs.numbers[i]], voxels[ids == costs.numbers[i]]),
-        }
-        for i in worst
-    ]
-
-
-def _largest(ids: np.ndarray, voxels: np.ndarray) -> list[dict[str, int]]:
-    order = np.argsort(-voxels, kind="stable")[:NUM_PARTS]
-    return [{"id": int(ids[i]), "voxels": int(voxels[i])} for i in order]

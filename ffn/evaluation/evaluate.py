@@ -17,7 +17,7 @@ from ffn.config import Mask
 from ffn.contingency import ContingencyTable
 from ffn.errors import ConfigError, EvaluationError, under
 from ffn.evaluation.baseline import score_watershed
-from ffn.evaluation.bodies import bodies_csv, worst_bodies
+from ffn.evaluation.bodies import bodies_csv
 from ffn.evaluation.config import EvaluateConfig
 from ffn.evaluation.errors import errors_csv, locate, worst_errors
 from ffn.evaluation.intervals import Intervals, change_intervals
@@ -67,8 +67,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--skeletons",
         metavar="PATH",
-        help="skeletons of the ground truth, for the expected run length: a file of 'ffn skeletonize', an SWC file or "
-        "a folder of them (x, y, z in nm), or a precomputed folder",
+        help="skeletons of the ground truth, for the expected run length: a file of 'ffn skeletonize', an SWC file, or "
+        "a folder of them (x, y, z in nm)",
     )
     add_box_option(parser)
     parser.add_argument("--out", required=True, metavar="FILE.json", help="scores; two CSV files are added")
@@ -219,7 +219,6 @@ def _scores(scorer: Scorer, compared: Mapping[str, Compared]) -> dict[str, Any]:
         "conventions": {name: CONVENTIONS[name].text for name in scorer.conventions},
         **own,
         "earlier": dict(zip(compared, earlier, strict=False)),
-        **worst_bodies(*_own(compared)),
     }
     if earlier:
         result["changes"] = [

@@ -1,4 +1,4 @@
-"""Skeletons of the ground truth: written to our file format, and read from it, from SWC or from precomputed."""
+"""Skeletons of the ground truth: written to our file format, and read from it or from SWC."""
 
 from __future__ import annotations
 
@@ -15,14 +15,10 @@ from ffn.errors import EvaluationError
 from ffn.geometry import Box, VoxelSize
 from ffn.io import hdf5
 
-SKELETONS = "neuroglancer_skeletons"
-RADIUS = {"id": "radius", "data_type": "float32", "num_components": 1}  # attribute of precomputed skeletons
 SHORTEST = 4  # the median edge of skeletons is at least a voxel divided by this
-CACHE_BYTES = 2**26  # of the indices of shards, while many skeletons are read
 DATASETS = ("nodes_zyx_nm", "edges", "owners")
 SWC = ".swc"  # suffix, in any case
 SWC_COLUMNS = ("node", "type", "x", "y", "z", "radius", "parent")  # in nm; roots have -1, or 0 where no node is 0
-IDENTITY_XYZ = (1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0)
 
 
 @dataclass(frozen=True)
@@ -57,18 +53,11 @@ class Skeletons:
 
 
 class Skeleton(NamedTuple):
-    """Nodes (zyx, nm) and edges of one body, and the radii of the nodes (nm) where they are known."""
+    """Nodes (zyx, nm) and edges of one body."""
 
     owner: int
     nodes_zyx_nm: np.ndarray
     edges: np.ndarray
-    radii_nm: np.ndarray | None = None
-
-    @property
-    def length_nm(self) -> float:
-        """Sum over the edges."""
-        a, b = self.nodes_zyx_nm[self.edges].transpose(1, 0, 2)
-        return float(np.linalg.norm(a - b, axis=1).sum())
 
 
 def join(skeletons: Iterator[Skeleton] | list[Skeleton]) -> Skeletons:
@@ -88,8 +77,7 @@ def read_skeletons(path: str | Path, voxel_size_zyx_nm: VoxelSize | None = None)
     Parameters
     ----------
     path : path
-        A file of ``ffn skeletonize``, an SWC file or a folder of them (x, y, z in nm), or a Neuroglancer precomputed
-        folder of skeletons, sharded or not.
+        A file of ``ffn skeletonize``, an SWC file or a folder of them (x, y, z in nm).
     voxel_size_zyx_nm : tuple of float, optional
         Of the segmentation. It reveals skeletons in µm.
 
@@ -104,12 +92,12 @@ def read_skeletons(path: str | Path, voxel_size_zyx_nm: VoxelSize | None = None)
         If a folder has no skeletons, a file is damaged, or most edges are far shorter than a voxel.
     """
     path = Path(path)
-    if not _is_precomputed(path) and not _is_swc(path):
+    if not _is_swc(path):
         arrays, _ = hdf5.read_arrays(path, EvaluationError)
         if not arrays.keys() >= set(DATASETS):
             raise EvaluationError(f"{path}: has {sorted(arrays)}, expected {DATASETS}, as 'ffn skeletonize' writes")
         return Skeletons(*(arrays[name] for name in DATASETS))
-    skeletons = join(read_precomputed(path) if _is_precomputed(path) else _read_swc(_swc_files(path)))
+    skeletons = join(_read_swc(_swc_files(path)))
     _require_usable(skeletons, path, voxel_size_zyx_nm)
     return skeletons
 
@@ -118,18 +106,12 @@ def check_skeletons(path: str | Path, voxel_size_zyx_nm: VoxelSize) -> None:
     """Refuse skeletons that `read_skeletons` would refuse, as far as the first SWC file or other headers tell."""
     path = Path(path)
     if not path.exists():
-        raise EvaluationError(f"{path}: does not exist, expected an SWC file, a folder of them or a precomputed folder")
-    if _is_precomputed(path):
-        _read_info(path)
-    elif _is_swc(path):
+        raise EvaluationError(f"{path}: does not exist, expected an SWC file or a folder of them")
+    if _is_swc(path):
         paths = _swc_files(path)
         first = join(_read_swc(paths[:1]))
         if len(first.edges) or len(paths) < 2:
             _require_usable(first, path, voxel_size_zyx_nm)
-
-
-def _is_precomputed(path: Path) -> bool:
-    return (path / "info").is_file()
 
 
 def _is_swc(path: Path) -> bool:
@@ -139,7 +121,7 @@ def _is_swc(path: Path) -> bool:
 def _require_usable(skeletons: Skeletons, path: Path, voxel_size_zyx_nm: VoxelSize | None) -> None:
     """Refuse no edges, and coordinates in another unit."""
     if not len(skeletons.edges):
-        raise EvaluationError(f"{path}: has no skeletons, expected SWC files or a precomputed folder of skeletons")
+        raise EvaluationError(f"{path}: has no skeletons, expected SWC files")
     usual = float(np.median(skeletons.edge_lengths_nm()))
     if voxel_size_zyx_nm and usual < min(voxel_size_zyx_nm) / SHORTEST:
         raise EvaluationError(
@@ -172,60 +154,3 @@ def _read_swc(paths: Sequence[Path]) -> Iterator[Skeleton]:
         if len(lost):
             raise EvaluationError(f"{path}: parent {lost[0]} is not a node of this file, {expected}")
         yield Skeleton(owner, rows[:, 4:1:-1], np.stack([children, ends], axis=1))
-
-
-def read_precomputed(folder: Path) -> Iterator[Skeleton]:
-    """Yield the skeletons of a precomputed folder one at a time, by ascending id, also those without nodes."""
-    info = _read_info(folder)
-    try:
-        transform = info.get("transform", IDENTITY_XYZ)
-        has_radii = info.get("vertex_attributes", [])[:1] == [RADIUS]
-        for owner, content in _precomputed_entries(folder, info.get("sharding")):
-            yield skeleton_from_precomputed(owner, content, transform, has_radii)
-    except (OSError, ValueError) as reason:
-        raise _no_precomputed(folder, reason) from None
-
-
-def _read_info(folder: Path) -> dict[str, Any]:
-    try:
-        info = json.loads((folder / "info").read_text())
-        kind = info.get("@type", SKELETONS)
-    except (OSError, ValueError, AttributeError) as reason:
-        raise _no_precomputed(folder, reason) from None
-    if kind != SKELETONS:
-        raise _no_precomputed(folder, f"its file info says {kind!r}, expected {SKELETONS!r}")
-    return info
-
-
-def _no_precomputed(folder: Path, reason: object) -> EvaluationError:
-    return EvaluationError(f"{folder}: has no precomputed skeletons ({reason}). Export them again")
-
-
-def skeleton_from_precomputed(
-    owner: int, content: bytes, transform: Sequence[float] = IDENTITY_XYZ, has_radii: bool = True
-) -> Skeleton:
-    """Decode a skeleton; `transform`, a matrix of 3 × 4, turns its xyz into nm."""
-    matrix = np.array(transform, np.float64).reshape(3, 4)
-    num_nodes, num_edges = np.frombuffer(content, "<u4", 2)
-    nodes_xyz = np.frombuffer(content, "<f4", 3 * num_nodes, 8).reshape(-1, 3)
-    edges = np.frombuffer(content, "<u4", 2 * num_edges, 8 + 12 * num_nodes).reshape(-1, 2)
-    nodes_zyx = (nodes_xyz @ matrix[:, :3].T + matrix[:, 3])[:, ::-1]
-    radii = np.frombuffer(content, "<f4", num_nodes, 8 + 12 * num_nodes + 8 * num_edges) if has_radii else None
-    return Skeleton(owner, nodes_zyx, edges, radii)
-
-
-def _precomputed_entries(folder: Path, sharding: dict[str, Any] | None) -> Iterator[tuple[int, bytes]]:
-    """Yield id and content of every skeleton."""
-    if sharding is None:
-        for path in sorted(folder.iterdir(), key=lambda path: path.name):
-            if path.name.isdecimal():
-                yield int(path.name), path.read_bytes()
-        return
-    import tensorstore
-
-    base = {"driver": "file", "path": f"{folder.resolve()}/"}
-    context = {"cache_pool": {"total_bytes_limit": CACHE_BYTES}}
-    spec = {"driver": "neuroglancer_uint64_sharded", "metadata": sharding, "base": base, "context": context}
-    store = tensorstore.KvStore.open(spec).result()
-    for key in sorted(store.list().result()):
-        yield int.from_bytes(key, "big"), store.read(key).result().value

@@ -14,10 +14,7 @@ from pathlib import Path
 import kimimaro
 import numpy as np
 import osteoid
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import breadth_first_order, connected_components
 
-from ffn.evaluation.skeletons import RADIUS, Skeleton, skeleton_from_precomputed
 from ffn.geometry import ZYX, Box, Grid, cut
 from ffn.io.atomic import atomic_path, this_job
 from ffn.io.block_log import Result
@@ -36,8 +33,7 @@ TEASAR = {
     "soma_invalidation_scale": 2,
     "soma_invalidation_const": 300,
 }
-UNDEFINED = 0  # type of a node in SWC: neither soma, axon nor dendrite is known
-NO_PARENT = -1
+RADIUS = {"id": "radius", "data_type": "float32", "num_components": 1}  # attribute of the vertices
 
 
 class Skeletons(SegmentFiles):
@@ -80,12 +76,11 @@ class Skeletons(SegmentFiles):
 
         def items() -> Iterator[tuple[int, bytes, bytes]]:
             for owner, pieces in segments:
-                content = _encode(_joined([*map(_decode, pieces)]))
-                skeleton = skeleton_from_precomputed(owner, content)
-                if self.has_swc and len(skeleton.nodes_zyx_nm):
-                    write_swc(self.layer / "swc", skeleton)
-                lengths[owner] = skeleton.length_nm
-                yield owner, b"", content
+                skeleton = _joined([*map(_decode, pieces)])
+                if self.has_swc and len(skeleton.edges):
+                    write_swc(self.layer / "swc", owner, skeleton)
+                lengths[owner] = float(skeleton.cable_length())
+                yield owner, b"", _encode(skeleton)
 
         write_shard(path, sharding, items())
         return {"ids": np.array(list(lengths), np.uint64), "nm": np.array(list(lengths.values()))}
@@ -108,44 +103,10 @@ def _decode(content: bytes) -> osteoid.Skeleton:
     return osteoid.Skeleton.from_precomputed(content, vertex_attributes=[RADIUS])
 
 
-def write_swc(folder: Path, skeleton: Skeleton) -> None:
-    """Write a skeleton with nodes as ``ID.swc``."""
-    order, parents = trees(skeleton)
-    rows = np.column_stack([skeleton.nodes_zyx_nm[:, ::-1], _radii(skeleton)])[order]
-    meta = {"name": str(skeleton.owner), "id": skeleton.owner, "units": "1 nanometer"}
-    with atomic_path(folder / f"{skeleton.owner}.swc", this_job()) as temporary, temporary.open("w") as file:
-        file.write(f"# Segment {skeleton.owner}. Positions and radii are nm from the origin of the full volume.\n")
-        file.write(f"# Meta: {json.dumps(meta)}\n# node type x y z radius parent\n")
-        for number, ((x, y, z, radius), parent) in enumerate(zip(rows.tolist(), parents.tolist(), strict=True), 1):
-            file.write(f"{number} {UNDEFINED} {x:.2f} {y:.2f} {z:.2f} {radius:.2f} {parent}\n")
-
-
-def trees(skeleton: Skeleton) -> tuple[np.ndarray, np.ndarray]:
-    """Return the order of nodes with parents before their children, and the place of the parent of each.
-
-    Places count from 1, and -1 is that of a root: the thickest node of a part, where a soma is. Of every loop, one edge
-    is left out.
-
-    >>> nodes, edges = np.zeros((4, 3)), np.array([[0, 1], [1, 2]])
-    >>> [part.tolist() for part in trees(Skeleton(7, nodes, edges, np.array([1, 1, 5, 1])))]
-    [[2, 3, 1, 0], [-1, -1, 1, 3]]
-    """
-    num = len(skeleton.nodes_zyx_nm)
-    a, b = np.asarray(skeleton.edges, np.int64).reshape(-1, 2).T
-    _, part = connected_components(_graph(a, b, num), directed=False)
-    thickest_first = np.lexsort((np.arange(num), -_radii(skeleton)))
-    roots = thickest_first[np.unique(part[thickest_first], return_index=True)[1]]
-    start = np.full(len(roots), num)  # a further node, before all roots, so that one search finds all trees
-    order, before = breadth_first_order(_graph(np.append(a, start), np.append(b, roots), num + 1), num, directed=False)
-    place = np.full(num + 1, NO_PARENT, np.int64)
-    place[order[1:]] = np.arange(1, num + 1)
-    return order[1:].astype(np.int64), place[before[order[1:]]]
-
-
-def _graph(a: np.ndarray, b: np.ndarray, num_nodes: int) -> coo_array:
-    return coo_array((np.ones(len(a)), (a, b)), shape=(num_nodes, num_nodes)).tocsr()
-
-
-def _radii(skeleton: Skeleton) -> np.ndarray:
-    """Return the radii, 0 where none are known."""
-    return np.zeros(len(skeleton.nodes_zyx_nm)) if skeleton.radii_nm is None else np.asarray(skeleton.radii_nm)
+def write_swc(folder: Path, owner: int, skeleton: osteoid.Skeleton) -> None:
+    """Write a skeleton as ``ID.swc``, parents before their children."""
+    _, _, rows = skeleton.to_swc().partition("\n\n")  # without a header that has the time
+    meta = {"name": str(owner), "id": owner, "units": "1 nanometer"}
+    with atomic_path(folder / f"{owner}.swc", this_job()) as temporary, temporary.open("w") as file:
+        file.write(f"# Segment {owner}. Positions and radii are nm from the origin of the full volume.\n")
+        file.write(f"# Meta: {json.dumps(meta)}\n# node type x y z radius parent\n{rows}\n")

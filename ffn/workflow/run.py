@@ -76,9 +76,7 @@ class VolumeConfig(ImageConfig, SourceConfig):
         "source's",
     )
     skeletons: PathText | None = Field(
-        None,
-        description="skeletons of the truth for the run length: SWC file or folder (nm), or precomputed; null computes "
-        "them",
+        None, description="skeletons of the truth for the run length: SWC file or folder (nm); null computes them"
     )
     image_box: BoxTextOrAuto = Field(
         NEEDED,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ffn.contingency import count_pairs
-from ffn.evaluation.bodies import best_bodies, bodies_csv, worst_bodies
+from ffn.evaluation.bodies import best_bodies, bodies_csv
 from ffn.evaluation.errors import Error, Scene, errors_csv, locate, worst_errors, worst_of_each_kind
 from ffn.evaluation.scores import score
 from ffn.geometry import Box
@@ -104,26 +104,6 @@ def test_only_blocks_with_a_piece_are_read_with_what_is_around():
 
     ((_, _, x),) = places_of([Error("split-01", "split", 1, 1, 2, 1, 0.1)], truth, segments, (8, 12, 6), read)
     assert x == 12 and seen == ["5:13,-3:9,104:120", "5:13,-3:9,110:120"]
-
-
-def test_costs_add_up_to_the_voi_and_the_worst_comes_first(random_volumes):
-    table = count_pairs(*random_volumes)
-    worst = worst_bodies(table, IDS, count=100)
-    scores = score(table, "foreground")
-    for key, part in (("worst_splits", "voi_split"), ("worst_mergers", "voi_merge")):
-        costs = [body["voi"] for body in worst[key]]
-        assert costs == sorted(costs, reverse=True)
-        assert sum(costs) == pytest.approx(scores[part])
-
-
-def test_the_worst_bodies_name_their_parts():
-    truth = np.repeat([1, 2, 3, 0], [60, 30, 10, 5])
-    segmentation = np.repeat([11, 12, 22, 0], [40, 20, 40, 5])
-    worst = worst_bodies(count_pairs(truth, segmentation), IDS)
-    assert [body["id"] for body in worst["worst_splits"]] == [1]
-    assert worst["worst_splits"][0]["parts"] == [{"id": 11, "voxels": 40}, {"id": 12, "voxels": 20}]
-    assert [(m["id"], m["voxels"]) for m in worst["worst_mergers"]] == [(22, 40)]
-    assert worst["worst_mergers"][0]["parts"] == [{"id": 2, "voxels": 30}, {"id": 3, "voxels": 10}]
 
 
 def test_the_csv_has_a_row_for_each_body_and_segment(random_volumes):
