@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import logging
-import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 
 from ffn import edges
 from ffn.config import SegmentConfig
-from ffn.errors import ConfigError
 from ffn.geometry import ZYX, Box, VoxelSize
 from ffn.inference.canvas import MASKED
 from ffn.machine.limits import threads_here
@@ -25,10 +22,7 @@ SECTION_DISTANCE_NM = 56.0  # in a section, where they also lie deep, with googl
 SECTION_DEPTH_NM = 20.0
 NOISE = 1e-4
 NOISE_SEED = 42
-HEADER = "z,y,x"
-EXPECTED = "three whole numbers z,y,x of at most 18 digits in full-volume voxels"  # int64 holds any 18 digits
 _SEARCH = threading.Lock()
-_POINT = re.compile(r"\s*(-?\d{1,18})\s*,\s*(-?\d{1,18})\s*,\s*(-?\d{1,18})\s*")
 
 
 def find_seeds(
@@ -200,34 +194,3 @@ def _mark_peaks(values: np.ndarray, steps: np.ndarray, marks: np.ndarray, depth:
                         is_peak = False
                         break
                 marks[z, y, x] = is_peak
-
-
-def read_points(text: str) -> np.ndarray:
-    """Read seed points (int64, (N, 3)): a point ``z,y,x``, or a CSV file with this header and a point per line.
-
-    Examples
-    --------
-    >>> read_points("120,64,30").tolist()
-    [[120, 64, 30]]
-    """
-    if single := _POINT.fullmatch(text):
-        return np.array([single.groups()], np.int64)
-    try:
-        # spreadsheets write a byte order mark, and R quotes names
-        content = Path(text).read_text(encoding="utf-8-sig").replace('"', "")
-    except FileNotFoundError:
-        raise ConfigError(f"seed points: found {text!r}, expected a CSV file or {EXPECTED}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            f"{text}: cannot be read as CSV ({error}), expected the header 'z,y,x'. Save it as UTF-8 text"
-        ) from None
-    header, *lines = content.splitlines() or [""]
-    if "".join(header.split()) != HEADER:
-        raise ConfigError(f"{text} line 1: found {header!r}, expected the header 'z,y,x'")
-    points = []
-    for number, line in enumerate(lines, start=2):
-        if (match := _POINT.fullmatch(line)) is not None:
-            points.append(match.groups())
-        elif line:
-            raise ConfigError(f"{text} line {number}: found {line!r}, expected {EXPECTED}")
-    return np.array(points, np.int64).reshape(-1, 3)

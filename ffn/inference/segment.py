@@ -12,17 +12,16 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ffn.config import ImageConfig, ModelConfig, SegmentConfig, SubvolumesConfig
-from ffn.errors import ConfigError, SegmentError, VolumeError, under
-from ffn.geometry import ZYX, Box, Grid, VoxelSize, tile, zyx
-from ffn.inference.canvas import Frame, reach_of
+from ffn.config import ImageConfig, SegmentConfig, SubvolumesConfig
+from ffn.errors import ConfigError, SegmentError
+from ffn.geometry import ZYX, Box, Grid, tile, zyx
+from ffn.inference.canvas import Frame
+from ffn.inference.check import check, read_points
 from ffn.inference.checkpoint import sigterm_noticed
 from ffn.inference.inputs import Network, SegmentInputs, add_flood_inputs, flood_inputs
 from ffn.inference.lanes import Lanes, open_lanes, run_jobs
-from ffn.inference.seeds import read_points
 from ffn.inference.subvolume import Common, SubvolumeFlood, fingerprint
 from ffn.io.blocks import WHOLE, Job, add_job_options, job_of, make_files
-from ffn.io.masks import open_masks, require_labels_in
 from ffn.io.open import identity, open_volume
 from ffn.io.store import require_replaceable
 from ffn.io.store_names import MAIN
@@ -281,32 +280,6 @@ def _of_all_shapes(boxes: Grid) -> list[Box]:
     number = max(map(len, boxes.ranges_zyx))
     columns = [[ranges[min(k, len(ranges) - 1)] for k in range(number)] for ranges in boxes.ranges_zyx]
     return [Box((z[0], y[0], x[0]), (z[1], y[1], x[1])) for z, y, x in zip(*columns, strict=True)]
-
-
-def check(
-    image: Box,
-    frames: Sequence[Frame],
-    voxel_size_zyx_nm: VoxelSize | None,
-    given: SegmentInputs | ImageConfig,
-    config: SegmentConfig,
-    model: ModelConfig,
-) -> None:
-    """Refuse boxes without room for a FOV or beyond masks, given segments outside of the image, and bad seed points."""
-    for frame in frames:
-        if reach_of(frame.canvas.shape, model).intersect(frame.wanted).is_empty:
-            raise VolumeError(
-                f"box {frame.box} holds no centre of a FOV of {model.fov_size_zyx} in the image. Choose a larger box "
-                "or a smaller FOV, or set segment.mirror"
-            )
-    with under("masks"), open_masks(given.masks, voxel_size_zyx_nm) as masks:
-        for frame in frames:
-            masks.require(frame.box)
-    if given.init_segmentation is not None:
-        with under("init_segmentation"):
-            require_labels_in(given.init_segmentation, image, voxel_size_zyx_nm)
-    if config.seed_points is not None:
-        with under("segment.seed_points"):
-            read_points(config.seed_points)
 
 
 def _require_overlap(boxes: Grid, overlap_zyx: ZYX, fov_size_zyx: ZYX) -> None:

@@ -180,10 +180,11 @@ def _check_given(name: str, place: Place, config: RunConfig) -> None:
     if config.select.checkpoints and name == config.select_volume:
         boxes.append(Box.parse(str(config.select.box)))
     if boxes:
-        from ffn.inference import segment
+        from ffn.inference.canvas import Frame
+        from ffn.inference.check import check
 
-        frames = [segment.Frame.of(box, place.image, config.model, config.segment.mirror) for box in boxes]
-        segment.check(place.image, frames, size, volume, config.segment, config.model)
+        frames = [Frame.of(box, place.image, config.model, config.segment.mirror) for box in boxes]
+        check(place.image, frames, size, volume, config.segment, config.model)
     if volume.corrections or volume.nuclei:
         from ffn.assembly import given
 

@@ -8,7 +8,8 @@ from ffn.config import SegmentConfig
 from ffn.errors import ConfigError
 from ffn.geometry import Box
 from ffn.inference.canvas import MASKED, REJECTED
-from ffn.inference.seeds import empty_space_seeds, find_seeds, peak_seeds, points_inside, read_points
+from ffn.inference.check import read_points
+from ffn.inference.seeds import empty_space_seeds, find_seeds, peak_seeds, points_inside
 
 BOX = Box((10, 20, 30), (20, 40, 60))
 CUBES = (10.0, 10.0, 10.0)
