@@ -133,9 +133,10 @@ class TrainConfig(Section):
     engine: SameResult[Literal["auto", "tensorflow", "jax"]] = Field(
         "auto", description="library that computes the steps; auto: jax if only JAX sees a GPU, else tensorflow"
     )
-    precision: Literal["auto", "float32", "bfloat16"] = Field(
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         "auto",
-        description="precision of the convolutions; auto: the fastest on the machine where training starts",
+        description="precision of the convolutions; auto: float32 or bfloat16, the faster one on the machine where "
+        "training starts; float16: for engine jax, where a GPU has no units for bfloat16",
     )
     compression: Literal["none", "bfloat16", "1-bit", "qsgd"] = Field(
         "none", description="compression of gradients between processes; 1-bit adds its error to the next gradient"
@@ -258,6 +259,8 @@ class TrainConfig(Section):
             raise ValueError(f"weight_decay: found {self.weight_decay:g}, expected 0 for optimizer {self.optimizer}")
         if self.qsgd_levels != type(self).model_fields["qsgd_levels"].default and self.compression != "qsgd":
             raise ValueError(f"qsgd_levels: found {self.qsgd_levels}, expected none for compression {self.compression}")
+        if self.precision == "float16" and self.engine != "jax":
+            raise ValueError(f"precision: found float16, expected engine jax for it, found {self.engine}")
         if not self.exact_sums and self.compression != "none":
             raise ValueError(f"exact_sums: found false, expected true for compression {self.compression}")
         return self
