@@ -205,7 +205,9 @@ def _most(box: Box, model: ModelConfig, within: float, size: VoxelSize) -> Box:
 def _values(name: str, data: Data, network: Network, boxes: dict[str, Any], train: dict[str, Any]) -> dict[str, Any]:
     normalize = {"normalize": network.normalize} if network.normalize else {}
     init = {"init": network.init} if network.init else {}
-    return {"run": name, **init, "volumes": {name: {**data.volume, **boxes, **normalize}}, "train": train}
+    volumes = {name: {**data.volume, **boxes, **normalize}}
+    affinities = {"affinities": {"enabled": True}} if train["max_steps"] else {}
+    return {"run": name, **init, "volumes": volumes, "train": train, **affinities}
 
 
 def _written(values: dict[str, Any], run: RunConfig, place: Place, data: Data, network: Network) -> str:

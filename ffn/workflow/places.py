@@ -179,6 +179,10 @@ def _check_given(name: str, place: Place, config: RunConfig) -> None:
         boxes.append(place.train_box)
     if config.select.checkpoints and name == config.select_volume:
         boxes.append(Box.parse(str(config.select.box)))
+    if volume.is_trained_on and config.affinities.enabled:
+        from ffn.training import affinities
+
+        affinities.crop_of(place.train_box, name)
     if boxes:
         from ffn.inference.canvas import Frame
         from ffn.inference.check import check
