@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    folder = Path(arguments.run_folder).resolve()
+    folder = Path(os.path.abspath(arguments.run_folder))  # results/ may be a link to another disk
     config = corrected(folder, arguments.volume, arguments.corrections)
     os.chdir(folder.parents[1])  # where the workflow makes results/<run>
     become_snakemake(config, [*arguments.words, "--allowed-rules", *rules_after_agglomeration()])

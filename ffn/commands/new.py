@@ -84,6 +84,6 @@ def _asked_for(image: str) -> list[float] | None:
             input(f"{image} has no voxel size. Edge lengths of a voxel in nm, z y x: ") if sys.stdin.isatty() else ""
         )
         z, y, x = map(float, words.replace(",", " ").split())
-    except ValueError:
+    except (ValueError, EOFError):
         raise ConfigError(f"--voxel-size: {image} declares none, expected --voxel-size Z Y X, in nm") from None
     return [z, y, x]

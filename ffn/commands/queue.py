@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,12 +37,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
+    from ffn.assembly.given import read_corrections
     from ffn.io import atomic
     from ffn.io.atomic import write_json
     from ffn.viewing import LINKS_FOLDER
     from ffn.viewing.queue import Queue, named, places_text
     from ffn.viewing.state import load_state
 
+    for path in arguments.corrections:
+        read_corrections(path)  # all exist
     inputs = queue_inputs(arguments.run_folder, arguments.volume, arguments.corrections)
     queue, whole, links = Queue(inputs), load_state(inputs.export), inputs.export / LINKS_FOLDER
     places = queue.places(arguments.most)
@@ -65,7 +69,8 @@ def queue_inputs(run_folder: str, volume: str | None, corrections: Sequence[str]
     if run is None or not run.agglomerate.enabled:
         raise ConfigError(f"{run_folder}: has no agglomeration graph, expected a run with agglomerate.enabled")
     name = export.name
-    given = [*corrections, *filter(None, [run.volumes[name].corrections])]
+    project, own = Path(os.path.abspath(run_folder)).parent.parent, run.volumes[name].corrections
+    given = [*corrections, *([str(project / own)] if own else [])]
     return QueueInputs(
         export=export,
         segmentation=paths.base(run, volume=name),

@@ -46,8 +46,9 @@ def snakemake_words(config: Path, words: list[str]) -> list[str]:
     words = [word for given in words for word in (given.split("=", 1) if given.startswith("--profile=") else [given])]
     if "--profile" not in words:
         words = [*words, "--profile", "local"]
-    at = words.index("--profile") + 1
-    known = ROOT / "profiles" / "".join(words[at : at + 1])
+    if (at := words.index("--profile") + 1) == len(words):
+        raise ConfigError("--profile: has no name, expected a profile or a folder")
+    known = ROOT / "profiles" / words[at]
     if known.is_dir() and not Path(words[at], "config.yaml").is_file():
         words[at] = str(known)
     return [*words, "--snakefile", str(ROOT / "Snakefile"), "--configfile", str(config)]

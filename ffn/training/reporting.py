@@ -178,7 +178,7 @@ class RowCommand:
             self._process = subprocess.Popen(
                 shlex.split(command), bufsize=0, stdin=subprocess.PIPE, stdout=sys.__stderr__, start_new_session=True
             )
-        except (OSError, ValueError) as reason:
+        except (OSError, ValueError, IndexError) as reason:  # of no words
             self._warn(str(reason))
         else:
             os.set_blocking(self._pipe.fileno(), False)

@@ -1,9 +1,11 @@
-"""Configuration files: those that cannot be read, keys that are given twice, and those that are not part of the run."""
+"""Configuration files that cannot be read; keys that are unknown, given twice, or not part of the run."""
 
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
+import json
 import math
 import sys
 from pathlib import Path
@@ -12,7 +14,7 @@ from typing import Any
 import yaml
 
 import ffn.machine.own_packages
-from ffn.errors import ConfigError
+from ffn.errors import CHECK_SPELLING, ConfigError
 
 # Keys that are not part of the run, with examples: environment modules of the site, for `--software-deployment-method
 # env-modules`, and an image with the software, for `--software-deployment-method apptainer`.
@@ -36,6 +38,20 @@ def take_software(values: dict[str, Any]) -> dict[str, str]:
         if not isinstance(value, str):
             raise ConfigError(f"{name}: found {value!r}, expected text, such as {SOFTWARE[name]}")
     return found
+
+
+def instead_of(path: tuple[str, ...], value: Any, run: Any, volume: Any) -> str:
+    """Return what to write for an unknown key: its name where it alone belongs, or a similar one of its section."""
+    sections: dict[str, Any] = {name: info.annotation for name, info in run.model_fields.items()}
+    models = {k: m for k, m in sections.items() if hasattr(m, "model_fields")} | {"volumes": volume}
+    homes = [section for section, model in models.items() if path[-1] in model.model_fields]
+    near = difflib.get_close_matches(path[-1], (models.get(path[0], run) if path[1:] else run).model_fields, 1)
+    if near and len(homes) != 1:
+        return f"expected {near[0]}: {json.dumps(value, default=str)}"
+    for section in homes:
+        words = json.dumps({path[-1]: value}, default=str)
+        return f"expected {section}: {f'{{NAME: {words}}}' if section == 'volumes' else words}"
+    return CHECK_SPELLING
 
 
 def check_configfiles() -> None:

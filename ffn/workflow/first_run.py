@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import yaml
+from pydantic import ValidationError
 
 from ffn.config import ModelConfig
-from ffn.errors import ConfigError
+from ffn.errors import ConfigError, explain
 from ffn.geometry import Box, VoxelSize, doubt_about_size, extent_um, zyx
 from ffn.io.foreign.locations import Location
 from ffn.io.ingest import read_as
@@ -21,6 +22,7 @@ from ffn.io.sections import JUMPS, levels_of
 from ffn.io.volume import Volume, is_ignored
 from ffn.machine.limits import gpus_here, usable_cores
 from ffn.model.store import DESCRIPTION, load_architecture, load_histogram, load_tissue
+from ffn.options import option_name
 from ffn.workflow import defaults
 from ffn.workflow.config_files import ROOT
 from ffn.workflow.needs import flooding_here, in_words, training_here
@@ -93,7 +95,10 @@ def first_run(name: str, volume: Mapping[str, Any], init: str | None = None, hou
 
 def _look(name: str, volume: dict[str, Any]) -> Data:
     """Open the sources of a volume, and look at samples of them."""
-    config = VolumeConfig(**volume)
+    try:
+        config = VolumeConfig(**volume)
+    except ValidationError as error:
+        raise ConfigError(explain(error, lambda path: option_name(path[0]) if path else "options")) from None
     image = find_image(name, config)
     with open_mip_or_finer(str(config.image), config.mip, config.voxel_size_zyx_nm) as (opened, _):
         seen = _described(read_as(opened, "image")[0])
@@ -252,6 +257,6 @@ def _written(values: dict[str, Any], run: RunConfig, place: Place, data: Data, n
 
 
 def _line(key: str, value: Any, remarks: Mapping[str, str], indent: str = "") -> str:
-    flow = None if isinstance(value, list | dict) else False
-    text = yaml.safe_dump({key: value}, default_flow_style=flow, sort_keys=False, allow_unicode=True, width=110)
+    flow, width = (None, 110) if isinstance(value, list | dict) else (False, math.inf)  # a long path stays one line
+    text = yaml.safe_dump({key: value}, default_flow_style=flow, sort_keys=False, allow_unicode=True, width=width)
     return indent + text.rstrip() + (f"  # {remarks[key]}" if remarks.get(key) else "")

@@ -253,8 +253,7 @@ def _place(name: str, volume: VolumeConfig) -> Place:
     if box.is_empty or not image.box.contains(box):
         raise ConfigError(f"volumes.{name}.image_box: {box} leaves the image {image.box}. Give a part of it")
     labels = sources["labels"].box if volume.labels else None
-    if labels and not is_whole:
-        labels = labels.intersect(box)
+    labels = labels and (labels if is_whole else labels.intersect(box))
     finer = {kind: source.finer for kind, source in sources.items() if source.finer}
     doubts = sources["labels"].doubts if volume.labels else tuple
     return Place(box, labels, image.voxel_size_zyx_nm, volume, image.stays, finer, doubts)
@@ -300,8 +299,7 @@ def _used_boxes(place: Place) -> list[str]:
 def _with_validation(place: Place, config: RunConfig) -> Place:
     """Cut a validation box from the end of the training box along its longest axis, if the configuration wants one.
 
-    Centres of validation examples are in a tenth of the box; its last voxels hold the rest of their patches. A box
-    whose rest is too small for training stays whole.
+    Centres of validation examples are in a tenth of the box; its last voxels hold the rest of their patches.
     """
     if not config.is_cut(place.config):
         return place

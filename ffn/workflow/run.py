@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-import json
+from functools import partial
 from typing import Annotated, Any
 
 from pydantic import (
@@ -38,7 +37,7 @@ from ffn.config import (
     SubvolumesConfig,
     flooding_model,
 )
-from ffn.errors import CHECK_SPELLING, ConfigError, explain_all
+from ffn.errors import ConfigError, explain_all
 from ffn.evaluation.config import EvaluateConfig, SelectConfig, SkeletonizeConfig, SweepConfig
 from ffn.geometry import ZYX, add, scale
 from ffn.io.config import SourceConfig
@@ -48,6 +47,7 @@ from ffn.studies.config import StudyConfig
 from ffn.synthetic.config import SynthConfig
 from ffn.training.config import MAX_MISALIGNMENT, TrainConfig, are_matched, fine_tuning_defaults
 from ffn.viewing.config import ExportConfig
+from ffn.workflow.config_files import instead_of
 
 MAX_NAME = 100  # letters; file systems take 255, and names of jobs and temporary files are longer; our choice
 # A part of file names and of NAME=FILE in options.
@@ -394,17 +394,5 @@ def load_run(values: dict[str, Any]) -> RunConfig:
     try:
         return RunConfig.model_validate(values)
     except ValidationError as error:
-        raise ConfigError(explain_all(error, lambda path: ".".join(path) or "config", _instead)) from None
-
-
-def _instead(path: tuple[str, ...], value: Any) -> str:
-    """Return what to write for an unknown key: a similar one of its section, or its name where it belongs."""
-    sections: dict[str, Any] = {name: info.annotation for name, info in RunConfig.model_fields.items()}
-    models = {k: m for k, m in sections.items() if hasattr(m, "model_fields")} | {"volumes": VolumeConfig}
-    own = models[path[0]] if len(path) > 1 and path[0] in models else RunConfig
-    if near := difflib.get_close_matches(path[-1], own.model_fields, 1):
-        return f"expected {near[0]}: {json.dumps(value)}"
-    for section, model in models.items():
-        if path[-1] in model.model_fields:
-            return f"expected {section}: {json.dumps({path[-1]: value})}"
-    return CHECK_SPELLING
+        instead = partial(instead_of, run=RunConfig, volume=VolumeConfig)
+        raise ConfigError(explain_all(error, lambda path: ".".join(path) or "config", instead)) from None

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ffn.commands.run import snakemake_words
+from ffn.errors import ConfigError
 from ffn.workflow.config_files import ROOT as FILES
 
 from ..small_run import ROOT
@@ -47,6 +48,8 @@ def test_profiles_are_found_by_name_unless_a_folder_here_has_it(tmp_path, monkey
     Path("slurm").mkdir()
     Path("slurm/config.yaml").touch()
     assert words_of(["-n", "--profile", "slurm"])[:3] == ["-n", "--profile", "slurm"]
+    with pytest.raises(ConfigError, match="--profile"):
+        words_of(["-n", "--profile"])
 
 
 def words_of(given):

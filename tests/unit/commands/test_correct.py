@@ -6,6 +6,7 @@ import yaml
 
 from ffn.assembly.given import Correction, corrections_text, read_corrections
 from ffn.cli import main
+from ffn.commands.queue import queue_inputs
 from ffn.workflow.run import load_run
 
 from ..volumes import write
@@ -61,6 +62,26 @@ def test_a_contradiction_is_named_and_nothing_is_done(run, capsys):
 
 def test_a_run_that_was_moved_is_refused(run, capsys):
     folder, correct = run
-    folder.rename(folder.with_name("other"))
-    (folder.parent / "mine").symlink_to("other")
-    assert correct([ONE]) == (2, []) and "results/mine" in capsys.readouterr().err
+    (folder / "config.yaml").write_text(yaml.safe_dump({**CONFIG, "run": "other"}))
+    assert correct([ONE]) == (2, []) and "results/other" in capsys.readouterr().err
+
+
+def test_results_may_be_a_link_to_another_disk(run):
+    folder, correct = run
+    folder.parent.rename(folder.parents[1] / "disk")
+    folder.parent.symlink_to("disk")
+    status, [(config, _)] = correct([ONE])
+    assert status == 0 and config == folder / "corrected.yaml"
+
+
+def test_answers_of_a_run_are_found_from_any_folder(run, monkeypatch):
+    folder, correct = run
+    _, [(config, _)] = correct([ONE])
+    config.replace(folder / "config.yaml")
+    monkeypatch.chdir("results/mine/segmentation")
+    assert [read_corrections(path) for path in queue_inputs("..", None, ()).answers] == [[ONE]]
+
+
+def test_a_queue_refuses_answers_that_are_not_there(run, capsys):
+    assert main(["queue", "results/mine", "--corrections", "nowhere.csv"]) == 2
+    assert "nowhere.csv" in capsys.readouterr().err

@@ -136,7 +136,9 @@ def test_labels_are_split_into_boxes_that_a_run_takes(make, tmp_path, url, image
 
 
 def test_an_image_alone_is_segmented_with_the_weights_that_there_are(tmp_path, image, labels):
-    run, place = new(alone(tmp_path, image, labels), tmp_path / "mine.yaml")
+    folder = tmp_path / " ".join(30 * ["long"])  # a line is not broken at a space
+    folder.mkdir()
+    run, place = new(alone(folder, image, labels), tmp_path / "mine.yaml")
     assert run.init and run.train.max_steps == 0
     assert place.image.contains(place.segment_box)
 
@@ -158,7 +160,12 @@ def test_hours_decide_how_long_training_takes(tmp_path, image, labels):
 
 @pytest.mark.parametrize(
     ("change", "named"),
-    [(lambda words: words[:-4], "--voxel-size"), (lambda words: ["nowhere.npy", *GIVEN], "nowhere.npy")],
+    [
+        (lambda words: words[:-4], "--voxel-size"),
+        (lambda words: ["nowhere.npy", *GIVEN], "nowhere.npy"),
+        (lambda words: [*words[:-1], "-8"], "--voxel-size"),
+        (lambda words: [*words, "--labels", ""], "--labels"),
+    ],
 )
 def test_what_is_missing_is_asked_for(change, named, tmp_path, image, labels, capsys):
     words = alone(tmp_path, image, labels)

@@ -339,7 +339,7 @@ def test_a_command_reads_each_row_as_json(tmp_path):
     assert {*rows[0]} == {"run", *COLUMNS} and {*rows[2]} == {"run", *VALIDATION_COLUMNS}
 
 
-@pytest.mark.parametrize("command", ["no-such-tracker", "false", "sleep 99"])
+@pytest.mark.parametrize("command", ["no-such-tracker", "false", "sleep 99", ""])
 def test_a_command_that_fails_or_does_not_read_is_one_warning(command, caplog):
     rows = RowCommand(command)
     for step in range(400):  # more than a pipe takes
