@@ -16,9 +16,9 @@ import numpy as np
 import tensorstore as ts
 
 from ffn.errors import VolumeError
-from ffn.geometry import Box, subtract, zyx
+from ffn.geometry import Box, VoxelSize, subtract, zyx
 from ffn.io.faults import first_line, unreadable
-from ffn.io.foreign.attributes import SpatialAxes
+from ffn.io.foreign.attributes import SpatialAxes, to_nm
 from ffn.io.foreign.locations import METADATA, Folder, Location, open_folder
 from ffn.io.foreign.mips import PRECOMPUTED, Mip, driver_of, find_mips
 from ffn.io.ome_zarr import our_attributes
@@ -69,7 +69,7 @@ class ChunkedVolume(Volume):
         self._axes = SpatialAxes.find(name, store.shape, chosen.names or store.domain.labels, order)
         box = Box.from_shape(self._axes.of(store.shape))
         dtype = number_type(name, np.dtype(store.dtype.numpy_dtype))
-        super().__init__(name, box, dtype, chosen.voxel_size_zyx_nm)
+        super().__init__(name, box, dtype, chosen.voxel_size_zyx_nm or self._voxel_size_by_units())
         chosen.put(self)
         self.unknown_unit, self.provenance = chosen.unknown_unit, ours.get("provenance", {})
         self.folder, self.address = self._location.path, self._location.absolute
@@ -122,6 +122,11 @@ class ChunkedVolume(Volume):
         to_array = subtract(self._axes.of(self._store.domain.inclusive_min), self.box.start)
         with unreadable(f"{self.name}, box {box}", "whole chunks. Restore it"):
             return self._folder.answer(self._axes.take(self._store, box.shift(to_array).slices()).read(order="C"))
+
+    def _voxel_size_by_units(self) -> VoxelSize | None:
+        """Voxel size by the units that TensorStore gives dimensions of zarr, None if there are none."""
+        units = [unit for axis in self._axes.zyx if (unit := self._store.dimension_units[axis])]
+        return to_nm([each.multiplier for each in units], [each.base_unit for each in units]) if units[2:] else None
 
     def _advice(self) -> str:
         size = self.voxel_size_zyx_nm

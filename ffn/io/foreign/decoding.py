@@ -27,6 +27,7 @@ _PIL_COLOURS = ("LA", "RGB", "RGBA", "P")
 # of TIFF, 32,768.
 _MAX_RATIO = {"PNG": 8_256, "JPEG": 8_256, "TIFF": 40_000}
 _TRUNCATED = re.compile(r"invalid \w*\s?offset|corrupted|failed to reshape")
+_FOUND: dict[object, list[str]] = {}  # complaints, by the files that are read now
 
 Image.MAX_IMAGE_PIXELS = None  # sections of EM exceed the size that Pillow takes for a decompression bomb
 
@@ -110,22 +111,24 @@ def decoding_errors(path: Path) -> Iterator[None]:
 
     Of a truncated file, tifffile only logs that, and returns the remaining pages.
     """
-    found: list[str] = []
-
-    def notice(record: logging.LogRecord) -> bool:
-        if _TRUNCATED.search(record.getMessage()):
-            found.append(record.getMessage())
-        return False
-
-    logger = logging.getLogger("tifffile")
+    key, found = object(), list[str]()
+    logging.getLogger("tifffile").addFilter(_notice)  # once
     with unreadable(path, "a complete image. Restore it"):
-        logger.addFilter(notice)
+        _FOUND[key] = found
         try:
             yield
         finally:
-            logger.removeFilter(notice)
+            del _FOUND[key]
         if found:
             raise ValueError(found[0])
+
+
+def _notice(record: logging.LogRecord) -> bool:
+    """Keep a message of tifffile for all files that are read now: which one it means, and in which thread, is open."""
+    if _TRUNCATED.search(record.getMessage()):
+        for found in list(_FOUND.values()):
+            found.append(record.getMessage())
+    return not _FOUND
 
 
 def _plausible(path: Path, header: Header) -> Header:

@@ -48,6 +48,13 @@ def test_zarr_is_zyx(tmp_path, driver, prefix):
     check(f"file://{path}")
 
 
+def test_units_of_dimensions_are_voxel_sizes(tmp_path):
+    spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": f"{tmp_path}/raw.zarr"}}
+    ts.open(spec, shape=SHAPE, dtype="uint8", create=True, dimension_units=["30nm", "8nm", "0.01um"]).result()[...] = 1
+    with open_volume(f"{tmp_path}/raw.zarr") as volume:
+        assert volume.voxel_size_zyx_nm == (30, 8, 10)
+
+
 def test_n5_is_xyz(tmp_path):
     path = create_n5(tmp_path / "raw.n5", resolution=[4, 4.5, 0.04], units=["nm", "nm", "um"])
     assert check(path) == pytest.approx((40, 4.5, 4))

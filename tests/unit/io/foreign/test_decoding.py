@@ -1,3 +1,5 @@
+import contextlib
+import logging
 import struct
 import zlib
 
@@ -81,6 +83,12 @@ def test_a_tiff_that_is_not_a_grey_slice_is_refused(tmp_path, found, damage):
 def test_a_lack_of_memory_is_no_fault_of_the_image(tmp_path):
     with pytest.raises(VolumeError, match="10.png: .*memory"), decoding_errors(tmp_path / "10.png"):
         raise MemoryError
+
+
+def test_a_complaint_reaches_its_file_while_another_is_read(tmp_path):
+    with contextlib.suppress(VolumeError), decoding_errors(tmp_path / "another.tif"):
+        with pytest.raises(VolumeError, match="10.tif"), decoding_errors(tmp_path / "10.tif"):
+            logging.getLogger("tifffile").warning("invalid offset")
 
 
 @pytest.mark.parametrize("suffix", [".png", ".tif"])
