@@ -48,10 +48,10 @@ def _run(arguments: argparse.Namespace) -> None:
     if out.exists():
         raise ConfigError(f"{out}: exists, expected a new file. Choose another name, or remove it")
     name = re.sub(r"[^A-Za-z0-9_-]", "-", out.stem).strip("-") or "mine"
-    image, labels = _with_datasets(arguments.image, arguments.labels)
+    image, labels = _with_datasets(_absolute(arguments.image), arguments.labels and _absolute(arguments.labels))
     volume = {
-        "image": _absolute(image),
-        "labels": labels and _absolute(labels),
+        "image": image,
+        "labels": labels,
         "voxel_size_zyx_nm": arguments.voxel_size or _asked_for(image),
         "labels_offset_zyx": arguments.labels_offset,
     }

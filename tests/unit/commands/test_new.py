@@ -135,6 +135,13 @@ def test_labels_are_split_into_boxes_that_a_run_takes(make, tmp_path, url, image
     assert len((tmp_path / "mine.yaml").read_text().splitlines()) <= 25
 
 
+def test_a_home_folder_and_the_only_dataset_are_found(tmp_path, image, labels, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    hdf5_pair(tmp_path, image, labels)
+    run, _ = new(["~/raw.h5", *GIVEN], tmp_path / "mine.yaml")
+    assert run.volumes["mine"].image == f"{tmp_path}/raw.h5:raw"
+
+
 def test_an_image_alone_is_segmented_with_the_weights_that_there_are(tmp_path, image, labels):
     folder = tmp_path / " ".join(30 * ["long"])  # a line is not broken at a space
     folder.mkdir()
