@@ -111,9 +111,7 @@ def ingest(source: str, out: str, config: IngestConfig, box: Box | None = None, 
         found, is_labels = read_as(opened, config.kind, config.colour_ids)
         size = _voxel_size(found, config.voxel_size_zyx_nm)
         if job.finishes:
-            log.info("%s: %s", source, extent_um(found.box.shape, size))
-            if doubt := doubt_about_size(size):
-                log.warning("%s: %s", source, doubt)
+            _tell_extent(source, found.box.shape, size)
         volume: Volume = Placed(found, config.offset_zyx or found.box.start, size)
         convert = _label_conversion(found, config.ignore_labels) if is_labels else _unchanged
         changes = {}
@@ -254,6 +252,12 @@ def _pieces(
             watch.see(slab, voxels)
         for piece in slab.blocks((depth, rows, width)):
             yield piece, voxels[piece.slices(slab.start)]
+
+
+def _tell_extent(source: str, shape: ZYX, size: VoxelSize) -> None:
+    log.info("%s: %s", source, extent_um(shape, size))
+    if doubt := doubt_about_size(size):
+        log.warning("%s: %s", source, doubt)
 
 
 def _power_of_two(most: int) -> int:
