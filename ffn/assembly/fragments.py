@@ -16,6 +16,7 @@ from ffn.assembly.contacts import faces_in
 from ffn.assembly.given import separated
 from ffn.config import Mask
 from ffn.contingency import RowSum, add_up, count_pairs, largest_parts
+from ffn.errors import VolumeError
 from ffn.geometry import Box, add
 from ffn.inference.affinities import AXES, FRAGMENTS
 from ffn.io.block_log import Result
@@ -145,7 +146,10 @@ def settle(results: Iterable[Result], config: FillConfig, apart: np.ndarray) -> 
         covered.add(each["covered"])
         sums.add(each["sums"])
         faces.add(each["faces"])
-    fragments, owners = owners_of(covered.rows())
+    rows = covered.rows()
+    if (largest := rows[:, 1].max(initial=0)) == MAX_ID:
+        raise VolumeError(f"the segmentation has id {largest}, expected smaller ones: it stands for ignored voxels")
+    fragments, owners = owners_of(rows)
     segments = np.unique(owners[owners > 0])
     number, num_nodes = len(segments), len(segments) + len(fragments)
     nodes = np.where(owners > 0, np.searchsorted(segments, owners), number + np.arange(len(fragments)))
@@ -157,7 +161,7 @@ def settle(results: Iterable[Result], config: FillConfig, apart: np.ndarray) -> 
     np.minimum.at(names, roots[:number], segments)
     used = np.unique(roots[nodes])
     new = used[names[used] == MAX_ID]
-    names[new] = segments.max(initial=0) + 1 + np.arange(len(new), dtype=np.uint64)
+    names[new] = largest + 1 + np.arange(len(new), dtype=np.uint64)
     counts = (len(fragments), (owners > 0).sum(), number, number - len(np.unique(roots[:number])), len(new))
     log.info("%d fragments, %d of them in %d segments, %d of which joined others; %d new segments", *counts)
     return {"fragments": fragments, "owners": names[roots[nodes]]}

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from ffn.assembly.config import FillConfig
-from ffn.assembly.fragments import agglomerate, join
+from ffn.assembly.fragments import agglomerate, join, settle
 from ffn.cli import main
 from ffn.config import Mask
+from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io.volume import Placement
 
@@ -88,3 +89,16 @@ def test_jobs_and_tiles_change_nothing(scene, tmp_path):
     join(affinities, f"{tmp_path}/tiles.zarr", FillConfig(block_size_zyx=(3, 5, 9)), **specs)
     join(affinities, f"{tmp_path}/one.zarr", CONFIG, **specs)
     assert np.array_equal(read(f"{tmp_path}/one.zarr"), read(f"{tmp_path}/tiles.zarr"))
+
+
+def test_new_ids_are_those_of_no_segment_not_even_of_one_without_a_fragment():
+    rows = np.array([[1, 7, 10], [1, 8, 3], [5, 0, 10]], np.uint64)
+    none = np.empty((0, 3), np.int64)
+
+    def owners():
+        return settle([{"covered": rows, "sums": none, "faces": none}], CONFIG, NO_PAIRS)["owners"].tolist()
+
+    assert owners() == [7, 9]
+    rows[0, 1] = 2**64 - 1  # after it, new ids would begin at 0
+    with pytest.raises(VolumeError):
+        owners()
