@@ -67,13 +67,16 @@ def test_a_job_of_its_own_finds_a_site_that_works(doctor):
     assert "n1 n2" in found["processes"][1]
 
 
-def test_a_launcher_that_starts_too_few_and_processes_that_do_not_join(doctor):
+def test_a_launcher_that_starts_too_few_and_a_folder_that_is_not_shared(doctor):
     doctor.change_launcher("--ntasks={ranks}", "--ntasks=1 --nodes=1")
     doctor.change_launcher("--nodes={nodes}", "")
     code, found = doctor.run(folder=doctor.cluster.scratch / "runs")
     assert (code, failed(found)) == (1, {"processes", "shared folder"})
     assert "(n1), " in found["processes"][1] and "2 on 2" in found["processes"][1]
     assert found["shared folder"][1].startswith("n1: ")
+
+
+def test_processes_that_do_not_join(doctor):
     doctor.change_launcher("srun ", "env HOROVOD_CONTROLLER=gloo HOROVOD_CPU_OPERATIONS=gloo srun ")
     code, found = doctor.run()
     assert (code, failed(found)) == (1, {"one job"})
