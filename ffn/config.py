@@ -278,17 +278,6 @@ class NormalizeConfig(Section):
     )
 
 
-class AffinitiesConfig(Section):
-    """Affinities of neighbouring voxels, learnt from labels in minutes; `fill` assembles the segments by them."""
-
-    for_workflow = frozenset({"enabled"})
-
-    enabled: bool = Field(
-        False, description="learn affinities from the training boxes, and let fill assemble the segments by them"
-    )
-    max_steps: PositiveInt = Field(4000, description="training steps of four crops; 4,000 take 10 minutes of a core")
-
-
 class SubvolumesConfig(Section):
     """How a box is divided into subvolumes, one job of flood filling each."""
 

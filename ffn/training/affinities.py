@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ffn.config import AffinitiesConfig, Mask
+from ffn.config import Mask
 from ffn.errors import ConfigError
 from ffn.geometry import Box, zyx
 from ffn.io.masks import Masks, open_masks
@@ -27,6 +27,7 @@ from ffn.model.affinities import NEAR, STEP, Sections, network, save
 from ffn.options import add_options, from_arguments
 from ffn.progress import progress_bar
 from ffn.provenance import provenance
+from ffn.training.config import AffinitiesConfig
 from ffn.training.plan import ValidationSource, parse_masks, parse_validation
 
 if TYPE_CHECKING:

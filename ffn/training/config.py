@@ -66,6 +66,17 @@ SHORTHANDS = {"preset"}  # names for the values of other options
 FINE_TUNING = {"learning_rate": 1e-5, "warmup_steps": 100}
 
 
+class AffinitiesConfig(Section):
+    """Affinities of neighbouring voxels, learnt from labels in minutes; `fill` assembles the segments by them."""
+
+    for_workflow = frozenset({"enabled"})
+
+    enabled: bool = Field(
+        False, description="learn affinities from the training boxes, and let fill assemble the segments by them"
+    )
+    max_steps: PositiveInt = Field(4000, description="training steps of four crops; 4,000 take 10 minutes of a core")
+
+
 class TrainConfig(Section):
     """Synchronous data-parallel training."""
 

@@ -25,7 +25,6 @@ from ffn.assembly.config import (
     require_window,
 )
 from ffn.config import (
-    AffinitiesConfig,
     BoxText,
     ImageConfig,
     ModelConfig,
@@ -45,7 +44,7 @@ from ffn.io.foreign import readable_formats
 from ffn.sampling.config import CoordinatesConfig, MembraneConfig, PartitionConfig, RecordsConfig
 from ffn.studies.config import StudyConfig
 from ffn.synthetic.config import SynthConfig
-from ffn.training.config import MAX_MISALIGNMENT, TrainConfig, are_matched, fine_tuning_defaults
+from ffn.training.config import MAX_MISALIGNMENT, AffinitiesConfig, TrainConfig, are_matched, fine_tuning_defaults
 from ffn.viewing.config import ExportConfig
 from ffn.workflow.config_files import instead_of
 
