@@ -198,11 +198,11 @@ class Budget(NamedTuple):
 
 
 BUDGETS = [
-    Budget("lines of ffn/", lambda: lines("ffn"), 39_156),
-    Budget("code lines of ffn/", lambda: code_lines("ffn"), 25_632),
-    Budget("lines of tests/", lambda: lines("tests"), 29_544),
-    Budget("command-line options", command_options, 367),
-    Budget("configuration leaves", configuration_leaves, 178),
+    Budget("lines of ffn/", lambda: lines("ffn"), 39_100),
+    Budget("code lines of ffn/", lambda: code_lines("ffn"), 25_600),
+    Budget("lines of tests/", lambda: lines("tests"), 29_550),
+    Budget("command-line options", command_options, 359),
+    Budget("configuration leaves", configuration_leaves, 170),
     Budget("names that fill imports", lambda: imported_names("ffn/assembly/fill.py"), 15),
     Budget("names that agglomerate imports", lambda: imported_names("ffn/assembly/agglomerate.py"), 30),
     Budget("names that export imports", lambda: imported_names("ffn/viewing/export.py"), 29),
