@@ -26,6 +26,13 @@ SAMPLES, SAMPLE_SIDE = 8, 64  # along y and x, for the grey levels of a section
 VOXEL_SIZE, ORIGIN = "voxel_size_zyx_nm", "provenance"
 
 
+def leave_gpus() -> None:
+    """Keep this process off GPUs, whose memory the flood filling and the training of other jobs need."""
+    import tensorflow as tf
+
+    tf.config.set_visible_devices([], "GPU")
+
+
 def network() -> keras.Model:
     """Build a U-Net from (B, Y, X, sections) to logits of the affinities along z, y and x (B, Y, X, 3)."""
     from keras import Input, Model, layers
@@ -55,6 +62,7 @@ def save(path: str | Path, net: keras.Model, voxel_size_zyx_nm: VoxelSize, prove
 
 def load(path: str | Path, voxel_size_zyx_nm: VoxelSize) -> keras.Model:
     """Read a network of `save` for voxels of the same size."""
+    leave_gpus()
     arrays, attributes = read_arrays(path, ModelError)
     net, weights = network(), [array for _, array in sorted(arrays.items())]
     if [each.shape for each in weights] != [each.shape for each in net.get_weights()]:

@@ -23,7 +23,7 @@ from ffn.io.volume import (
     require_same_voxel_size,
     voxel_size_of,
 )
-from ffn.model.affinities import NEAR, STEP, Sections, network, save
+from ffn.model.affinities import NEAR, STEP, Sections, leave_gpus, network, save
 from ffn.options import add_options, from_arguments
 from ffn.progress import progress_bar
 from ffn.provenance import provenance
@@ -103,6 +103,7 @@ def learn(
     import keras
     import tensorflow as tf
 
+    leave_gpus()
     with contextlib.ExitStack() as stack:
         sources = [_opened(stack, name, one, masks.get(name, ())) for name, one in volumes.items()]
         for source in sources:
