@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Assign unsegmented voxels to the segments around them, by a seeded watershed of the smoothed image.
 
     Bright places that membranes separate from all segments become new segments. The input is not changed. Voxels beyond
-    the maximum distance stay unsegmented. With affinities, all voxels are assigned, also those of segments anew.
+    the maximum distance stay unsegmented. With affinities, the voxels of segments are assigned anew, too.
     """
     volumes = {"--segmentation": "labels", "--image": "raw image"}
     add_stage_options(parser, FillConfig, volumes, "uint64 filled segmentation", (COMPETE,))

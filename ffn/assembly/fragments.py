@@ -48,11 +48,11 @@ def join(
     job: Job = WHOLE,
     **specs: str,
 ) -> None:
-    """Write a segmentation of all voxels, from fragments of bodies and their affinities.
+    """Write a segmentation of all fragments, by the segments that cover them and their affinities.
 
-    A segment takes the fragments that it covers mostly, all others are joined to it, or to each other, by the mean
-    affinity between them, see `settle`. The step `STEP` counts and joins; its end needs
-    memory for all fragments and their contacts.
+    A segment takes the fragments that it covers mostly; the mean affinity joins all others to it, or to each other, see
+    `settle`. The step `STEP` counts and joins; its end needs memory for all fragments and their contacts. Masked voxels
+    and those without a fragment are 0.
 
     Parameters
     ----------

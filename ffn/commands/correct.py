@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     The files, of any number of people, are all that counts, so an earlier correction that is in none of them is undone.
     Two that contradict each other are named, and nothing is done. What follows the files goes to Snakemake: -n shows
-    the plan.
+    the plan, for which the corrections are copied into the run.
     """
     parser.add_argument("--volume", metavar="NAME", help="volume of the run; default: its only one")
     parser.add_argument("run_folder", metavar="RUN", help="folder of a run with agglomerate.enabled")
