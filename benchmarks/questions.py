@@ -56,7 +56,7 @@ class Graph:
             table = tabulate(labels.read, base.read, common_box(base, labels, None), (128, 128, 128))
             ids, voxels = np.unique(base.read(base.box), return_counts=True)
         sizes = dict(zip(ids[ids > 0].tolist(), voxels[ids > 0].tolist(), strict=True))
-        edges = [edge for part in read_graphs([graph]) for edge in part]
+        edges = [*read_graphs([graph])]
         return cls(
             edges, questions.gather(edges, overlap_rows(read_rows(segmentation, OVERLAPS, 6)), sizes), sizes, table
         )

@@ -82,12 +82,6 @@ TOOLS = {
         "copy a volume of any format to a store or an HDF5 file",
         "ffn convert results/demo/segmentation/phantom/filled.zarr filled.h5:segmentation",
     ),
-    "calibrate": Command(
-        "ffn.commands.calibrate",
-        "fit the probability that two segments are one neuron to a labelled part",
-        "ffn calibrate graph.csv --segmentation seg.zarr --truth labels.zarr --box 0:85,0:170,0:170 "
-        "--out calibration.yaml",
-    ),
     "info": Command(
         "ffn.report.describe",
         "describe a volume, a folder of records, a model or a run",

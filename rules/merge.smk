@@ -5,7 +5,6 @@ rule merge:
     input:
         segmentation=tracked_file(PATHS.base(RUN)),
         graphs=lambda wildcards: PIPELINE.watched("agglomerate", volume=wildcards.volume),
-        calibration=files_among(RUN.merge.calibration),
         corrections=CORRECTION_FILES,
         nuclei=NUCLEI_FILES,
         blocks=of("merge", "files"),
@@ -39,7 +38,6 @@ rule merge:
 use rule merge as merge_blocks with:
     input:
         segmentation=tracked_file(PATHS.base(RUN)),
-        calibration=files_among(RUN.merge.calibration),
         corrections=CORRECTION_FILES,
         nuclei=NUCLEI_FILES,
         earlier=of("merge_blocks", "files"),
@@ -73,7 +71,6 @@ use rule merge_blocks as merge_mapping with:
     input:
         segmentation=tracked_file(PATHS.base(RUN)),
         graphs=lambda wildcards: PIPELINE.watched("agglomerate", volume=wildcards.volume),
-        calibration=files_among(RUN.merge.calibration),
         corrections=CORRECTION_FILES,
         nuclei=NUCLEI_FILES,
         earlier=of("merge_mapping", "files"),

@@ -7,7 +7,6 @@ rule sweep:
         graphs=lambda wildcards: PIPELINE.watched("agglomerate", volume=wildcards.volume),
         truth=LABELS,
         masks=MASKS,
-        calibration=files_among(RUN.sweep.calibration),
         corrections=CORRECTION_FILES,
         nuclei=NUCLEI_FILES,
         blocks=of("sweep", "files"),

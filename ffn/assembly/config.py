@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
-from ffn.config import FloodConfig, Fraction, ModelConfig, PathText, PositiveZYX, Probability, Section
+from ffn.config import FloodConfig, Fraction, ModelConfig, PositiveZYX, Probability, Section
 from ffn.errors import ConfigError
 from ffn.geometry import ZYX
 
@@ -101,10 +101,6 @@ def require_window(radius_zyx: ZYX, model: ModelConfig, key: str) -> None:
 class MergeConfig(Section):
     """Joining the supervoxels whose edges in the agglomeration graph reach a threshold."""
 
-    calibration: PathText | None = Field(
-        None,
-        description="file of ffn calibrate, whose probabilities replace the scores; null: the scores of agglomerate",
-    )
     threshold: Probability = Field(0.7, description="lowest score, as the mean between two groups, that joins them")
 
 

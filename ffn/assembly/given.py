@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ffn.assembly.calibration import read_calibration
 from ffn.assembly.connected import connected_roots
 from ffn.config import PART_ZYX
 from ffn.contingency import ContingencyTable, count_pairs, largest_parts, merge_tables
@@ -129,13 +128,6 @@ def check(box: Box, voxel_size_zyx_nm: VoxelSize, corrections_path: str | None, 
     if nuclei_spec is not None:
         with under("nuclei"):
             require_labels_in(nuclei_spec, box, voxel_size_zyx_nm)
-
-
-def check_calibration(path: str | None, section: str) -> None:
-    """Refuse a calibration of the scores, an option of a section, that cannot be read."""
-    if path is not None:
-        with under(f"{section}.calibration"):
-            read_calibration(path)
 
 
 def count_nuclei(inputs: GraphInputs, out_path: str, job: Job) -> Tables | None:

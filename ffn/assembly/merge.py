@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from ffn.assembly.calibration import read_scored
 from ffn.assembly.config import MergeConfig
 from ffn.assembly.connected import connected_roots
 from ffn.assembly.given import (
@@ -25,7 +24,7 @@ from ffn.assembly.given import (
     add_given_options,
     count_nuclei,
 )
-from ffn.assembly.merge_graph import DIGITS, MergeEdge, MergeGraphError
+from ffn.assembly.merge_graph import DIGITS, MergeEdge, MergeGraphError, read_graphs
 from ffn.config import PART_ZYX
 from ffn.contingency import RowLookup, add_up, count_ids
 from ffn.geometry import Box
@@ -144,7 +143,7 @@ def _mapping(inputs: GraphInputs, out: str, config: MergeConfig, job: Job) -> tu
         return None
 
     def joined(_: object) -> dict[str, np.ndarray]:
-        scores, abstained = pair_scores(read_scored(inputs.graphs, config.calibration))
+        scores, abstained = pair_scores(read_graphs(inputs.graphs))
         constraints = inputs.constraints(corrections)
         base_ids, group_ids = merge_groups(scores, config.threshold, constraints, nuclei.read(SEGMENTS))
         numbers = np.unique(group_ids, return_counts=True)[1]

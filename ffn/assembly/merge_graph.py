@@ -115,8 +115,8 @@ def read_graph(path: str | Path) -> list[MergeEdge]:
     return [parse_edge(line, f"{path}: line {n}") for n, line in numbered[1:]]
 
 
-def read_graphs(paths: Sequence[str | Path]) -> Iterator[list[MergeEdge]]:
-    """Read the parts of a graph one at a time, since those of a large volume do not fit in memory."""
+def read_graphs(paths: Sequence[str | Path]) -> Iterator[MergeEdge]:
+    """Read the edges of a graph, one part at a time, since those of a large volume do not fit in memory."""
     makers = list(map(_maker, paths))
     for path, maker in zip(paths, makers, strict=True):
         if maker != makers[0]:
@@ -124,7 +124,7 @@ def read_graphs(paths: Sequence[str | Path]) -> Iterator[list[MergeEdge]]:
                 f"{path}: differs in model, options or segmentation from {paths[0]}, expected the same. "
                 "Rerun agglomerate for all"
             )
-    return map(read_graph, paths)
+    return itertools.chain.from_iterable(map(read_graph, paths))
 
 
 def parse_edge(line: str, where: str) -> MergeEdge:

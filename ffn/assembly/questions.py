@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ffn.assembly.calibration import features, is_judged, most_likely, sigmoid
 from ffn.assembly.merge_graph import MergeEdge
 from ffn.contingency import RowLookup
 
@@ -34,9 +33,11 @@ PRIOR = {
     "not_judged": (0.0, 1.0, -2.98),
     "constant": (0.0, 1.0, 0.34),
 }
-# Of the squared distance from these weights, as `ffn calibrate` has it; less of the last two, which tell how many pairs
-# are one neuron: that differs most between volumes (16 % and 2 % of those not judged in FIB-25 and the demo).
+# Of the squared distance from these weights; less of the last two, which tell how many pairs are one neuron: that
+# differs most between volumes (16 % and 2 % of those not judged in FIB-25 and the demo).
 PENALTIES = [1.0] * (len(PRIOR) - 2) + [0.1, 0.1]
+MAX_STEPS = 100
+TINY = 1e-9
 SUPPORTS = 0.5  # probability from which a second contact holds two parts together; our choice
 
 
@@ -98,7 +99,7 @@ def gather(edges: Iterable[MergeEdge], claims: np.ndarray, sizes: Mapping[int, i
     for edge in edges:
         pair, score = (edge.segment_a, edge.segment_b), -1.0 if np.isnan(edge.score) else edge.score
         if pair not in best or score > best[pair][0]:
-            best[pair] = score, features(edge) if is_judged(edge) else {}
+            best[pair] = score, features(edge)
             places[pair] = edge.z, edge.y, edge.x
     listed = [(a, b) for a, b in sorted(places) if a in sizes and b in sizes]
     rows = []
@@ -109,11 +110,46 @@ def gather(edges: Iterable[MergeEdge], claims: np.ndarray, sizes: Mapping[int, i
     return Pairs(np.array(listed, np.uint64).reshape(-1, 2), np.array(rows).reshape(-1, len(PRIOR)), places_zyx)
 
 
+def features(edge: MergeEdge) -> dict[str, float]:
+    """Return the evidence of a decision point, whichever segment comes first; nothing if a side was not grown."""
+    found = edge.evidence
+    if min(found.tries_a, found.tries_b) == 0:  # one failed, and nothing tells whether they are one neuron
+        return {}
+    crossing = found.recovered_ab, found.recovered_ba
+    return {
+        "own": min(found.recovered_aa, found.recovered_bb),
+        "crossing": min(crossing),
+        "crossing_best": max(crossing),
+        "agreement": found.agreement,
+        "iou": found.iou,
+        "failed": float(min(found.fovs_a, found.fovs_b) <= 1),  # a seed that did not grow says little
+    }
+
+
 def _row(known: Mapping[str, float], share: float) -> list[float]:
     """Return the columns of a pair: features that are not known count as their mean."""
     given = {**known, "claimed": share} if known else {"claimed_alone": share, "not_judged": 1.0}
     given["constant"] = 1.0
     return [(given[name] - mean) / spread if name in given else 0.0 for name, (mean, spread, _) in PRIOR.items()]
+
+
+def most_likely(columns: np.ndarray, same: np.ndarray, penalty: np.ndarray, expected: np.ndarray) -> np.ndarray:
+    """Return the weights (float64, (F,)) of a logistic regression; `penalty` is of their distance from `expected`."""
+    weights = expected.copy()
+    for _ in range(MAX_STEPS):
+        found = sigmoid(columns @ weights)
+        slope = columns.T @ (found - same) + penalty * (weights - expected)
+        curvature = (columns * (found * (1 - found))[:, None]).T @ columns + np.diag(penalty + TINY)
+        step = np.linalg.solve(curvature, slope)
+        weights -= step / max(1.0, float(np.abs(step).max()))  # far from the maximum, whole steps may overshoot
+        if np.abs(step).max() < TINY:
+            break
+    return weights
+
+
+def sigmoid(values: np.ndarray) -> np.ndarray:
+    """Return the probability of each log odds."""
+    return 0.5 * (1 + np.tanh(values / 2))
 
 
 def ask(

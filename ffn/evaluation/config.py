@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
-from ffn.config import BoxText, NonNegativeInt, PathText, Probability, Section
+from ffn.config import BoxText, NonNegativeInt, Probability, Section
 from ffn.evaluation.metrics import RankingName
 
 
@@ -56,10 +56,6 @@ class SelectConfig(Section):
 class SweepConfig(Section):
     """Scores of an agglomeration graph at several thresholds."""
 
-    calibration: PathText | None = Field(
-        None,
-        description="file of ffn calibrate, whose probabilities replace the scores; null: the scores of agglomerate",
-    )
     thresholds: tuple[Probability, ...] = Field(
         (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95), description="thresholds to score, besides no merging"
     )

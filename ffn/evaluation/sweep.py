@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from ffn.assembly.calibration import read_scored
 from ffn.assembly.given import (
     NO_NUCLEI,
     NOTHING_GIVEN,
@@ -20,6 +19,7 @@ from ffn.assembly.given import (
     count_nuclei,
 )
 from ffn.assembly.merge import apply_groups, merge_groups, pair_scores
+from ffn.assembly.merge_graph import read_graphs
 from ffn.config import Mask
 from ffn.contingency import ContingencyTable, merge_tables
 from ffn.errors import ConfigError
@@ -106,7 +106,7 @@ def sweep(inputs: SweepInputs, out: str, config: SweepConfig, box: Box | None = 
     volumes = {"segmentation": inputs.segmentation, "truth": inputs.truth}
     require_other_file(out, *volumes.values(), *inputs.given.values(), *inputs.graphs)
     ends = job.writes  # errors in given files come before the work
-    scores, abstained = pair_scores(read_scored(inputs.graphs, config.calibration) if ends else [])
+    scores, abstained = pair_scores(read_graphs(inputs.graphs) if ends else [])
     corrections = inputs.read_corrections() if ends else []
     nuclei = count_nuclei(inputs, out, job)
     if nuclei is None:

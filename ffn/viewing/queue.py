@@ -93,8 +93,9 @@ class Queue:
         self._boxes = _boxes(base)
         objects = read_segment_properties(inputs.export / "segmentation")
         self._lengths = dict(zip(objects["id"], objects["length_um"], strict=True))
-        edges = (edge for part in read_graphs(inputs.graphs) for edge in part)
-        self._pairs = gather(edges, overlap_rows(read_rows(inputs.segmentation, OVERLAPS, 6)), self._sizes)
+        self._pairs = gather(
+            read_graphs(inputs.graphs), overlap_rows(read_rows(inputs.segmentation, OVERLAPS, 6)), self._sizes
+        )
         self._objects = dict(np.stack(read_groups(inputs.mapping), axis=1).tolist())
         with open_segmentation(inputs.segmentation) as volume:
             self._volume_box, self._voxel_size = volume.box, voxel_size_of(volume)

@@ -160,11 +160,6 @@ def check_sources(config: RunConfig) -> dict[str, Place]:
 
 def _check_files(config: RunConfig) -> None:
     """Read the files that sections name."""
-    if config.agglomerate.enabled:
-        from ffn.assembly import given
-
-        given.check_calibration(config.merge.calibration, "merge")
-        given.check_calibration(config.sweep.calibration, "sweep")
     if config.normalize.reference_image:
         with under("normalize.reference_image"):
             check_source(config.normalize.reference_image)

@@ -139,8 +139,6 @@ OTHER_VALUES: dict[str, list[Any]] = {
     "volumes.nuclei": ["mask.npy"],
     "segment.canvases": [1],  # with more, lists of subvolumes are other jobs
     "segment.seed_points": ["4,5,6"],
-    "merge.calibration": ["calibration.yaml"],
-    "sweep.calibration": ["calibration.yaml"],
     "select.box": ["41:52,0:56,0:72"],
     "select.volume": ["tissue"],
     "select.checkpoints": [1],
@@ -215,7 +213,6 @@ def write_sources(folder: Path) -> None:
     for name in ("labels", "labels-too", "mask"):
         np.save(folder / f"{name}.npy", np.zeros(SHAPE, np.uint64))
     (folder / "corrections.csv").write_text("action,z_a,y_a,x_a,z_b,y_b,x_b\n")
-    (folder / "calibration.yaml").write_text("intercept: 1\nfeatures: {iou: {mean: 0, spread: 1, weight: 2}}\n")
     (folder / "points.csv").write_text("z,y,x\n1,2,3\n")
     for name in ("skeletons", "skeletons-too"):
         (folder / name).mkdir()
@@ -346,8 +343,6 @@ def phantom(**given):
         (phantom(masks=[{"path": "mask.npy"}]), "segment checkpoint_segment", "mask.npy"),
         (phantom(init_segmentation="mask.npy"), "segment checkpoint_segment", "mask.npy"),
         ({"segment": {"seed_points": "points.csv"}}, "segment checkpoint_segment", "points.csv"),
-        ({"merge": {"calibration": "calibration.yaml"}}, "merge", "calibration.yaml"),
-        ({"sweep": {"calibration": "calibration.yaml"}}, "sweep", "calibration.yaml"),
         (phantom(nuclei="mask.npy"), "merge sweep", "mask.npy"),
         (phantom(corrections="corrections.csv"), "merge sweep", "corrections.csv"),
     ],

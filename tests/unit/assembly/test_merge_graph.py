@@ -21,7 +21,7 @@ def test_a_graph_is_read_as_written_and_its_parts_are_joined(tmp_path):
     edges = [edge(1, 2, 0.75), edge(2**63, 2**63 + 5, 0.5)]
     assert read_graph(write_graph(tmp_path / "graph.csv", *edges)) == edges
     paths = [write_graph(tmp_path / f"{score}.csv", edge(1, 2, score)) for score in (0.25, 0.75)]
-    assert list(read_graphs(paths)) == [[edge(1, 2, 0.25)], [edge(1, 2, 0.75)]] and not list(read_graphs([]))
+    assert list(read_graphs(paths)) == [edge(1, 2, 0.25), edge(1, 2, 0.75)] and not list(read_graphs([]))
 
 
 REST = edge(4, 9, 0.9).row().removeprefix("4,9,0.900000")

@@ -1,5 +1,7 @@
 """Questions about pairs of segments: what they are worth, and what one answer settles and teaches."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ from ffn.assembly.contacts import Contact
 from ffn.assembly.merge_graph import Evidence, MergeEdge
 from ffn.assembly.questions import PRIOR, Pairs, ask, gather
 
+NO_CLAIMS, NOT_JUDGED = np.empty((0, 6), np.int64), [*PRIOR].index("not_judged")
 SIZES = {1: 100, 2: 50, 3: 30, 4: 400, 5: 70}
 
 
@@ -73,6 +76,15 @@ def test_evidence_and_claims_tell_how_likely_a_pair_is_one_neuron():
     assert pairs.place_zyx[:2].tolist() == [[1, 2, 3], [16, 0, 0]]
     joined, deep, apart, shallow = pairs.probabilities({})
     assert joined > 0.8 > 0.2 > apart and deep > shallow
+
+
+def test_a_pair_with_a_side_that_was_spared_is_not_judged_and_order_does_not_matter():
+    one = edge(1, 2, 0.9)
+    spared = replace(one, evidence=replace(one.evidence, tries_b=0))
+    turned = replace(one, evidence=replace(one.evidence, recovered_ab=0.1))
+    other = replace(one, evidence=replace(one.evidence, recovered_ba=0.1))
+    assert [bool(gather([each], NO_CLAIMS, SIZES).columns[0, NOT_JUDGED]) for each in (one, spared)] == [False, True]
+    assert np.array_equal(*(gather([each], NO_CLAIMS, SIZES).columns for each in (turned, other)))
 
 
 def test_answers_change_what_is_expected_of_others():

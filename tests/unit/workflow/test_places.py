@@ -174,7 +174,6 @@ def test_given_segments_and_nuclei_have_to_lie_in_the_segment_box(tmp_path, dtyp
 
 FILES = {
     "segment.seed_points": ("z,y,x\n1,2,3\n", ["z,y,x\n1,2\n"]),
-    "merge.calibration": ("intercept: 1.0\nfeatures: {iou: {mean: 0.5, spread: 0.1, weight: 2.0}}\n", ["["]),
     "volumes.phantom.corrections": (
         "action,z_a,y_a,x_a,z_b,y_b,x_b\njoin,0,0,0,9,0,0\n",
         ["action,z_a,y_a,x_a,z_b,y_b,x_b\njoin,0,0,0,9999,0,0\n"],
