@@ -10,17 +10,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
-# Options that were in voxels, by section and name, and their names in nm or µm³.
-RENAMED: dict[tuple[str, ...], str] = {
-    ("membrane", "sigma"): "blur_nm",
-    ("partition", "min_size"): "min_label_um3",
-    ("coordinates", "min_membrane_distance"): "membrane_distance_nm",
-    ("segment", "min_segment_size"): "min_segment_um3",
-    ("segment", "seed_min_distance"): "seed_distance_nm",
-    ("reconcile", "min_component_size"): "min_component_um3",
-    ("consensus", "min_fragment_size"): "min_fragment_um3",
-}
-
 USER_INFO = re.compile(r"(?<=://)[^/@\s'\"]+@")
 SIGNED = re.compile(  # what Amazon, Google, Azure and CloudFront add to the query of a signed URL
     r"([?&](?:x-(?:amz|goog)-[\w-]+|sig|signature|(?:access_?)?token|(?:api_?)?key|awsaccesskeyid|googleaccessid|"
@@ -168,8 +157,6 @@ def _explained(complaints: list[Any], where: Callable[[tuple], str], instead: Ca
         others = [other for other in others if other["loc"][:-1] == first["loc"][:-1]]
         message = " or ".join([message, *(other["msg"].removeprefix("Input should ") for other in others)])
     if first["type"] == "extra_forbidden":
-        if new := RENAMED.get(path[-2:]):
-            return f"{where(path)}: was in voxels, expected {new} instead, in {'nm' if new.endswith('nm') else 'µm³'}"
         return f"{where(path)}: unknown key, {instead(path, first['input'])}"
     if first["type"] == "missing":
         return f"{where(path)}: is missing, it is required"

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from ffn.config import ImageConfig, Mask, Section
-from ffn.errors import RENAMED, ConfigError, explain
+from ffn.errors import ConfigError, explain
 from ffn.geometry import Box
 
 M = TypeVar("M", bound=BaseModel)
@@ -55,10 +55,6 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the error and how to get help; exit with 2."""
-        for word in message.split() if message.startswith("unrecognized") else ():
-            new = next((new for (_, old), new in RENAMED.items() if word == option_name(old)), "")
-            if option_name(new) in self._option_string_actions:
-                message = f"{word}: was in voxels, expected {option_name(new)} instead, in {new.rpartition('_')[2]}"
         print(f"{self.prog}: error: {message}. See '{self.prog} --help'", file=sys.stderr)
         raise SystemExit(2)
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
 import re
-import shutil
 import sys
 import threading
 import time
@@ -17,10 +15,8 @@ from typing import Any, NamedTuple, TextIO
 from ffn.io.faults import full_disk
 
 TAIL_BYTES = 4096  # of a log, enough for its last lines
-TERMINAL_SECONDS = 1.0
-LINES_SECONDS = 60.0  # without a terminal; our choice
-MAX_LINES = 20  # without a terminal; on one, half of its lines
-ERASE_BELOW = "\x1b[J"
+SECONDS = 30.0  # between two looks; our choice
+MAX_LINES = 20
 
 _ERROR = re.compile(r"\bffn[ \w-]*: error: .*")
 _PROGRESS = re.compile(r"\S.*:\s+\d+% .*\[.*\]")  # a line of ffn.progress
@@ -67,10 +63,7 @@ def _tail(log: Path) -> list[str]:
 
 
 class LiveJobs(logging.Handler):
-    """Shows one line for each running job below Snakemake's output.
-
-    On a terminal, the lines are drawn again every second, and the cursor stays above them: output of other programs,
-    such as the scheduler's commands, takes their place. In a file, those that changed are printed once a minute.
+    """Prints one line for each running job below Snakemake's output, those that changed every `SECONDS`.
 
     Snakemake's interface for logger plugins does not fit: a plugin that writes to the terminal replaces Snakemake's own
     output, and gets its records late, from a queue.
@@ -81,19 +74,15 @@ class LiveJobs(logging.Handler):
         self._stream = stream
         self._jobs: dict[int, RunningJob] = {}
         self._shown: list[str] = []
-        self._is_terminal = stream.isatty()
 
     def start(self, logger: logging.Logger) -> None:
         """Follow the messages of `logger` until this process ends, unless another program shows the jobs."""
-        if not any(handler.name == "DefaultStreamHandler" for handler in logger.handlers):
-            return
-        logger.handlers.insert(0, self)  # before the handler that writes, to erase the lines
-        atexit.register(self._erase)
-        threading.Thread(target=self._repeat, daemon=True).start()
+        if any(handler.name == "DefaultStreamHandler" for handler in logger.handlers):
+            logger.addHandler(self)
+            threading.Thread(target=self._repeat, daemon=True).start()
 
     def emit(self, record: logging.LogRecord) -> None:
         """Take note of jobs that start and end."""
-        self._erase()
         fields: Mapping[str, Any] = record.__dict__
         event = str(fields.get("event"))
         if event == "job_info":
@@ -104,32 +93,16 @@ class LiveJobs(logging.Handler):
             self._jobs.pop(fields.get("job_id", fields.get("jobid")), None)
 
     def show(self) -> None:
-        """Show the progress of the running jobs."""
-        size = shutil.get_terminal_size()
+        """Print the progress of the running jobs."""
         jobs = list(self._jobs.values())
-        limit = size.lines // 2 if self._is_terminal else MAX_LINES
-        lines = [job.line() for job in jobs[:limit]]  # reads their logs, so not while Snakemake waits for the lock
-        if len(jobs) > limit:
-            lines.append(f"… and {len(jobs) - limit} more jobs")
-        self.acquire()
-        try:
-            if self._is_terminal:
-                drawn = "".join(f"{line[: size.columns - 1]}\n" for line in lines)
-                self._stream.write(f"{ERASE_BELOW}{drawn}" + (f"\x1b[{len(lines)}A" if lines else ""))
-            else:
-                self._stream.writelines(f"{line}\n" for line in lines if line not in self._shown)
-            self._stream.flush()
-            self._shown = lines
-        finally:
-            self.release()
-
-    def _erase(self) -> None:
-        if self._is_terminal and self._shown:
-            self._stream.write(ERASE_BELOW)
-            self._stream.flush()
-            self._shown = []
+        lines = [job.line() for job in jobs[:MAX_LINES]]
+        if len(jobs) > MAX_LINES:
+            lines.append(f"… and {len(jobs) - MAX_LINES} more jobs")
+        self._stream.write("".join(f"{line}\n" for line in lines if line not in self._shown))
+        self._stream.flush()
+        self._shown = lines
 
     def _repeat(self) -> None:
         while True:
-            time.sleep(TERMINAL_SECONDS if self._is_terminal else LINES_SECONDS)
+            time.sleep(SECONDS)
             self.show()

@@ -23,14 +23,12 @@ from typing import Any
 import psutil
 import snakemake_executor_plugin_slurm
 from snakemake.api import Workflow  # of snakemake.workflow, which only imports after this module
-from snakemake.dag import DAG
 from snakemake.deployment.env_modules import EnvModules
 from snakemake.jobs import GroupJob, Job
 from snakemake.logging import DefaultFormatter
 from snakemake.resources import Resource
 from snakemake.rules import Rule
 from snakemake.scheduling.job_scheduler import JobScheduler
-from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 
 from ffn.errors import without_secrets
 from ffn.io.faults import AGAIN, full_disk
@@ -41,7 +39,6 @@ _format = DefaultFormatter.format
 _handle_error = getattr(JobScheduler, "_handle_error", lambda scheduler, job, **options: None)
 _exit_gracefully = getattr(JobScheduler, "exit_gracefully", lambda scheduler: None)
 _group = Rule.group
-_report_job_submission = RemoteExecutor.report_job_submission
 
 
 def apply(workflow: Workflow) -> None:
@@ -53,9 +50,6 @@ def apply(workflow: Workflow) -> None:
     _replace(JobScheduler, "exit_gracefully", _told_to_end)
     _replace(JobScheduler, "_handle_error", _failed)
     _replace(DefaultFormatter, "format", lambda *arguments: without_secrets(str(_format(*arguments))))
-    _replace(RemoteExecutor, "report_job_submission", _registered)
-    # A volume may be called xxxxxxxxxxxxxxxxxxxx. Wildcards take known names alone, so nothing is recursive.
-    _replace(DAG, "check_periodic_wildcards", lambda dag, job: None)
     # The plugin of Slurm drops jobs of an array while others of their rule are ready, and never submits them
     # (https://github.com/snakemake/snakemake-executor-plugin-slurm/issues/473).
     _replace(snakemake_executor_plugin_slurm, "pending_jobs_for_rule", lambda dag, rule: 0)
@@ -246,33 +240,6 @@ def _repeat_errors() -> None:
     lines = dict.fromkeys(itertools.chain(*_ERRORS.values())) or filter(None, [full_disk(".snakemake")])
     for line in list(lines)[-MAX_ERRORS:]:
         print(line, file=sys.stderr)
-
-
-# --- Ctrl-C cancels every job -------------------------------------------------------
-class ActiveJobs(list):
-    """Submitted jobs. They stay listed while Snakemake asks for their states.
-
-    Snakemake empties its list meanwhile, and a Ctrl-C at that moment cancels no job: with a command that takes a second
-    for each job, nearly every Ctrl-C. Not reported upstream.
-    """
-
-    num_asked = 0
-
-    def clear(self) -> None:
-        """Remember which jobs are asked about, until `extend` takes back those that are still active."""
-        self.num_asked = len(self)
-
-    def extend(self, jobs: Any) -> None:
-        """Replace the jobs that were asked about; others may have been submitted since."""
-        self[: self.num_asked] = jobs
-        self.num_asked = 0
-
-
-def _registered(executor: RemoteExecutor, *arguments: Any, **options: Any) -> None:
-    with executor.lock:
-        if not isinstance(executor.active_jobs, ActiveJobs):
-            executor.active_jobs = ActiveJobs(executor.active_jobs)
-    _report_job_submission(executor, *arguments, **options)
 
 
 # --- SIGTERM reaches the jobs on this machine ------------------------------------------------------------------------

@@ -123,22 +123,6 @@ def test_snakemake_and_its_job_end_after_any_number_of_sigterms(tmp_path):
     assert process.wait() in (1, -signal.SIGTERM)  # of a signal that comes when Python has ended
 
 
-def test_ctrl_c_cancels_a_job_whose_state_is_being_asked_for(tmp_path):
-    submit = script(tmp_path, "submit", "echo job-7")
-    status = script(tmp_path, "status", "touch asked; until [ -e cancelled ]; do sleep 0.1; done; echo failed")
-    cancel = script(tmp_path, "cancel", 'echo "$@" > cancelled')
-    options = ["--cluster-generic-submit-cmd", submit, "--cluster-generic-status-cmd", status]
-    process = snakemake(tmp_path, LONG, *GENERIC, *options, "--cluster-generic-cancel-cmd", cancel, "never")
-    try:
-        wait_for(tmp_path / "asked", process)
-        process.send_signal(signal.SIGINT)
-        process.wait()
-        assert (tmp_path / "cancelled").read_text().split() == ["job-7"]
-    finally:
-        (tmp_path / "cancelled").touch()
-        process.kill()
-
-
 @pytest.mark.slow
 def test_a_failed_group_repeats_only_what_is_not_done(tmp_path):
     submit = script(tmp_path, "submit", 'bash "$1" >/dev/null 2>&1 & echo $!')

@@ -26,11 +26,9 @@ REFUSED = [
     ({"volumes": {}}, "volumes"),
     ({"run": "a/b"}, "run: .*'a/b'"),
     ({"init": "a\nb"}, r"init: .*a\\nb"),
-    ({"membrane": {"sigma": 8.2}}, "membrane.sigma: .*blur_nm"),
     ({"fill": {"sigma": 8.2}}, "fill.sigma: unknown key"),
     ({"rum": datetime.date(2026, 11, 27)}, "rum: .*run: .2026-11-27"),
     ({"image": "raw.h5"}, "image: .*volumes: {NAME"),
-    ({"segment": {"min_segment_size": 300}}, "segment.min_segment_size: .*min_segment_um3"),
     # relations between options
     ({"model": {"fov_size_zyx": [9, 10, 13]}}, "model: fov_size_zyx: 10"),
     ({"model": {"deltas_zyx": [5, 3, 3]}}, "model: deltas_zyx: 5"),
