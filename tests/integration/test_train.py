@@ -1,12 +1,9 @@
 """Training end to end on two tubes one voxel apart: it learns, and what cannot work ends with one line."""
 
-import os
-
 import numpy as np
 import pytest
 
 from ffn.config import ModelConfig
-from ffn.model.choice import Choice, choice_name, choose_once
 from ffn.model.store import load_model
 from ffn.training.config import TrainConfig
 from ffn.training.data.examples import ExampleMaker
@@ -34,17 +31,6 @@ def score(tubes, centers, answer, moves=True):
             counts += walk.score()
     both, only_found, _, missed = counts
     return {"f1": 2 * both / (2 * both + only_found + missed), "precision": both / (both + only_found)}
-
-
-def test_a_training_keeps_its_precision_where_auto_would_take_another(tubes, tmp_path):
-    network = ModelConfig(depth=2, features=6, fov_size_zyx=FOV, deltas_zyx=DELTAS)
-    record = tmp_path / "model/machine" / choice_name("training", "auto", "auto", network)
-    choose_once(record, lambda: Choice("tensorflow", "bfloat16", "the CPU has AMX"))
-    for steps in ("2", "4"):
-        options = ["--num-workers", "1", "--precision", "auto", "--checkpoint-steps", "2", "--max-steps", steps]
-        stderr = succeed(command(tubes, tmp_path / "model", MODEL + options), ONEDNN_MAX_CPU_ISA="AVX512_CORE")
-    assert "resuming from" in stderr
-    assert load_model(tmp_path / "model").provenance["config"]["precision"] == "bfloat16"
 
 
 def test_learns_to_walk_along_one_of_two_tubes(tubes):
@@ -92,15 +78,6 @@ def test_an_error_of_one_process_ends_the_job(tubes):
     assert done.returncode != 0
     assert "9:22,4:21,3:22" in done.stderr
     assert not (tubes / "ended").exists()
-
-
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core cannot be divided")
-def test_processes_run_on_cores_of_their_own(undisturbed):
-    lines = (undisturbed / "told").read_text().splitlines()
-    told = [line.partition("threads on cores ")[2] for line in lines if "threads on cores" in line]
-    cores = [set(map(int, text.strip("[]").split(","))) for text in told]
-    assert len(cores) == 2 and cores[0].isdisjoint(cores[1])
-    assert cores[0] | cores[1] == os.sched_getaffinity(0)
 
 
 def study(tubes, folder, options, processes):

@@ -15,7 +15,6 @@ from .training_jobs import (
     command,
     read_rows,
     shared_state,
-    succeed,
     succeed_side_by_side,
     validation,
     without_times,
@@ -40,12 +39,11 @@ def validation_rows(folder: Path) -> list[dict[str, str]]:
 
 @pytest.fixture(scope="module")
 def told(tubes):
-    """What trainings of one process told: with all there is to see, with nothing, the first half, the best weights."""
+    """What trainings of one process told: with all there is to see, with nothing, the best weights."""
     seen = [*ALONE, *looking(tubes)]
     options = {
         "watched": seen,
         "unseen": [*ALONE, *NOTHING],
-        "parts": [*seen, "--max-steps", "20"],
         "best": [*seen, "--use-best", "--learning-rate", "0.02"],
     }
     return succeed_side_by_side({name: command(tubes, tubes / name, given) for name, given in options.items()})
@@ -67,15 +65,6 @@ def test_looking_on_changes_nothing(tubes, watched):
     np.testing.assert_array_equal(averages["conv0_a/weights"], one["averages/conv0_a/weights"])
     assert without_times(read_rows(watched)) == without_times(read_rows(tubes / "unseen"))
     assert validation_rows(tubes / "unseen") == []
-
-
-def test_a_training_in_two_parts_reports_as_one(tubes, watched):
-    out = tubes / "parts"
-    succeed(command(tubes, out, [*ALONE, *looking(tubes)]))
-    assert [row["step"] for row in validation_rows(out)] == [str(step) for step in range(0, 41, 5)]
-    assert validation_rows(out) == validation_rows(watched)
-    assert without_times(read_rows(out)) == without_times(read_rows(watched))
-    assert (out / "weights.h5").read_bytes() == (watched / "weights.h5").read_bytes()
 
 
 @pytest.mark.usefixtures("told")

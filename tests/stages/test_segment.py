@@ -139,18 +139,6 @@ def test_a_stack_thinner_than_the_fov_is_segmented(scene, num_sections, tubes, c
     assert "(5, 5, 7)" in capsys.readouterr().err
 
 
-def test_a_second_pass_finds_what_is_left_of_a_single_section(scene, tubes, monkeypatch):
-    monkeypatch.setattr("ffn.inference.flood.SECOND_MIN_SEGMENT_UM3", 50e-6)
-    thin = Box(IMAGE.start, (IMAGE.start[0] + 1, *IMAGE.stop[1:]))
-    image = tubes(IMAGE.shape, (8, 22))[12:13]
-    image[0, 28:36] = image[0, 8:16]  # the second of two objects, the only one with a seed in the first pass
-    write(scene, "raw", thin, image)
-    first = ("--seed-points", "100,33,30")
-    path = segment(scene, "--box", str(thin), *first, "--second-pass")
-    file = read(path)
-    assert set(np.unique(file["segmentation"]).tolist()) == {0, 1, 2}
-
-
 def data(path):
     """Return the files of a store but the one with its name."""
     return {name: content for name, content in files_of(path).items() if name != "zarr.json"}

@@ -134,13 +134,6 @@ def test_nothing_is_trained_without_a_volume_to_train_on(target, tmp_path):
     assert done.returncode != 0 and "records: " in done.stdout
 
 
-def test_dry_run_of_consensus_segments_in_both_orders(tmp_path):
-    output = Workflow(tmp_path, {**SMALL_RUN, "consensus": {"enabled": True}}).plan("-p", "consensus_all")
-    assert re.search(r"^segment +8$", output, re.MULTILINE)
-    assert re.search(r"^reconcile +2$", output, re.MULTILINE)
-    assert re.search(r"--seed-order reversed .*--out \S+/subvolumes-reversed/z\S+.zarr", output)
-
-
 @pytest.mark.slow
 def test_a_run_that_begins_where_there_is_a_gpu_floods_in_lists_and_goes_on_anywhere(finished, tmp_path):
     shutil.copytree(finished.folder, tmp_path / "gpu")

@@ -4,7 +4,6 @@ import re
 import shutil
 
 import pytest
-import yaml
 
 from ..small_run import ROOT, SMALL_RUN, Workflow, fork_snakemake
 
@@ -40,12 +39,6 @@ def test_a_volume_of_several_shards_is_planned_with_every_profile(name, tmp_path
     arguments = ["all", "-n", "--snakefile", str(ROOT / "Snakefile"), "--profile", str(ROOT / "profiles" / name)]
     done = fork_snakemake([*arguments, *places], workflow.folder, {})
     assert done.returncode == 0 and "fill_blocks" in done.stdout, done.stdout[-2000:]
-
-
-@pytest.mark.parametrize("name", ["theta", "polaris"])
-def test_skeletons_that_only_the_evaluation_reads_share_its_entry_in_the_queue(name):
-    groups = yaml.safe_load((ROOT / "profiles" / name / "config.yaml").read_text())["groups"]
-    assert groups.get("skeletonize") == groups["evaluate"]
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from ffn.assembly import tables as tables_module
-from ffn.assembly.connected import connected_roots
-from ffn.assembly.subvolumes import COLUMNS, LocalIds, Subvolumes, SubvolumeTables, ids_of
+from ffn.assembly.subvolumes import Subvolumes, ids_of
 from ffn.assembly.tables import OVERLAPS, Objects, OverlapIndex, read_overlaps
 from ffn.assembly.tiling import Tiling
 from ffn.contingency import add_up
@@ -71,21 +70,6 @@ def test_ids_are_listed_in_the_order_of_their_first_voxels(tmp_path, monkeypatch
         found = ids_of(volume, Box((10, 0, 0), (13, 3, 4)))
     assert found["ids"].tolist() == [9, 2**63, 4] and found["voxels"].tolist() == [4, 12, 4]
     assert found["in_core"].tolist() == [True, True, False]
-
-
-def test_nodes_and_roots_are_those_of_any_order():
-    nothing = {name: np.zeros((0, *columns), dtype) for name, (columns, dtype) in COLUMNS.items()}
-    parts = [np.array(ids, np.uint64) for ids in ([7, 3], [], [3], [2**63, 9, 1])]
-    nodes = LocalIds.of(SubvolumeTables({**nothing, "ids": ids} for ids in parts))
-    assert nodes.num_nodes == 6
-    assert nodes.find(0, np.array([3, 7, 3])).tolist() == [1, 0, 1]
-    assert nodes.find(np.array([3, 0, 2, 3]), np.array([1, 3, 3, 9])).tolist() == [5, 1, 2, 4]
-    assert nodes.subvolumes_of(np.arange(6)).tolist() == [0, 0, 2, 3, 3, 3]
-    edges = np.array([[5, 2], [2, 0], [3, 4]])
-    assert connected_roots(6, edges).tolist() == [0, 1, 0, 3, 3, 0]
-    assert connected_roots(6, edges[::-1, ::-1]).tolist() == [0, 1, 0, 3, 3, 0]
-    assert connected_roots(3, np.zeros((0, 2))).tolist() == [0, 1, 2]
-    assert connected_roots(0, np.zeros((0, 2))).tolist() == []
 
 
 def test_the_least_recently_used_volume_is_closed(monkeypatch):

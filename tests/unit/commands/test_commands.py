@@ -14,7 +14,6 @@ from ffn.io.open import open_volume
 from ffn.io.volume import Placement
 from ffn.model.network import weight_shapes
 from ffn.model.store import Model, load_model, save_model
-from ffn.training.config import TrainConfig
 
 from ...volumes import write_volume
 
@@ -89,25 +88,6 @@ def save(folder, value, **changes):
     save_model(folder, Model(config, weights, {"stage": "train"}))
 
 
-def test_a_prefix_is_imported_as_a_published_checkpoint(monkeypatch):
-    calls = []
-    monkeypatch.setattr("ffn.model.published.import_checkpoint", lambda *given: calls.append(given))
-    words = ["import-checkpoint", "model.ckpt-7", "--out", "model", "--image-mean", "99"]
-    assert main([*words, "--reference-image", "raw.zarr"]) == 0
-    ((prefix, folder, config, reference_image),) = calls
-    assert (prefix, folder, reference_image) == ("model.ckpt-7", "model", "raw.zarr")
-    assert (config.image_mean, config.image_stddev) == (99, 33), "the defaults are those of FIB-25"
-
-
-def test_a_step_of_training_is_exported(monkeypatch, tmp_path):
-    calls = []
-    (tmp_path / "manifest.json").touch()
-    monkeypatch.setattr("ffn.training.checkpoint.export_checkpoint", lambda *given: calls.append(given))
-    for checkpoint in ("checkpoints/step-00000500", str(tmp_path)):
-        assert main(["import-checkpoint", checkpoint, "--out", "model"]) == 0
-    assert calls == [("checkpoints/step-00000500", "model", None), (str(tmp_path), "model", None)]
-
-
 def test_initial_weights_are_written_with_the_network_of_the_training_that_started_from_them(tmp_path):
     save(tmp_path / "start", 1.0)
     save(tmp_path / "trained", 2.0, deltas_zyx=(3, 3, 3), image_mean=128.0)
@@ -141,35 +121,8 @@ def test_a_missing_command_is_named_without_a_traceback():
     assert "no-such-command" in done.stderr
 
 
-def test_the_grace_is_an_option(monkeypatch):
-    given = []
-
-    def run_together(command, environments, grace, own_groups):
-        given.append((len(environments), grace))
-        return 7
-
-    monkeypatch.setattr("ffn.cluster.launch.run_together", run_together)
-    options = ["--launcher", "local", "--grace-seconds", "0.5"]
-    with pytest.raises(SystemExit, match="7"):
-        main(["launch", "-n", "2", *options, "--", "true"])
-    assert given == [(2, 0.5)]
-
-
 @pytest.mark.parametrize("steps", ["0", "19"])
 def test_too_few_steps_to_measure_are_refused_before_anything_starts(steps, capsys):
     training = ["--", "--records", "nowhere", "--volume", "a=r,l"]
     assert main(["study", "measure", "--out", "nowhere.h5", "--measured-steps", steps, *training]) == 2
     assert f"--measured-steps: found '{steps}'" in capsys.readouterr().err
-
-
-def test_options_of_the_training_follow_two_dashes(monkeypatch, capsys):
-    calls = []
-    monkeypatch.setattr("ffn.studies.trainings.train_point", lambda *given: calls.append(given))
-    words = ["study", "train", "--runs", "runs", "--out", "m.csv", "--", "--records", "r", "--volume", "a=i,l"]
-    assert main([*words, "--rng-seed", "3", "--depth", "2"]) == 0
-    ((training, *others),) = calls
-    assert (training.data.records, training.model.depth, training.rng_seed) == ("r", 2, 3)
-    assert training.config == TrainConfig() and others == ["runs", "m.csv", None]
-    with pytest.raises(SystemExit):
-        main(words[:-2])
-    assert "--volume" in capsys.readouterr().err

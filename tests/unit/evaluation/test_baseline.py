@@ -8,7 +8,7 @@ from scipy import ndimage
 
 from ffn.cli import main
 from ffn.contingency import count_pairs
-from ffn.evaluation.baseline import SWEEP, Settings, best_watershed, markers, middle_of, watersheds
+from ffn.evaluation.baseline import SWEEP, Settings, best_watershed, markers, watersheds
 from ffn.evaluation.config import EvaluateConfig
 from ffn.evaluation.evaluate import Inputs, evaluate
 from ffn.evaluation.scores import score
@@ -114,8 +114,3 @@ def test_a_middle_without_a_body_or_skeleton(tmp_path, specs, image, truth, caps
     inputs = Inputs(*specs, image=image, skeletons=str(tmp_path / "corner.h5"))
     result = evaluate(inputs, tmp_path / "s.json", EvaluateConfig(watershed_max_voxels=630))
     assert "erl" in result and "erl" not in result["baseline"] and "erl" not in result["baseline"]["beside"]
-
-
-@pytest.mark.parametrize(("max_voxels", "expected"), [(4096, "1:9,0:16,-4:28"), (512, "3:7,4:12,4:20")])
-def test_the_middle_keeps_the_proportions(max_voxels, expected):
-    assert str(middle_of(Box.parse("1:9,0:16,-4:28"), max_voxels)) == expected

@@ -1,8 +1,6 @@
 """The checkpoint of a segmentation job is read back unchanged or refused with a reason."""
 
 import logging
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -59,21 +57,3 @@ def test_a_checkpoint_is_written_when_the_interval_has_passed(tmp_path):
     assert not now.path.exists()
     now.save_when_due(lambda: STATE)
     assert now.path.exists() and never.load() is None
-
-
-def test_sigterm_is_noticed_and_the_state_saved_at_once(tmp_path):
-    """In a process of its own, which a failure ends instead of the one that runs the tests."""
-    code = """
-import pathlib, signal, sys
-from ffn.inference.checkpoint import CheckpointFile, sigterm_noticed
-
-file, before = CheckpointFile(pathlib.Path(sys.argv[1]), {}, 1000), signal.getsignal(signal.SIGTERM)
-with sigterm_noticed(True) as sigterm:
-    assert not sigterm.is_set()
-    signal.raise_signal(signal.SIGTERM)
-    file.save_when_due(lambda: {}, sigterm.is_set())
-assert signal.getsignal(signal.SIGTERM) is before
-"""
-    done = subprocess.run([sys.executable, "-c", code, f"{tmp_path}/seg.h5.checkpoint"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert checkpoint(tmp_path, {}).load() == {}

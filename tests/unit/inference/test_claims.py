@@ -93,16 +93,6 @@ def test_a_seed_too_close_to_a_segment_is_rejected_until_the_next_pass():
     assert not claims.segmentation.any()
 
 
-def test_saved_claims_are_restored():
-    claims = settle_both()
-    restored = new_claims()
-    restored.resume(claims.state())
-    assert restored.filling().origins == claims.filling().origins
-    assert restored.counters == claims.counters
-    np.testing.assert_array_equal(restored.segmentation, claims.segmentation)
-    np.testing.assert_array_equal(restored.probability, claims.probability)
-
-
 NETWORK = ModelConfig(fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 1, 2))
 SEED = (3, 4, 5)
 
@@ -127,11 +117,3 @@ def test_a_harvested_object_has_its_voxels_without_the_canvas(grower):
     before = grown.probability.copy()
     grower.canvas.start((3, 4, 20))
     assert np.array_equal(grown.probability, before)
-
-
-@pytest.mark.parametrize(("min_voxels", "seed_logit"), [(4, 9), (1, 0)], ids=["too small", "weak"])
-def test_an_object_that_becomes_no_segment_keeps_no_voxels(grower, min_voxels, seed_logit):
-    grower.canvas.pom_logit[SEED] = seed_logit
-    grown = GrownObject.harvest(grower, min_voxels)
-    assert grown.probability.size == 0 and grown.box.is_empty
-    assert grown.num_fovs == 1

@@ -101,18 +101,3 @@ def test_jobs_of_a_run_take_the_same_on_any_machine(on, tmp_path):
     for flags, gpu in ((AVX2, False), (AMX, True)):
         on(flags, gpu)
         assert taken(MODEL, FloodConfig(), str(tmp_path)) == first == "openvino bfloat16"
-
-
-def test_measuring_runs_the_network_in_turn(monkeypatch):
-    built = []
-
-    class Echo:
-        def predict(self, image, pom):
-            assert image.shape == pom.shape == (1, *CONFIG.fov_size_zyx)
-            return pom
-
-    monkeypatch.setattr(fastest, "create_engine", lambda model, *arguments: built.append(arguments) or Echo())
-    monkeypatch.setattr(fastest, "calls_per_second", lambda calls: {n: call().shape[0] for n, call in calls.items()})
-    kinds = [("kernels", "float32"), ("openvino", "bfloat16")]
-    assert fastest.fovs_per_second(MODEL, kinds, FloodConfig()) == dict.fromkeys(kinds, 1)
-    assert built == kinds

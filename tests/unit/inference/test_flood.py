@@ -105,18 +105,6 @@ def test_deltas_have_to_fit_the_fov():
         flooding_model(MODEL, SegmentConfig(deltas_zyx=(1, 4, 2)))
 
 
-def test_earlier_segments_are_not_overwritten_and_overlaps_are_recorded():
-    image = two_tubes()
-    image[4:10, 9, 18:22] = 1  # a bridge, over which the first object takes both tubes
-    alone = fill(image, [(6, 6, 5)])
-    low = SegmentConfig(min_segment_um3=2e-05, segment_threshold=0.015)  # claims even the background that it visited
-    both = fill(two_tubes(), [(6, 6, 5), (6, 12, 20)], low)
-    first = fill(two_tubes(), [(6, 6, 5)], low).segmentation == 1
-    assert alone.segmentation[6, 12, 20] == 1
-    assert (both.segmentation[first] == 1).all()
-    assert {other for other, *_ in both.origins[1].overlaps} == {1}
-
-
 OPTIONS = [
     {},
     {"disco_seed_threshold": 0.2, "segment_threshold": 0.1},
@@ -152,19 +140,6 @@ def test_a_saved_state_resumes_to_the_same_end():
         run(resumed, Blurred())
         same(resumed.filling(), whole.filling())
         assert (resumed.claims.segmentation == whole.claims.segmentation).all()
-
-
-def test_masked_voxels_are_neither_seeded_nor_entered_nor_claimed():
-    image, masked = two_tubes(), np.zeros((14, 20, 40), bool)
-    masked[:, :, 18:24] = True
-    flood = flood_of(image, CONFIG, masked)
-    flood.begin([(6, 6, 20), (6, 6, 8)])
-    run(flood, Connected())
-    filling = flood.filling()
-    assert filling.counters["masked"] == filling.counters["segments"] == 1
-    assert filling.segmentation[6, 6, 8] == 1
-    assert not filling.segmentation[:, :, 18:].any()  # it did not pass the mask
-    assert filling.segmentation.min() == 0 and not filling.probability[masked].any()
 
 
 def test_an_object_at_a_limit_keeps_what_has_grown():

@@ -34,17 +34,6 @@ def bright(seeds, image):
     return seeds[image[tuple(seeds.T)] > 0]
 
 
-def test_seeds_are_in_the_middle_of_objects_in_ascending_order():
-    seeds = peak_seeds(two_tubes(), PUBLISHED, CUBES)
-    assert seeds.tolist() == sorted(seeds.tolist())
-    first, second = seeds[seeds[:, 0] < 16], seeds[seeds[:, 0] > 16]
-    assert len(first) > 5 and len(second) > 5
-    assert {(z, y) for z, y, _ in first.tolist()} == {(10, 10)}
-    # The second tube is wider than it is high, so its voxels farthest from the membrane are a strip in y.
-    assert {z for z, _, _ in second.tolist()} == {22}
-    assert {y for _, y, _ in second.tolist()} <= {26, 27, 28, 29, 30}
-
-
 def test_distances_to_membranes_and_masks_follow_the_voxel_size():
     """A flat tube, 11 voxels high and 27 wide: its middle is a plane; in thick sections, each has a line."""
     image = image_with((slice(14, 25), slice(10, 37)), shape=(40, 50, 60))
@@ -93,13 +82,6 @@ def test_seeds_of_a_section_have_google_s_distance_at_any_pixel_size(side):
     assert len(seeds) > 10 and 56 < apart.min() * side < 80
 
 
-def sections():
-    """Return three slices: a bright square on the left, one on the right, and a blank slice."""
-    image = np.zeros((3, 30, 44), np.float32)
-    image[0, 8:21, 6:19] = image[1, 8:21, 24:37] = 1
-    return image
-
-
 def find(config, image=None, box=BOX, points=None):
     image = np.zeros(box.shape, np.float32) if image is None else image
     return find_seeds(image, config, (40.0, 8.0, 8.0), box, points)
@@ -123,16 +105,6 @@ def test_a_grid_is_the_same_for_every_box_and_a_blank_image_has_no_seeds():
     assert grids[0].tolist() == [[15, 24, 40], [15, 24, 56]]  # no plane of the grid is in the box: its middle
     assert grids[1].tolist() == [[24, 24, 40], [24, 24, 56], [24, 40, 40], [24, 40, 56]]
     assert peak_seeds(np.zeros((12, 13, 14), np.float32), PUBLISHED, CUBES).shape == (0, 3)
-
-
-def test_seeds_of_a_slice_depend_on_that_slice_alone():
-    image = sections()
-    seeds = peak_seeds(image, IN_SECTIONS, (40, 8, 8))
-    assert [0, 14, 12] in seeds.tolist() and [1, 14, 30] in seeds.tolist()
-    assert 2 not in seeds[:, 0]
-    for z in (0, 1):
-        alone = peak_seeds(image[z : z + 1], IN_SECTIONS, (40, 8, 8))
-        assert np.array_equal(alone[:, 1:], seeds[seeds[:, 0] == z][:, 1:])
 
 
 def test_points_inside_keep_their_order_unless_it_is_reversed(caplog):

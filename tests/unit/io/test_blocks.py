@@ -57,14 +57,6 @@ def undisturbed(tmp_path):
     return files(tmp_path / "one")
 
 
-def test_one_process_writes_voxels_and_tables(tmp_path, undisturbed):
-    path = tmp_path / "one/v.zarr"
-    with open_volume(path) as volume:
-        assert (volume.box, volume.provenance) == (BOX, {"stage": "test"})
-        np.testing.assert_array_equal(volume.read(), voxels_of(BOX))
-    assert read_table(path, "sums").sum() == voxels_of(BOX).sum()
-
-
 @pytest.mark.parametrize("num_jobs", [1, 2, NUM_BLOCKS, 7])
 def test_jobs_in_any_order_give_the_bytes_of_one_process(tmp_path, undisturbed, num_jobs):
     path, done = tmp_path / "many/v.zarr", []

@@ -4,14 +4,12 @@ import h5py
 import numpy as np
 import pytest
 import zarr
-from PIL import Image
 
 from ffn.cli import main
 from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io import coarser, ingest
 from ffn.io.coarser import Coarser, equalized
-from ffn.io.foreign import stacks
 from ffn.io.foreign.arrays import ArrayVolume
 from ffn.io.open import open_volume
 from ffn.io.volume import IGNORED
@@ -118,17 +116,6 @@ def test_little_is_read_at_a_time(tmp_path, monkeypatch, small_blocks):
     np.save(tmp_path / "raw.npy", voxels_like(np.uint8))
     bring_in(tmp_path / "raw.npy", tmp_path / "made.zarr", "--mip", "3", "--voxel-size", "10", "10", "10")
     assert max(map(np.prod, shapes)) <= coarser.READ_BYTES and sum(map(np.prod, shapes)) == ODD.num_voxels
-
-
-def test_a_slice_is_decoded_once(tmp_path, monkeypatch, small_blocks):
-    folder = tmp_path / "stack"
-    folder.mkdir()
-    for z, section in enumerate(voxels_like(np.uint8, (24, 35, 50))):
-        Image.fromarray(section).save(folder / f"{z:02}.png")
-    decoded, decode = [], stacks.read_pixels
-    monkeypatch.setattr(stacks, "read_pixels", lambda path, *how: decoded.append(path.name) or decode(path, *how))
-    bring_in(folder, tmp_path / "made.zarr", "--mip", "2", "--voxel-size", "10", "10", "10")
-    assert decoded == [f"{z:02}.png" for z in range(24)]
 
 
 def test_labels_are_moved_and_mapped_before_they_vote(tmp_path):

@@ -69,21 +69,6 @@ def test_a_flipped_bit_is_an_error(spec, tmp_path):
         volume.read()
 
 
-@pytest.mark.parametrize(
-    "attributes, voxel_size, start",
-    [
-        ({"voxel_size_nm": (8, 4, 4), "offset": (1, 2, 3), "resolution": (1, 1, 1)}, (8, 4, 4), (1, 2, 3)),
-        ({"resolution": (40.0, 4.0, 4.0), "offset": (1480.0, 3644.0, -8.0)}, (40, 4, 4), (37, 911, -2)),
-        ({"provenance": "made by hand"}, None, (0, 0, 0)),
-    ],
-)
-def test_attributes_of_other_tools_are_understood(tmp_path, attributes, voxel_size, start):
-    with open_volume(write_foreign(tmp_path / "a.h5", attributes)) as volume:
-        assert volume.voxel_size_zyx_nm == voxel_size
-        assert volume.box == Box.from_shape(SHAPE, start)
-        assert volume.provenance == {}
-
-
 ILASTIK = {"axistags": json.dumps({"axes": [{"key": key, "typeFlags": 2} for key in "txyzc"]})}
 
 
@@ -205,7 +190,8 @@ def test_rows_are_taken_in_any_order_across_chunks(tmp_path, monkeypatch):
 
 
 def test_a_place_between_voxels_is_refused_until_one_is_given(tmp_path):
-    spec = write_foreign(tmp_path / "a.h5", {"resolution": (40.0, 4.0, 4.0), "offset": (0.0, 6.0, 0.0)})
+    place = {"resolution": (40.0, 4.0, 4.0), "offset": (0.0, 6.0, 0.0), "provenance": "made by hand"}
+    spec = write_foreign(tmp_path / "a.h5", place)
     with pytest.raises(VolumeError, match="a.h5:raw: .*--offset"), open_volume(spec):
         pass
     ingest(spec, f"{tmp_path}/a.zarr", IngestConfig(offset_zyx=START))

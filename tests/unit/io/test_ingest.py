@@ -1,8 +1,6 @@
 import h5py
 import numpy as np
 import pytest
-import tifffile
-import zarr
 from PIL import Image
 
 from ffn.cli import main
@@ -43,18 +41,6 @@ def write_hdf5(path, **datasets):
 def read(spec):
     with open_volume(spec) as volume:
         return volume.read()
-
-
-def test_an_image_keeps_type_and_voxels(tmp_path):
-    source, out = write_stack(tmp_path / "stack"), f"{tmp_path}/raw.zarr"
-    ingest(source, out, NM)
-    with open_volume(out) as volume:
-        assert volume.dtype == np.uint8
-        assert volume.box == Box.from_shape(SHAPE)
-        assert volume.voxel_size_zyx_nm == (40, 4, 4.5)
-        assert volume.provenance["stage"] == "ingest"
-        assert volume.provenance["inputs"]["source"] == source
-        np.testing.assert_array_equal(volume.read(), image())
 
 
 @pytest.mark.parametrize(
@@ -146,26 +132,6 @@ def test_a_slice_is_decoded_once(tmp_path, monkeypatch, small_shards, piece_byte
     assert decoded == [f"s{i}.png" for i in range(8, 48)]
     np.testing.assert_array_equal(read(f"{tmp_path}/out.zarr"), volume)
     assert [path.name for path in (tmp_path / "out.zarr").iterdir() if path.name[0] == "."] == []
-
-
-def test_what_is_decoded_as_a_whole_is_known(tmp_path):
-    with h5py.File(tmp_path / "a.h5", "w") as file:
-        file.create_dataset("slices", data=image(), chunks=(1, 12, 20))
-        file.create_dataset("plain", data=image())
-    tifffile.imwrite(tmp_path / "plain.tif", image())
-    tifffile.imwrite(tmp_path / "packed.tif", image(), compression="zlib")
-    zarr.create_array(tmp_path / "a.zarr", data=image(), chunks=(2, 12, 5))
-    chunks = {
-        write_stack(tmp_path / "stack"): (1, 12, 20),
-        f"{tmp_path}/a.h5:slices": (1, 12, 20),
-        f"{tmp_path}/a.h5:plain": None,
-        f"{tmp_path}/plain.tif": None,
-        f"{tmp_path}/packed.tif": (1, 12, 20),
-        f"{tmp_path}/a.zarr": (2, 12, 5),
-    }
-    for spec, chunk in chunks.items():
-        with open_volume(spec) as volume:
-            assert volume.chunk_zyx == chunk, spec
 
 
 @pytest.mark.parametrize("kind", ["image", "labels"])

@@ -147,14 +147,3 @@ def test_pieces_do_not_show(monkeypatch, factors):
 
 def zyx_nm(factors):
     return tuple(side / factor for side, factor in zip(NM, factors, strict=True))
-
-
-@pytest.mark.parametrize("read", [PART.grow((3, 9, 9)), PART])
-def test_voxels_of_the_same_size_are_not_copied_again(read):
-    voxels = np.random.default_rng(1).integers(0, 9, read.shape).astype(np.uint8)
-    volume = ArrayVolume("same", voxels, NM, read.start)
-    blocks = []
-    volume.read = lambda box: blocks.append(voxels[box.slices(read.start)].copy()) or blocks[-1]
-    found = nearest.read_nearest(volume, PART, NM, outside=9)
-    assert found is blocks[0] and len(blocks) == 1
-    np.testing.assert_array_equal(found, voxels[PART.slices(read.start)])

@@ -8,14 +8,12 @@ import pytest
 from ffn.assembly.config import FillConfig
 from ffn.config import ModelConfig
 from ffn.errors import VolumeError
-from ffn.geometry import Box
 from ffn.io.provenance import read_provenance
 from ffn.model.network import weight_shapes
 from ffn.model.store import Model, save_model
 from ffn.provenance import provenance
 
 RECORD = provenance("fill", FillConfig(max_distance_nm=3), image="raw.h5:raw")
-BOX = Box.parse("-1:3,0:5,6:12")
 
 
 def test_models_and_scores_add_what_they_say_elsewhere(tmp_path):

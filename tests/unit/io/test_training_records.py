@@ -7,11 +7,7 @@ import numpy as np
 import pytest
 
 from ffn.errors import RecordError
-from ffn.io import hdf5
 from ffn.io.training_records import (
-    COORDINATES_FORMAT,
-    COORDINATES_GROUP,
-    coordinate_tables,
     encode_example,
     load_index,
     read_shard,
@@ -112,12 +108,3 @@ def test_a_damaged_or_missing_index_is_refused(tmp_path, folder):
         load_index(folder)
     with pytest.raises(RecordError, match="has no index.json"):
         load_index(tmp_path / "nowhere")
-
-
-def test_tables_of_coordinates_come_in_the_order_of_partitions(tmp_path):
-    with hdf5.create_file(tmp_path / "c.h5") as file:
-        file.attrs["format"] = COORDINATES_FORMAT
-        for partition in (10, 9, 1):
-            hdf5.create_rows(file, f"{COORDINATES_GROUP}/{partition}", 3, np.int32)
-    with hdf5.open_file(tmp_path / "c.h5") as file:
-        assert list(coordinate_tables(file, "c.h5")) == [1, 9, 10]

@@ -52,14 +52,6 @@ def test_other_paths_are_refused(ask, path):
     assert ask("GET", path)[0] == 403
 
 
-def test_values_are_stored_found_and_forgotten(ask):
-    assert ask("GET", f"/{SECRET}/local_n1/3") == (404, b"")
-    assert ask("PUT", f"/{SECRET}/local_n1/3", b"\0address") == (200, b"")
-    assert ask("GET", f"/{SECRET}/local_n1/3") == (200, b"\0address")
-    assert ask("DELETE", f"/{SECRET}/local_n1/3") == (200, b"")
-    assert ask("GET", f"/{SECRET}/local_n1/3") == (404, b"")
-
-
 def test_silent_connections_hold_up_nobody(ask):
     with contextlib.ExitStack() as held:
         for _ in range(50):  # one after another, each would be waited for

@@ -4,8 +4,6 @@ import re
 import subprocess
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[3]
 ENVS = ROOT / "envs"
 
@@ -57,9 +55,3 @@ def test_what_is_copied_is_in_the_repository_and_is_all_that_the_package_needs()
     read = set(re.findall(r'"(README.md|LICENSE)"', (ROOT / "pyproject.toml").read_text()))
     assert {"envs", "ffn", "pyproject.toml", *read} == set(copied)
     assert {line[1:] for line in lines_of("Dockerfile.dockerignore") if line.startswith("!")} == set(copied)
-
-
-@pytest.mark.parametrize("name", ["Dockerfile", "ffn.def"])
-def test_its_commands_are_shell(name):
-    _, _, commands = {"Dockerfile": dockerfile, "ffn.def": definition}[name]()
-    subprocess.run(["bash", "-n"], input="\n".join(commands), text=True, check=True)

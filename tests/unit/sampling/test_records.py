@@ -85,20 +85,6 @@ def test_the_result_depends_on_the_seed_and_is_described(tmp_path, paths, folder
     assert index.provenance["stage"] == "records"
 
 
-def test_tensorflow_reads_the_shards(folder):
-    tf = pytest.importorskip("tensorflow")
-    path = folder / shard_name(2, 4)
-    batch = next(iter(tf.data.TFRecordDataset(str(path), compression_type="GZIP").batch(1000)))
-    features = {
-        "center": tf.io.FixedLenFeature([1, 3], tf.int64),
-        "label_volume_name": tf.io.FixedLenFeature([1], tf.string),
-    }
-    parsed = tf.io.parse_example(batch, features)
-    centers, names = read_shard(path)
-    np.testing.assert_array_equal(parsed["center"].numpy()[:, 0, ::-1], centers)
-    assert [name.decode() for name in parsed["label_volume_name"].numpy()[:, 0]] == names.tolist()
-
-
 def test_records_replace_only_records(tmp_path, paths, folder):
     records(paths, folder, RecordsConfig(num_shards=2, max_records=90))
     assert sorted(content(folder)) == [shard_name(0, 2), shard_name(1, 2), "index.json"]

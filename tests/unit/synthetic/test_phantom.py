@@ -16,7 +16,7 @@ from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io.open import open_volume
 from ffn.synthetic.config import SynthConfig
-from ffn.synthetic.neurites import MAX_SQUEEZE, STEP_NM, Path, PowerDiagram, grow_neurites
+from ffn.synthetic.neurites import MAX_SQUEEZE, Path, PowerDiagram, grow_neurites
 from ffn.synthetic.phantom import MIN_NEURITE_VOXELS, Phantom, connected_pieces, fill_territories, make_phantom
 from ffn.synthetic.write import synth
 
@@ -134,32 +134,6 @@ def test_unusable_outputs_are_refused_before_anything_is_written(tmp_path, image
 def test_unusable_options_are_refused(wrong: dict):
     with pytest.raises(ValidationError, match=next(iter(wrong))):
         SynthConfig(**wrong)
-
-
-GROWN = SynthConfig(shape_zyx=(64, 88, 104))
-
-
-def test_radii_stay_in_range_and_clearance_may_be_infinite():
-    paths = grow_neurites(GROWN, np.random.default_rng(0))
-    radii_nm = np.concatenate([path.radii_nm for path in paths])
-    low, high = GROWN.neurite_radius_nm
-    assert low <= radii_nm.min() < 1.2 * low
-    assert 0.8 * high < radii_nm.max() <= high
-    assert np.isinf(PowerDiagram(np.empty((0, 3)), np.empty(0)).clearance_nm(np.zeros((2, 3)))).all()
-
-
-def test_neurites_shorter_than_the_limit_are_left_out(monkeypatch):
-    grown = []
-    for limit_nm in (0.0, 800.0):
-        monkeypatch.setattr("ffn.synthetic.neurites.MIN_NEURITE_NM", limit_nm)
-        grown.append(grow_neurites(SynthConfig(shape_zyx=(32, 40, 48)), np.random.default_rng(0)))
-    everything, kept = grown
-    length_nm: dict[int, float] = {}
-    for path in everything:
-        length_nm[path.neurite_id] = length_nm.get(path.neurite_id, 0.0) + STEP_NM * len(path.points_nm)
-    long = {number for number, length in length_nm.items() if length >= 800}
-    assert {path.neurite_id for path in kept} == long
-    assert 0 < len(long) < len(length_nm)
 
 
 def test_neurites_grow_around_each_other(monkeypatch):

@@ -4,7 +4,7 @@ import pytest
 from ffn.synthetic import tissue
 from ffn.synthetic.config import SynthConfig
 from ffn.synthetic.neurites import Path
-from ffn.synthetic.tissue import border_distance_nm, paint_balls, photograph, smooth_noise, stain
+from ffn.synthetic.tissue import border_distance_nm, paint_balls, photograph, stain
 
 LABELS = np.ones((32, 40, 48), np.uint64)
 LABELS[:, 20:] = 2
@@ -83,26 +83,6 @@ def test_grey_levels_are_rounded_and_balls_painted_by_their_depth():
     assert depth_nm[3, 4, 4] == pytest.approx(15)
     assert depth_nm[2, 4, 6] == pytest.approx(15)
     assert depth_nm[2, 4, 8] == 0
-
-
-def test_noise_is_smooth_and_grows_with_brightness(monkeypatch):
-    monkeypatch.setattr(tissue, "NOISE", 7.0)
-    spread = [image(np.full(SHAPE, grey)).std() for grey in (40.0, tissue.CYTOPLASM_GREY)]
-    assert spread[1] == pytest.approx(7.0, rel=0.05)
-    assert spread[0] == pytest.approx(7.0 * np.sqrt(40 / tissue.CYTOPLASM_GREY), rel=0.05)
-    noise = smooth_noise((12, 20, 30), np.array([2.0, 2.0, 2.0]), np.random.default_rng(0))
-    assert noise.mean() == pytest.approx(0, abs=1e-5)
-    assert noise.std() == pytest.approx(1, abs=1e-5)
-    assert np.abs(np.diff(noise, axis=2)).mean() < 0.5
-
-
-def test_the_blur_follows_the_voxel_size(monkeypatch):
-    monkeypatch.setattr(tissue, "BLUR_NM", 20.0)
-    grey = np.zeros(SHAPE)
-    grey[8, 20, 24] = 60_000.0
-    found = image(grey, voxel_size_zyx_nm=(40.0, 10.0, 10.0))
-    across, along = (np.flatnonzero(line).size for line in (found[:, 20, 24], found[8, :, 24]))
-    assert across < along
 
 
 @pytest.mark.parametrize(("position", "section"), [(0.0, 0), (0.3, 4), (1.0, 15)])

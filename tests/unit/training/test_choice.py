@@ -1,7 +1,6 @@
 import pytest
 
 from ffn.config import ModelConfig
-from ffn.errors import ConfigError
 from ffn.model import choice as record
 from ffn.model import choice as rules
 from ffn.training import choice
@@ -55,14 +54,6 @@ def test_auto_takes_jax_only_on_gpus_that_tensorflow_does_not_see(on, tmp_path, 
     found = choice.chosen_engine(TrainConfig(), MODEL, tmp_path)
     assert (found.engine, found.precision, found.reason) == expected and found.gpu == (tensorflow or jax)
     assert choice.chosen_engine(TrainConfig(precision="float32"), MODEL, tmp_path).engine == expected[0]
-
-
-def test_a_precision_that_was_chosen_for_jax_on_a_gpu_needs_one(on, tmp_path):
-    on("avx2", jax_gpu=True)
-    assert choice.chosen_engine(TrainConfig(), MODEL, tmp_path).engine == "jax"
-    on("avx2")
-    with pytest.raises(ConfigError, match="jax bfloat16"):
-        choice.chosen_engine(TrainConfig(), MODEL, tmp_path)
 
 
 def test_measuring_trains_in_both_precisions(monkeypatch):

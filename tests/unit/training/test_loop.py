@@ -17,7 +17,7 @@ from ffn.training.config import TrainConfig
 from ffn.training.data.lanes import RecordShards
 from ffn.training.interruption import Interruption
 from ffn.training.loop import MAX_SKIPPED_IN_ROW, Trainer
-from ffn.training.metrics import COLUMNS, F1_OF_SIZES, MOVE_SCORES, PARTS_OF_STEP, SCORES, read_metrics
+from ffn.training.metrics import COLUMNS, F1_OF_SIZES, MOVE_SCORES, PARTS_OF_STEP, read_metrics
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.plan import TrainingPlan
 from ffn.training.reporting import VALIDATION_COLUMNS, Events, Report, RowCommand, load_best
@@ -346,34 +346,6 @@ def test_a_command_that_fails_or_does_not_read_is_one_warning(command, caplog):
         rows.write("train", row(COLUMNS, step))
     rows.close(seconds=0.1)
     assert [record.getMessage()[:12] for record in caplog.records] == ["train.on_row"]
-
-
-def scalars(step, loss):
-    return {"step": step, "loss": loss, **dict.fromkeys(SCORES, 0.5)}
-
-
-def read_events(folder):
-    """Return the events of a run: values of every tag by step."""
-    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
-    from tensorboard.util import tensor_util
-
-    found = {}
-    for path in sorted(folder.glob("events*")):
-        for event in EventFileLoader(str(path)).Load():
-            for value in event.summary.value:
-                found.setdefault(value.tag, {})[event.step] = tensor_util.make_ndarray(value.tensor)
-    return found
-
-
-def test_training_and_validation_share_their_plots(tmp_path):
-    with contextlib.closing(Events(tmp_path)) as events:
-        events.write("train", scalars(10, 2.0))
-        events.write("train", scalars(20, 4.0))
-        events.write("validation", scalars(10, 3.0))
-    train, validation = read_events(tmp_path / "train"), read_events(tmp_path / "validation")
-    assert train["loss"] == {10: 2.0, 20: 4.0}
-    assert validation["loss"] == {10: 3.0}
-    assert set(validation) == set(train) == {"loss", *SCORES}
 
 
 def test_a_run_without_rows_has_no_file(tmp_path):

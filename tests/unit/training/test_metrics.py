@@ -55,14 +55,6 @@ def test_rows_after_the_step_and_an_incomplete_line_are_removed(tmp_path):
     assert path.read_text() == "step,loss\n10,0.1\n20,0.05\n30,0.125\n"
 
 
-def test_rows_that_are_read_back_are_written_unchanged(tmp_path):
-    path = tmp_path / "rows.csv"
-    RowLog(path, ("step", "bytes", "loss"), -1).write({"step": 10, "bytes": 12345678, "loss": 2 / 3})
-    before = path.read_text()
-    assert RowLog(path, ("step", "bytes", "loss"), 10).kept[0]["bytes"] == 12345678
-    assert path.read_text() == before
-
-
 def test_incomplete_lines_are_skipped(tmp_path):
     path = tmp_path / "metrics.csv"
     assert read_metrics(path) == []

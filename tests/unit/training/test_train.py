@@ -13,7 +13,6 @@ from ffn.config import Mask, ModelConfig
 from ffn.errors import ConfigError
 from ffn.io.volume import Placement
 from ffn.machine.launchers import RANK_VARIABLES
-from ffn.machine.runlock import take_lock
 from ffn.model.grey_levels import Histogram, count_levels
 from ffn.model.store import Model, load_model, save_model
 from ffn.training.config import TrainConfig
@@ -134,12 +133,3 @@ def test_fine_tuning_by_hand_has_the_defaults_of_the_workflow_and_records_them(n
     assert main([*no_steps, *given]) == 0
     config = load_model(tmp_path / "model").provenance["config"]
     assert (config["learning_rate"], config["warmup_steps"]) == expected and not config["use_best"]
-
-
-@pytest.mark.usefixtures("no_launcher")
-def test_two_trainings_cannot_share_a_folder(no_steps, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("ffn.training.train.LOCK_SECONDS", 0.0)
-    with take_lock(tmp_path / "model"):
-        assert main(no_steps) == 2
-    assert "works on it" in capsys.readouterr().err
-    assert not (tmp_path / "model/weights.h5").exists()

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -215,14 +214,6 @@ def test_several_jobs_leave_the_bytes_of_one(tmp_path, one):
     (out / "neuroglancer.json").unlink()  # as the workflow does before it repeats the last job
     run(one.sources, out, ALL[-1:])
     assert content(out) == one.content
-
-
-def test_a_repeated_export_replaces_the_first_with_the_same_bytes(tmp_path, one):
-    shutil.copytree(one.folder, tmp_path / "one")
-    (tmp_path / "one/neuroglancer.json").unlink()
-    (tmp_path / "one/links/split-09.json").write_text("of other tables")
-    export(one.sources, tmp_path / "one", CONFIG)
-    assert content(tmp_path / "one") == one.content
 
 
 def test_killed_jobs_lose_the_block_in_flight(tmp_path, one, monkeypatch):

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from ffn.geometry import Box
-from ffn.viewing import segments
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.export import export
 from ffn.viewing.properties import Column, origin_columns, place_columns, write_segment_properties, write_tables
@@ -118,19 +117,6 @@ def test_blocks_of_any_size_give_the_result_of_the_whole(seed):
         assert truth_ids[row] == bodies.argmax()
         assert shares[row] == pytest.approx(bodies.max() / bodies.sum())
     assert found.ids.tolist() == np.unique(labels[labels > 0]).tolist()
-
-
-def test_many_segments_are_merged_now_and_then(monkeypatch):
-    """Merging at every block would sort all segments every time."""
-    merged, merge = [], segments._merged
-    monkeypatch.setattr(segments, "MIN_PENDING", 20)
-    monkeypatch.setattr(segments, "_merged", lambda parts: merged.append(len(parts)) or merge(parts))
-    parts = [
-        count_segments(Box((z, 0, 0), (z + 1, 1, 10)), np.arange(1, 11, dtype=np.uint64).reshape(1, 1, 10) + 10 * z)
-        for z in range(50)
-    ]
-    merged.clear()  # of the blocks
-    assert len(merge_counts(parts).segments.ids) == 500 and len(merged) < 10
 
 
 def test_segments_without_labelled_voxels_match_no_body():

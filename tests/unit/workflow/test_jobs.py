@@ -61,21 +61,6 @@ def test_more_boxes_than_jobs_go_to_lists():
     assert record == "results/small/segmentation/second/subvolumes-reversed.jobs/write/1-of-1.json"
 
 
-def test_lists_have_a_subvolume_for_each_canvas():
-    tiles = {"size_zyx": [64, 56, 20], "overlap_zyx": [14, 14, 14]}
-    numbers = {}
-    for canvases in ("auto", 1, 4, 64):
-        made = pipeline(subvolumes=tiles, segment={"canvases": canvases})
-        assert len(made.files("segment", volume="second")) == 10
-        lists = [
-            made.jobs.spec("segment_list", Wildcards(volume="second", job=j)) for j in made.jobs.of("segment", "second")
-        ]
-        numbers[canvases] = [spec.voxels // spec.at_once for spec in lists]
-    assert numbers == {"auto": [], 1: [], 4: [5, 5], 64: [10]}
-    made = pipeline(subvolumes=tiles, segment={"canvases": 4}, workflow={"max_jobs_per_stage": 1})
-    assert made.jobs.of("segment", "second") == ["1-of-1"]
-
-
 def test_lists_are_so_short_that_their_jobs_take_an_hour(tmp_path, monkeypatch):
     """Also on a machine without the GPUs that the run began with."""
     monkeypatch.chdir(tmp_path)
@@ -149,22 +134,6 @@ def test_a_list_has_as_many_canvases_as_the_machine_fills(canvases, gpus, expect
     tiles = {"size_zyx": [64, 56, 20], "overlap_zyx": [14, 14, 14]}
     made = pipeline(gpus, subvolumes=tiles, segment={"canvases": canvases}, workflow={"max_jobs_per_stage": 2})
     assert made.jobs.spec("segment_list", Wildcards(volume="second", job="2-of-2")).canvases == expected
-
-
-def test_the_blocks_of_a_large_volume_are_shared_among_jobs():
-    """Shards of the distance to membranes have 512 x 256 x 256 voxels."""
-    volumes = {"large": {"synthetic": {"shape_zyx": [600, 600, 600]}}, "small": RUN["volumes"]["first"]}
-    made = pipeline(volumes=volumes, workflow={"max_jobs_per_stage": 7})
-    assert made.jobs.of("membrane", "large") == [f"{number}-of-7" for number in range(1, 8)]
-    (record, *_) = made.jobs.records("membrane", "large")
-    assert record == "results/small/membrane/large.zarr.jobs/write/1-of-7.json"
-    assert made.jobs.of("evaluate", "large") == [f"{number}-of-7" for number in range(1, 8)]
-    assert made.jobs.records("evaluate", "large")[0] == "results/small/evaluation/large.json.jobs/write/1-of-7.json"
-    assert made.jobs.of("membrane", "small") == made.jobs.of("evaluate", "small") == []
-    assert len(pipeline(volumes=volumes).jobs.of("membrane", "large")) == 18
-    assert len(pipeline(volumes=volumes).jobs.of("partition", "large")) == 8
-    (record, *_) = made.jobs.records("partition", "large", step="sizes")
-    assert record == "results/small/partitions/large.zarr.jobs/sizes/1-of-7.json"
 
 
 def test_skeletons_need_memory_for_a_block():

@@ -13,7 +13,6 @@ import pytest
 from PIL import Image
 
 from ffn.config import ModelConfig
-from ffn.errors import ConfigError
 from ffn.io.store_names import tracked_file
 from ffn.model.store import save_model
 from ffn.model.tissue import Tissue
@@ -69,18 +68,6 @@ def test_training_gets_the_masks_of_the_volumes_that_it_reads(tmp_path):
     assert made.mask_files(made.learnt_from) == [str(mask)]
 
 
-def test_targets_are_all_files_of_a_stage():
-    made = pipeline(consensus={"enabled": True})
-    folder = "results/small/segmentation"
-    assert len(made.targets("segment")) == 2 * 2 * 2  # volumes, orders, subvolumes
-    assert f"{folder}/second/subvolumes-reversed/z000000-y000000-x000024.zarr/zarr.json" in made.targets("segment")
-    assert made.targets("consensus") == [
-        f"{folder}/{volume}/consensus.zarr/zarr.json" for volume in ("first", "second")
-    ]
-    assert made.targets("records") == ["results/small/records/index.json"]
-    assert made.targets("merge") == made.targets("select") == made.targets("ingest") == []
-
-
 def test_the_weights_that_training_starts_from_compete_as_step_0(tmp_path, monkeypatch):
     (tmp_path / "published.index").touch()
     train = {"max_steps": 120, "checkpoint_steps": 40, "permutable_axes": []}
@@ -95,21 +82,6 @@ def test_the_weights_that_training_starts_from_compete_as_step_0(tmp_path, monke
     monkeypatch.chdir(tmp_path)
     Path(made.paths.checkpoint("00000120")).mkdir(parents=True)
     made.models.check_checkpoints()  # training keeps no checkpoint of step 0
-
-
-def test_checkpoints_that_training_did_not_keep_are_named(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    select = {"checkpoints": 3, "volume": "second", "box": "0:40,0:56,0:72"}
-    made = pipeline(train={"max_steps": 120, "checkpoint_steps": 40, "permutable_axes": []}, select=select)
-    for step in ("00000060", "00000120"):
-        Path(made.paths.checkpoint(step)).mkdir(parents=True)
-    candidate = Path(made.paths.of("select", "candidate", step="00000040"))
-    candidate.parent.mkdir(parents=True)
-    candidate.touch()
-    with pytest.raises(ConfigError, match="step-00000080.*step-00000060, step-00000120"):
-        made.models.check_checkpoints()
-    Path(made.paths.checkpoint("00000080")).mkdir()
-    made.models.check_checkpoints()
 
 
 def test_without_training_the_initial_model_segments(tmp_path):

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from ffn.training.config import TrainConfig
-from ffn.training.parallel.compression import BUCKET, WIDTHS, OneBit, Qsgd, pack, packed_size, unpack
+from ffn.training.parallel.compression import BUCKET, OneBit, Qsgd, packed_size
 from ffn.training.parallel.exchange import TAIL
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.step import make_exchange
@@ -112,12 +112,3 @@ def test_qsgd_depends_on_the_seed_and_the_number_of_the_message():
 
     np.testing.assert_array_equal(sent(1, 5), sent(1, 5))
     assert (sent(1, 5) != sent(1, 6)).any() and (sent(1, 5) != sent(2, 5)).any()
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("size", [1, 7, 8, 9, 1001])
-def test_packed_numbers_come_back(width, size):
-    values = np.random.default_rng(size).integers(0, 2**width, size).astype(np.uint8)
-    packed = pack(tf.constant(values), width)
-    assert packed.shape == (packed_size(size, width),) and packed.dtype == tf.uint8
-    np.testing.assert_array_equal(unpack(packed, width, size), values)
