@@ -4,6 +4,7 @@ import colorsys
 import fcntl
 import gc
 import importlib.util
+import itertools
 import os
 import shutil
 import signal
@@ -16,6 +17,7 @@ import pytest
 from PIL import Image
 
 from ffn.machine.jax_device import jax_gpus
+from ffn.machine.launchers import RANK_VARIABLES
 
 from .small_run import SMALL_RUN, Workflow
 
@@ -101,6 +103,13 @@ def compiled_once(tmp_path_factory):
         jax.config.update("jax_compilation_cache_dir", str(tmp_path_factory.mktemp("jax")))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+@pytest.fixture
+def no_launcher(monkeypatch):
+    """Let no launcher have started this process."""
+    for name in filter(None, itertools.chain.from_iterable(RANK_VARIABLES)):
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture

@@ -76,12 +76,6 @@ def test_a_launcher_that_starts_too_few_and_a_folder_that_is_not_shared(doctor):
     assert found["shared folder"][1].startswith("n1: ")
 
 
-def test_processes_that_do_not_join(doctor):
-    doctor.change_launcher("srun ", "env HOROVOD_CONTROLLER=gloo HOROVOD_CPU_OPERATIONS=gloo srun ")
-    code, found = doctor.run()
-    assert (code, failed(found)) == (1, {"one job"})
-
-
 def test_a_node_with_another_python_that_may_not_write(doctor):
     environment = Path(sys.executable).parent.parent
     (metadata,) = environment.glob("lib/python3*/site-packages/tqdm-*.dist-info/METADATA")

@@ -53,9 +53,7 @@ AGGLOMERATE = "agglomerate --segmentation {m}/labels.h5:labels --image {m}/raw.h
 # What reads a file or options by itself is tested with it, in tests/unit: here are stages that put things together.
 CASES = {
     "truncated file": ("membrane --image {m}/truncated.h5:raw --out {o}/membrane.zarr", "truncated.h5"),
-    "unknown option": (SEGMENT + " --speed 9", "--speed"),
     "other number of processes": (TRAIN.replace("--num-workers 1", "--num-workers 2") + SMALL, "2"),
-    "best weights without validation": (TRAIN + SMALL + " --use-best", "use_best: "),
     "model where a file is": (TRAIN.replace("{o}/model", "{m}/raw.h5/model") + SMALL, "raw.h5/model: "),
     "no weights": (SEGMENT.replace("{m}/model", "{m}/no_weights"), "no_weights/weights.h5: "),
     "segmentation without overlaps": (AGGLOMERATE + " --window-radius 3 4 4", "'overlaps'"),

@@ -80,7 +80,6 @@ def test_the_check_job_has_the_gpus_of_training(tmp_path):
     [
         ("executor: [slurm", "config.yaml: "),
         ("- slurm", "config.yaml: "),
-        ("executor: slurm\nset-resources: {train: {launcher: srun, ranks_per_node: four}}", "ranks_per_node: 'four'"),
     ],
 )
 def test_a_mistake_in_a_profile_is_named(text, message, tmp_path):

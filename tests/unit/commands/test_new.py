@@ -7,7 +7,6 @@ import threading
 import h5py
 import numpy as np
 import pytest
-import tensorstore as ts
 import tifffile
 import yaml
 import zarr
@@ -15,6 +14,8 @@ import zarr
 from ffn.cli import main
 from ffn.geometry import Box
 from ffn.workflow.places import open_run
+
+from ..io.foreign.test_chunked import create_store
 
 SHAPE = (48, 80, 120)
 SIZE = (20.0, 8.0, 8.0)
@@ -29,11 +30,10 @@ def image():
 
 @pytest.fixture(scope="module")
 def labels():
-    z, y, x = np.indices(SHAPE)
-    ids = (1 + y // 40 + 4 * (x // 40)).astype(np.uint32)
-    return np.where([LABELLED.holds(np.stack([z, y, x], -1).reshape(-1, 3)).reshape(SHAPE)], ids, 0)[0].astype(
-        np.uint32
-    )
+    _, y, x = np.indices(SHAPE)
+    ids = np.zeros(SHAPE, np.uint32)
+    ids[LABELLED.slices()] = (1 + y // 40 + 4 * (x // 40))[LABELLED.slices()]
+    return ids
 
 
 def tiffs(folder, image, labels):
@@ -74,26 +74,11 @@ def ome_zarr(folder, image, labels):
 
 
 def precomputed(folder, image, labels):
-    for name, voxels in (("raw", image), ("ids", labels)):
-        store = ts.open(
-            {
-                "driver": "neuroglancer_precomputed",
-                "kvstore": {"driver": "file", "path": f"{folder}/{name}/"},
-                "multiscale_metadata": {
-                    "type": "image" if name == "raw" else "segmentation",
-                    "data_type": str(voxels.dtype),
-                    "num_channels": 1,
-                },
-                "scale_metadata": {
-                    "size": SHAPE[::-1],
-                    "encoding": "raw",
-                    "chunk_size": [40, 40, 16],
-                    "resolution": SIZE[::-1],
-                },
-            },
-            create=True,
-        ).result()
-        store[..., 0].write(voxels.T).result()
+    scale = {"size": SHAPE[::-1], "encoding": "raw", "chunk_size": [40, 40, 16], "resolution": SIZE[::-1]}
+    for name, kind, voxels in (("raw", "image", image), ("ids", "segmentation", labels)):
+        volume = {"type": kind, "data_type": str(voxels.dtype), "num_channels": 1}
+        metadata = {"multiscale_metadata": volume, "scale_metadata": scale}
+        create_store(folder / name, "neuroglancer_precomputed", None, voxels.T[..., None], **metadata)
     return ["precomputed://{url}/raw", "--labels", "precomputed://{url}/ids"]
 
 

@@ -18,12 +18,11 @@ IDS = np.arange(100, dtype=np.uint64)  # no body is in several components
 BOX = Box((5, -3, 100), (13, 9, 120))
 
 
-def places_of(errors, truth, segments, block=(4, 5, 6), read=None):
+def places_of(errors, truth, segments, block=(4, 5, 6)):
     """Return the voxels of errors within the box."""
     tables = ((one, count_pairs(*(v[one.slices(BOX.start)] for v in (truth, segments)))) for one in BOX.blocks(block))
     reads = (lambda box, labels=labels: labels[box.slices(BOX.start)] for labels in (truth, segments))
-    scene = Scene(*reads, BOX, SIZE_ZYX_NM)
-    places = locate(errors, tables, scene._replace(truth=read) if read else scene)
+    places = locate(errors, tables, Scene(*reads, BOX, SIZE_ZYX_NM))
     return [tuple(np.subtract(place, BOX.start).tolist()) for place in places]
 
 
@@ -91,19 +90,6 @@ def test_the_near_side_is_nearest_in_nm_and_in_the_middle_of_it():
     segments[0, :, :4] = 1
     segments[2, 3, 3] = segments[0, 3:8, 5:] = 2  # 2 sections of 30 nm away, and 2 voxels of 20 nm
     assert places_of([Error("split-01", "split", 1, 1, 2, 1, 0.1)], truth, segments, BOX.shape) == [(0, 5, 5)]
-
-
-def test_only_blocks_with_a_piece_are_read_with_what_is_around():
-    truth, segments = np.ones((2, *BOX.shape), np.uint64)
-    segments[:, :, 12:] = 2
-    seen = []
-
-    def read(box):
-        seen.append(str(box))
-        return truth[box.slices(BOX.start)]
-
-    ((_, _, x),) = places_of([Error("split-01", "split", 1, 1, 2, 1, 0.1)], truth, segments, (8, 12, 6), read)
-    assert x == 12 and seen == ["5:13,-3:9,104:120", "5:13,-3:9,110:120"]
 
 
 def test_the_csv_has_a_row_for_each_body_and_segment(random_volumes):

@@ -122,11 +122,6 @@ def test_one_merged_node_costs_the_whole_segment(two):
     assert erl_of(two, [7] * 17, tolerance_nm=600)["nerl"] == 1  # the short one is within the tolerance
 
 
-def test_background_is_not_a_merger(two):
-    assert erl_of(two, [0] * 17)["shares"]["omitted"] == 1
-    assert erl_of(two, [7] * 10 + [0] + [8] * 5 + [0])["shares"]["merged"] == 0
-
-
 def brute_force(skeletons, segments):
     """The definition, edge by edge and skeleton by skeleton."""
     touched = {}

@@ -180,15 +180,6 @@ def test_halo_is_zero_in_memory_used_before(precision):
 
 
 @pytest.mark.usefixtures("library")
-def test_not_a_number_is_not_hidden():
-    config = ModelConfig(depth=2, features=32, fov_size_zyx=(5, 5, 5), deltas_zyx=(1, 1, 1))
-    network = build_network(config, "bfloat16", 1)
-    image = np.zeros((1, 5, 5, 5, 1), np.float32)
-    image[0, 2, 2, 2] = np.nan
-    assert np.isnan(network([image, np.zeros_like(image)], training=True).numpy()).any()
-
-
-@pytest.mark.usefixtures("library")
 @pytest.mark.parametrize("channel", [0, 16])  # of both vectors that hold a position
 def test_not_a_number_in_a_channel_is_not_hidden(channel):
     config = ModelConfig(depth=1, features=32, fov_size_zyx=(3, 3, 3), deltas_zyx=(1, 1, 1))

@@ -5,8 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from ffn.machine.launchers import RANK_VARIABLES, LaunchedRank, launched_rank
+from ffn.machine.launchers import LaunchedRank, launched_rank
 from ffn.machine.schedulers import SCHEDULERS, BatchJob, cobalt, current_job_id, pbs, slurm
+
+pytestmark = pytest.mark.usefixtures("no_launcher")
 
 SITE = {"mem_mb": 2000, "cores_per_node": 32, "account": "brains", "queue": "prod", "pbs_filesystems": "home:eagle"}
 # three nodes of four ranks, with a GPU for each rank
@@ -73,13 +75,6 @@ def test_the_queue_is_read_and_a_failure_is_no_answer():
     assert slurm.queued(done("12\n13\n")) == {"12", "13"}
     for scheduler in SCHEDULERS.values():
         assert scheduler.queued(done("", "cannot connect to server x\n", 111)) is None
-
-
-@pytest.fixture(autouse=True)
-def no_launcher(monkeypatch):
-    for names in RANK_VARIABLES:
-        for name in filter(None, names):
-            monkeypatch.delenv(name, raising=False)
 
 
 @pytest.mark.parametrize(

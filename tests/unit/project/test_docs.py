@@ -7,7 +7,6 @@ import pytest
 import yaml
 from snakemake.utils import update_config
 
-from ffn.config import ModelConfig
 from ffn.model.store import load_model
 from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.places import check_sources
@@ -72,11 +71,3 @@ def test_the_weights_of_the_demo_are_small_fit_it_and_come_from_other_phantoms(p
         for other in others.volumes.values():
             same = {"shape_zyx"}
             assert of_demo.synthetic.model_dump(exclude=same) == other.synthetic.model_dump(exclude=same)
-
-
-def test_from_scratch_is_the_demo_without_weights(pytestconfig, monkeypatch):
-    monkeypatch.chdir(pytestconfig.rootpath)
-    demo, scratch = configuration("config.yaml"), configuration("config.yaml", "config/demo-from-scratch.yaml")
-    assert scratch.init is None
-    assert scratch.train.max_steps > 5 * demo.train.max_steps
-    assert scratch.model == demo.model and isinstance(scratch.model, ModelConfig)

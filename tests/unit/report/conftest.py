@@ -87,6 +87,12 @@ def run(tmp_path_factory):
     return run
 
 
+def make_exports(run, *names):
+    for name in names:
+        (run / "precomputed" / name).mkdir(parents=True)
+        (run / "precomputed" / name / "neuroglancer.json").touch()
+
+
 @pytest.fixture
 def copied(run, tmp_path):
     """A copy of the run."""

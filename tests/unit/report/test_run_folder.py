@@ -9,6 +9,8 @@ from ffn.errors import ExportError
 from ffn.report.run_folder import find_export, read_costs, read_volumes
 from ffn.report.watch import status
 
+from .conftest import make_exports
+
 
 def test_costs_and_volumes_are_found(run):
     train, segment = read_costs(run)
@@ -18,12 +20,6 @@ def test_costs_and_volumes_are_found(run):
     (files,) = read_volumes(run)
     assert files.name == "cube" and files.scores is not None
     assert files.baseline.endswith("cube-baseline.zarr")
-
-
-def make_exports(run, *names):
-    for name in names:
-        (run / "precomputed" / name).mkdir(parents=True)
-        (run / "precomputed" / name / "neuroglancer.json").write_text("{}")
 
 
 def test_an_export_is_found_by_its_folder_or_its_run(tmp_path):

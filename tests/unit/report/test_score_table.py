@@ -9,13 +9,7 @@ from ffn.cli import main
 from ffn.report.page import render
 from ffn.report.score_table import format_scores, format_summary, score_rows
 
-from .conftest import SCORES, Page
-
-
-def make_exports(folder, *names):
-    for name in names:
-        (folder / f"precomputed/{name}").mkdir(parents=True)
-        (folder / f"precomputed/{name}/neuroglancer.json").touch()
+from .conftest import SCORES, Page, make_exports
 
 
 def commands_in(text):

@@ -90,18 +90,12 @@ def test_background_is_included_on_request_and_margins_are_those_of_the_box(tmp_
     assert as_set(tables[2]) == expected(2, distance=np.full(BOX.shape, np.inf))
 
 
-def test_the_margin_is_that_of_the_box_and_the_order_that_of_blocks(tmp_path, inputs):
+def test_the_margin_is_that_of_the_box(tmp_path, inputs):
     box = Box((6, 33, 104), (20, 50, 130))
     coordinates(*inputs, tmp_path / "c.h5", CONFIG, box)
     tables, counts = read(tmp_path / "c.h5")
     assert as_set(tables[13]) == expected(13, box=box)
     assert sum(counts.values()) == box.num_voxels
-    coordinates(*inputs, tmp_path / "c.h5", CONFIG)
-    inner, found = BOX.grow(tuple(-margin for margin in CONFIG.margin_zyx)), []
-    for block in inner.blocks((7, 11, 13)):
-        part = block.slices(BOX.start)
-        found.append(np.argwhere((PARTITIONS[part] == 13) & (DISTANCE[part] >= 1.5)) + block.start)
-    np.testing.assert_array_equal(read(tmp_path / "c.h5")[0][13], np.concatenate(found))
 
 
 def test_jobs_that_share_the_rows_and_killed_ones_make_what_one_job_makes(tmp_path, inputs, monkeypatch):

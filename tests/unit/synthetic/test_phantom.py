@@ -5,18 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from pydantic import ValidationError
-from scipy import ndimage
-from skimage.feature import peak_local_max
-from skimage.filters import threshold_otsu
 from skimage.measure import label
-from skimage.metrics import adapted_rand_error, variation_of_information
-from skimage.segmentation import watershed
 
 from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io.open import open_volume
 from ffn.synthetic.config import SynthConfig
-from ffn.synthetic.neurites import MAX_SQUEEZE, Path, PowerDiagram, grow_neurites
+from ffn.synthetic.neurites import MAX_SQUEEZE, Path, grow_neurites
 from ffn.synthetic.phantom import MIN_NEURITE_VOXELS, Phantom, connected_pieces, fill_territories, make_phantom
 from ffn.synthetic.write import synth
 
@@ -56,23 +51,6 @@ def test_anisotropic_voxels_image_the_same_scale_of_tissue():
     changes = [np.mean(np.diff(labels.astype(np.int64), axis=axis) != 0) for axis in range(3)]
     # Sections are four times as far apart, so a step along z crosses a border more often.
     assert changes[0] > 1.8 * max(changes[1:])
-
-
-def test_a_watershed_is_neither_useless_nor_good(phantom: Phantom):
-    smooth = ndimage.gaussian_filter(phantom.image.astype(np.float32), 2)
-    scores = [watershed_scores(smooth, offset, phantom.labels) for offset in (-8, 0)]
-    assert 0.15 < min(are for are, _ in scores) < 0.65
-    assert 1.0 < min(voi for _, voi in scores) < 2.8
-
-
-def watershed_scores(smooth: np.ndarray, offset: float, truth: np.ndarray) -> tuple[float, float]:
-    """Return ARE and VOI (bits) of a watershed that is seeded away from dark voxels."""
-    distance = ndimage.gaussian_filter(ndimage.distance_transform_edt(smooth > threshold_otsu(smooth) + offset), 1)
-    peaks = peak_local_max(distance, min_distance=9, threshold_abs=1.5, exclude_border=False)
-    markers = np.zeros(truth.shape, np.int32)
-    markers[tuple(peaks.T)] = np.arange(1, len(peaks) + 1)
-    segmentation = watershed(-smooth, markers)
-    return adapted_rand_error(truth, segmentation)[0], sum(variation_of_information(truth, segmentation))
 
 
 def test_parts_get_their_own_ids_and_small_ones_that_of_a_neighbour():
@@ -145,13 +123,3 @@ def test_neurites_grow_around_each_other(monkeypatch):
         for other in paths[:number]:
             gaps_nm = np.linalg.norm(path.points_nm[:, None] - other.points_nm[None], axis=-1)
             assert gaps_nm.min() > (1 - MAX_SQUEEZE) * path.radii_nm[0] + 0.9 * other.radii_nm[0]
-
-
-def test_owners_agree_with_the_definition():
-    rng = np.random.default_rng(0)
-    points, radii, places = (rng.uniform(0, 100, (30, 3)), rng.uniform(1, 20, 30), rng.uniform(0, 100, (200, 3)))
-    power = ((places[:, None] - points) ** 2).sum(axis=-1) - radii**2
-    diagram = PowerDiagram(points, radii)
-    assert diagram.owner(places).tolist() == power.argmin(axis=1).tolist()
-    on_surface = points[:1] + np.array([[radii[0], 0, 0]])
-    assert PowerDiagram(points[:1], radii[:1]).clearance_nm(on_surface) == pytest.approx([0.0])

@@ -2,10 +2,6 @@
 
 import argparse
 import dataclasses
-import importlib.util
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +10,6 @@ from ffn.config import Mask, ModelConfig
 from ffn.errors import ConfigError, ModelError, RecordError, VolumeError
 from ffn.geometry import Box
 from ffn.io.training_records import read_shard
-from ffn.model.network import weight_shapes
 from ffn.model.store import Model, save_model
 from ffn.training.checkpoint import Checkpoint, CheckpointFolder, Kept
 from ffn.training.config import TrainConfig
@@ -34,7 +29,6 @@ from ffn.training.plan import (
     with_normalisation,
 )
 from ffn.training.step import AVERAGES_PREFIX, WEIGHTS_PREFIX
-from ffn.training.train import add_arguments
 
 from .conftest import VOLUME_BOX
 
@@ -224,30 +218,6 @@ def test_only_known_volumes_have_masks_and_methods():
     assert training_data(given).volumes == VOLUMES
     with pytest.raises(ConfigError, match="--masks: "):
         training_data(given, [])
-
-
-@pytest.mark.skipif(importlib.util.find_spec("horovod") is None, reason="Horovod is not installed")
-def test_horovodrun_takes_no_option_for_an_ambiguous_abbreviation():
-    horovodrun = str(Path(sys.executable).parent / "horovodrun")
-    theirs = subprocess.run([horovodrun, "--help"], capture_output=True, text=True, check=True).stdout
-    known = {word.strip(",[]") for word in theirs.split() if word.strip(",[]").startswith("--")}
-    assert "--timeline-filename" in known
-    parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    for option in parser._option_string_actions:
-        meant = [one for one in known if option.startswith("--") and one.startswith(option)]
-        assert option in known or len(meant) <= 1, f"{option}: horovodrun stops because it could mean {meant}"
-
-
-def test_initial_weights_come_from_the_seed():
-    one, other = initial_weights(MODEL, 1), initial_weights(MODEL, 1)
-    assert {name: array.shape for name, array in one.items()} == weight_shapes(MODEL)
-    np.testing.assert_equal(one, other)
-    kernel = one["conv1_a/weights"]
-    assert kernel.dtype == np.float32
-    assert kernel.std() == pytest.approx(np.sqrt(2 / (27 * 4)), rel=0.1)
-    assert not one["conv1_a/biases"].any()
-    assert (initial_weights(MODEL, 2)["conv1_a/weights"] != kernel).all()
 
 
 def test_initial_weights_are_those_of_tf_slim_with_small_last_kernels():

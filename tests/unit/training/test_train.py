@@ -12,7 +12,6 @@ from ffn.cli import main
 from ffn.config import Mask, ModelConfig
 from ffn.errors import ConfigError
 from ffn.io.volume import Placement
-from ffn.machine.launchers import RANK_VARIABLES
 from ffn.model.grey_levels import Histogram, count_levels
 from ffn.model.store import Model, load_model, save_model
 from ffn.training.config import TrainConfig
@@ -21,6 +20,8 @@ from ffn.training.train import training_job
 
 from ...volumes import write_volume
 from .conftest import VOLUME_BOX
+
+pytestmark = pytest.mark.usefixtures("no_launcher")
 
 MODEL = ModelConfig(
     depth=2, features=4, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 2, 3), image_mean=120.0, image_stddev=30.0
@@ -39,14 +40,7 @@ def no_steps(data, tmp_path):
     ]
 
 
-@pytest.fixture
-def no_launcher(monkeypatch):
-    for name, _ in RANK_VARIABLES:
-        monkeypatch.delenv(name, raising=False)
-
-
 @pytest.mark.parametrize("precision", ["float32", "auto"])
-@pytest.mark.usefixtures("no_launcher")
 def test_training_for_no_steps_does_not_load_tensorflow(no_steps, tmp_path, precision):
     arguments = [*no_steps, "--precision", precision]
     code = f"import sys; from ffn.cli import main; print(main({arguments!r}), 'tensorflow' in sys.modules)"
@@ -65,7 +59,6 @@ def measured(no_steps):
 
 
 @pytest.mark.parametrize("staged", [False, True])
-@pytest.mark.usefixtures("no_launcher")
 def test_the_model_has_the_grey_levels_that_masks_leave_and_names_them(measured, image, tmp_path, staged):
     masks = ("--masks", "a=#box=-99:99,-99:99,-99:10", *(("--stage-to", f"{tmp_path}/near") if staged else ()))
     assert main([*measured, *masks]) == 0
@@ -74,7 +67,6 @@ def test_the_model_has_the_grey_levels_that_masks_leave_and_names_them(measured,
     assert model.provenance["inputs"]["masks"] == "a=#box=-99:99,-99:99,-99:10"
 
 
-@pytest.mark.usefixtures("no_launcher")
 def test_staged_inputs_are_read_near_but_the_model_names_the_originals(no_steps, data, tmp_path):
     assert main([*no_steps, "--stage-to", f"{tmp_path}/near", "--rng-seed", "7"]) == 0
     assert sorted(path.name for path in (tmp_path / "near").rglob("*.h5")) == ["labels.h5", "raw.h5"]
@@ -87,7 +79,6 @@ def test_staged_inputs_are_read_near_but_the_model_names_the_originals(no_steps,
     }
 
 
-@pytest.mark.usefixtures("no_launcher")
 def test_masks_are_read_from_copies_and_a_checkpoint_is_of_the_originals(data, tmp_path):
     spec = write_volume(f"{tmp_path}/mask.h5:mask", np.ones(VOLUME_BOX.shape, np.uint8), Placement(VOLUME_BOX))
     masked = replace(data, masks={"a": (Mask.model_validate(f"{spec}#values=2"),)})
@@ -100,7 +91,6 @@ def test_masks_are_read_from_copies_and_a_checkpoint_is_of_the_originals(data, t
     assert far == spec and near.startswith(f"{tmp_path}/near/") and of_near == of_far
 
 
-@pytest.mark.usefixtures("no_launcher")
 def test_matched_volumes_come_in_the_grey_levels_that_the_initial_weights_know(data, image, tmp_path):
     levels = np.random.default_rng(1).normal(120, 30, 9999).clip(0, 255).astype(np.uint8)
     known = Model(MODEL, initial_weights(MODEL, 5), {}, Histogram.of_counts(count_levels(levels)))
@@ -128,7 +118,6 @@ def test_matched_volumes_come_in_the_grey_levels_that_the_initial_weights_know(d
 @pytest.mark.parametrize(
     ("given", "expected"), [([], (1e-5, 100)), (["--learning-rate", "0.001", "--warmup-steps", "0"], (1e-3, 0))]
 )
-@pytest.mark.usefixtures("no_launcher")
 def test_fine_tuning_by_hand_has_the_defaults_of_the_workflow_and_records_them(no_steps, tmp_path, given, expected):
     assert main([*no_steps, *given]) == 0
     config = load_model(tmp_path / "model").provenance["config"]

@@ -8,14 +8,11 @@ import tensorstore as ts
 import zarr
 
 from ffn.geometry import Box
-from ffn.io.coarser import Scale
 from ffn.io.open import open_mip, open_volume
-from ffn.io.tables import Tables
 from ffn.viewing import ome_zarr, precomputed, shards, volumes
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.export import export
 from ffn.viewing.inputs import Sources
-from ffn.viewing.meshes import Meshes
 from ffn.viewing.ome_zarr import OmeZarr
 from ffn.viewing.precomputed import LABELS, image_encoding, plan_scales
 from ffn.viewing.shards import order_in_shards, plan_shards, shard_path, shards_of, write_shard
@@ -205,27 +202,3 @@ def test_shards_return_every_value_with_its_prefix(tmp_path, monkeypatch):
         assert reader.read(segment_id.to_bytes(8, "big")).result().value == value
         assert prefix + value in contents
     assert reader.read((2).to_bytes(8, "big")).result().state == "missing"
-
-
-def test_a_segment_is_joined_before_the_pieces_of_the_next_one_are_read(tmp_path, monkeypatch):
-    """In the order of a shard with several minishards, so that it can be written as it comes."""
-    monkeypatch.setattr(shards, "MINISHARD_ITEMS", 2)
-    scale, seen = Scale(Box.from_shape((9, 9, 300)), (1.0, 1.0, 1.0)), []
-
-    class Texts(Meshes):
-        def pieces_in(self, wanted, block):
-            number = self.blocks.index(block)
-            return ((i, f"{i}@{number}".encode()) for i in (2, 3, 5) if (i, number) != (3, 1))
-
-        def write_joined(self, sharding, path, segments):
-            seen.append(next(segments))
-            for block in self.blocks:
-                (self.piece_folder / block.stem).write_bytes(b"x" * 9)
-            seen.extend(segments)
-
-    kind = Texts(tmp_path, 0, scale, tmp_path / "pieces")
-    ids = np.array([2, 3, 4, 5], np.uint64)
-    tables = Tables(kind.sort_pieces([kind.write_pieces(ids, block) for block in kind.blocks], ids))
-    assert len(kind.blocks) == 2 and tables.read(f"{kind.key}-ends").tolist() == [9]
-    kind.join_shard(tables, kind.shards[0])
-    assert seen == [(2, [b"2@0", b"2@1"]), (4, []), (3, [b"xxx"]), (5, [b"xxx", b"xxx"])]

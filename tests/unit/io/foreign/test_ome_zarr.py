@@ -37,12 +37,6 @@ def edit(path, change):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_group_opens_at_full_resolution(tmp_path, version):
-    unpack(tmp_path / "a.zarr", version)
-    assert check(tmp_path / "a.zarr", IMAGE) == pytest.approx(SIZES[0])
-
-
-@pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("mip", [1, 2])
 def test_number_and_voxel_size_choose_the_mip(tmp_path, version, mip):
     """The first voxel of all mips is at the corner of the volume, though ome-zarr-py shifts the centres."""

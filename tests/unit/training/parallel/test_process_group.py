@@ -7,16 +7,10 @@ import pytest
 import tensorflow as tf
 
 from ffn.errors import DivergenceError, TrainError, VolumeError
-from ffn.machine.launchers import RANK_VARIABLES
 from ffn.training.parallel.joining import HorovodGroup, MpiGroup, peer_failures_explained, process_group
 from ffn.training.parallel.process_group import ProcessGroup, encode, whole_branches
 
-
-@pytest.fixture(autouse=True)
-def no_launcher(monkeypatch):
-    for names in RANK_VARIABLES:
-        for name in filter(None, names):
-            monkeypatch.delenv(name, raising=False)
+pytestmark = pytest.mark.usefixtures("no_launcher")
 
 
 def test_one_process_needs_no_horovod(monkeypatch):
