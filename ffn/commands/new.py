@@ -10,10 +10,11 @@ from pathlib import Path
 
 from ffn.errors import ConfigError
 from ffn.io import atomic, hdf5
+from ffn.io.config import FoundConfig
 from ffn.io.foreign import readable_formats
 from ffn.io.open import voxel_sizes
 from ffn.io.volume import HDF5_SUFFIXES, split_spec
-from ffn.options import positive_number
+from ffn.options import add_options, from_arguments, positive_number
 
 # Datasets of image and labels, where a file is given without: those of CREMI, and the usual names.
 DATASETS = (("volumes/raw", "volumes/labels/neuron_ids"), ("raw", "labels"), ("image", "labels"))
@@ -38,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--init", metavar="MODEL", help="weights to start from (default: ours, if they fit)")
     text = "how long training may take on this machine (default: minutes from other weights, else until it is good)"
     parser.add_argument("--hours", type=positive_number(float), metavar="HOURS", help=text)
+    add_options(parser, FoundConfig)
     parser.set_defaults(function=_run)
 
 
@@ -54,6 +56,7 @@ def _run(arguments: argparse.Namespace) -> None:
         "labels": labels,
         "voxel_size_zyx_nm": arguments.voxel_size or _asked_for(image),
         "labels_offset_zyx": arguments.labels_offset,
+        **from_arguments(FoundConfig, arguments).model_dump(mode="json", exclude_defaults=True),
     }
     text = first_run(name, volume, arguments.init and _absolute(arguments.init), arguments.hours)
     atomic.write_text(out, text)

@@ -4,12 +4,39 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from ffn.config import NonNegativeInt, PositiveVoxelSize, Section
 
 
-class SourceConfig(Section):
+class FoundConfig(Section):
+    """What a source may hold that is read only if its user says how: these refuse it otherwise."""
+
+    intensity_range: tuple[float, float] | None = Field(
+        None,
+        description="grey levels of an image that become 0 and 255 of 8 bits, those beyond are cut: needed for floats "
+        "and integers wider than 16 bits, any other image can have it, too",
+    )
+    missing_sections: Literal["refuse", "blank"] = Field(
+        "refuse",
+        description="blank reads 0 where a number is missing in a series of slices, and lists these sections beside "
+        "the volume",
+    )
+    unequal_sections: Literal["refuse", "pad"] = Field(
+        "refuse",
+        description="pad reads 0 beyond the end of slices that are smaller than the others, along y and x, and lists "
+        "them beside the volume",
+    )
+
+    @field_validator("intensity_range")
+    @classmethod
+    def _rises(cls, value: tuple[float, float] | None) -> tuple[float, float] | None:
+        if value and not value[0] < value[1]:
+            raise ValueError(f"found {value}, expected the lower level first")
+        return value
+
+
+class SourceConfig(FoundConfig):
     """How a source is read, both as a volume of a run and by `ffn ingest`."""
 
     voxel_size_zyx_nm: PositiveVoxelSize | None = Field(

@@ -12,14 +12,13 @@ from ffn.geometry import ZYX
 from ffn.io.foreign.locations import Folder
 from ffn.io.shards import chunk_shape
 from ffn.io.store_names import MAIN, METADATA, OURS
-from ffn.io.volume import Placement
+from ffn.io.volume import LEVEL_OF_IDS, Placement
 
 VERSION = "0.5"
 AXES = [{"name": axis, "type": "space", "unit": "nanometer"} for axis in "zyx"]
 LITTLE_ENDIAN = {"name": "bytes", "configuration": {"endian": "little"}}
 CHECKSUM = {"name": "crc32c"}  # reading a flipped bit is an error
-# Levels of zstd; images are noise to it. With level 1, ids take four times the space; with 3, which is faster, twice.
-LEVEL, LEVEL_OF_IDS = 3, 6
+LEVEL = 3  # of zstd; images are noise to it
 ROWS_PER_CHUNK = 2**18  # of a table; our choice
 
 
@@ -28,11 +27,11 @@ def encode(metadata: dict[str, Any]) -> bytes:
     return (json.dumps(metadata, indent=1) + "\n").encode()
 
 
-def array_metadata(shape_zyx: ZYX, dtype: np.dtype, shard_zyx: ZYX) -> dict[str, Any]:
+def array_metadata(shape_zyx: ZYX, dtype: np.dtype, shard_zyx: ZYX, level_of_ids: int = LEVEL_OF_IDS) -> dict[str, Any]:
     """Describe an array of voxels in shards of `shard_zyx`."""
     sharding = {
         "chunk_shape": chunk_shape(shape_zyx),
-        "codecs": _compressed(dtype),
+        "codecs": _compressed(dtype, level_of_ids),
         "index_codecs": [LITTLE_ENDIAN, CHECKSUM],
         "index_location": "end",
     }
@@ -80,8 +79,8 @@ def ours_in(metadata: dict[str, Any]) -> dict[str, Any] | None:
     return ours if isinstance(ours, dict) else None
 
 
-def _compressed(dtype: np.dtype) -> list[dict]:
-    level = LEVEL_OF_IDS if dtype.itemsize == 8 else LEVEL
+def _compressed(dtype: np.dtype, level_of_ids: int = LEVEL_OF_IDS) -> list[dict]:
+    level = level_of_ids if dtype.itemsize == 8 else LEVEL
     return [LITTLE_ENDIAN, {"name": "zstd", "configuration": {"level": level, "checksum": False}}, CHECKSUM]
 
 

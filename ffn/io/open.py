@@ -13,6 +13,7 @@ import numpy as np
 from ffn.errors import VolumeError
 from ffn.geometry import VoxelSize
 from ffn.io import hdf5
+from ffn.io.config import FoundConfig
 from ffn.io.faults import unreadable
 from ffn.io.foreign import open_source
 from ffn.io.hdf5_volume import Hdf5Volume
@@ -52,7 +53,11 @@ def open_mip(spec: str | Path, mip: int | None = None, size_zyx_nm: VoxelSize | 
 
 @contextlib.contextmanager
 def open_mip_or_finer(
-    spec: str | Path, mip: int | None = None, size_zyx_nm: VoxelSize | None = None, is_placed: bool = False
+    spec: str | Path,
+    mip: int | None = None,
+    size_zyx_nm: VoxelSize | None = None,
+    is_placed: bool = False,
+    config: FoundConfig | None = None,
 ) -> Iterator[tuple[Volume, int]]:
     """Open one mip of a volume, or the coarsest that it has, and also return how many mips further the wanted one is.
 
@@ -62,6 +67,8 @@ def open_mip_or_finer(
         As for `open_mip`. Only a number can be that of a mip that the volume does not have.
     is_placed : bool
         Whether the place of the first voxel is given. Then it does not matter if the source has it between voxels.
+    config : FoundConfig, optional
+        What may be missing; default: nothing.
 
     Raises
     ------
@@ -77,7 +84,7 @@ def open_mip_or_finer(
         volume = finest.at_mip(index)
         if volume.misplaced and not is_placed:
             raise volume.misplaced
-        volume.require_data()
+        volume.require_data(config)
         yield volume, 0 if mip is None else mip - index
 
 

@@ -50,7 +50,9 @@ class Store:
         for group in (METADATA, *(f"{volume}/{METADATA}" for volume in self.dtypes if volume != MAIN)):
             self.folder.delete(group)
         for volume, dtype in self.dtypes.items():
-            metadata = array_metadata(self.placement.box.shape, dtype, self.shards.shape_zyx)
+            metadata = array_metadata(
+                self.placement.box.shape, dtype, self.shards.shape_zyx, self.placement.level_of_ids
+            )
             self.folder.write_metadata(array_of(volume), metadata)
 
     def writers(self, owned: Box | None = None) -> dict[str, ShardWriter]:

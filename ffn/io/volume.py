@@ -8,12 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ffn.errors import VolumeError
 from ffn.geometry import ZYX, Box, VoxelSize
 from ffn.io.store_names import MAIN, split_store
+
+if TYPE_CHECKING:
+    from ffn.io.config import FoundConfig
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +33,8 @@ IGNORED = np.uint64(2**64 - 1)  # label of voxels that are neither trained on no
 # Sides in nm that stages take and write where the image declares none: those of FIB-25, for which lengths were chosen,
 # and no source declares just this.
 NO_SIZE = (9.999999, 9.999999, 9.999999)
+# Of zstd. With level 1, segments take three times the space; with 3, which is faster, half as much again.
+LEVEL_OF_IDS = 6
 OUTSIDE = -3  # CREMI's and Paintera's lowest label, counted down from 2^64, of what is not an object
 
 
@@ -57,6 +63,8 @@ class Volume:
         Why the first voxel is taken for the origin, if its place is not a whole number of voxels.
     unknown_unit : str
         Unit of the voxel size that the source declares, if nobody knows it.
+    odd_sections : list of (int, str, str)
+        Number of each section that is not as it should be, its fault and what was found.
     """
 
     provenance: dict = {}
@@ -64,6 +72,7 @@ class Volume:
     folder: Path | None = None
     misplaced: VolumeError | None = None
     unknown_unit: str = ""
+    odd_sections: Sequence[tuple[int, str, str]] = ()
 
     def __init__(self, name: str, box: Box, dtype: np.dtype, voxel_size_zyx_nm: VoxelSize | None = None) -> None:
         self.name, self.box, self.dtype, self.voxel_size_zyx_nm = name, box, dtype, voxel_size_zyx_nm
@@ -82,8 +91,8 @@ class Volume:
         """Return a mip of the image, of which 0 is the finest."""
         return self
 
-    def require_data(self) -> None:
-        """Refuse a volume whose voxels are not there, which would be read as 0; warn where a part is not."""
+    def require_data(self, config: FoundConfig | None = None) -> None:
+        """Refuse a volume whose voxels are not there, unless they are to be read as 0; warn where a part is not."""
 
     def warn_of_missing(self) -> None:
         """Warn where a part of the voxels is not there, at the cost of a listing of all files."""
@@ -110,9 +119,9 @@ class Derived(Volume):
         self.source = source
         self.provenance, self.chunk_zyx = source.provenance, source.chunk_zyx
 
-    def require_data(self) -> None:
+    def require_data(self, config: FoundConfig | None = None) -> None:
         """Refuse a source whose voxels are not there."""
-        self.source.require_data()
+        self.source.require_data(config)
 
     def close(self) -> None:
         """Close the source."""
@@ -165,12 +174,15 @@ class Placement:
         Written to the file, see `ffn.provenance`.
     shard_zyx : tuple of int, optional
         Shape of the shards of a store, voxels; by default as `ffn.io.shards.shard_shape` chooses it.
+    level_of_ids : int
+        Level of zstd for uint64.
     """
 
     box: Box
     voxel_size_zyx_nm: VoxelSize = NO_SIZE
     provenance: dict = field(default_factory=dict)
     shard_zyx: ZYX | None = None
+    level_of_ids: int = LEVEL_OF_IDS
 
 
 def split_spec(spec: str) -> tuple[str, str | None]:

@@ -84,10 +84,11 @@ def source(pipeline: Pipeline, volume: str, key: str) -> str:
     config, place = pipeline.run.volumes[volume], pipeline.places[volume]
     finer = place.finer.get(key)
     size = finer.voxel_size_zyx_nm if finer else place.voxel_size_zyx_nm
-    names = ("mip", "copy_image", "clahe_tile", "level_sections", "max_shift")
+    filled = ("missing_sections", "unequal_sections")
+    names = (*filled, "intensity_range", "mip", "copy_image", "clahe_tile", "level_sections", "max_shift")
     given = {name: getattr(config, name) for name in names}
     if key == "labels":
-        given = {name: getattr(config, name) for name in ("ignore_labels", "colour_ids")}
+        given = {name: getattr(config, name) for name in (*filled, "ignore_labels", "colour_ids")}
         given["offset_zyx"] = config.labels_offset_zyx
         given["mip"] = finer.mip if finer else None
     box = "" if place.config.image_box in ("all", NEEDED) else f" --box={getattr(place, key)}"

@@ -100,8 +100,8 @@ def _look(name: str, volume: dict[str, Any]) -> Data:
     except ValidationError as error:
         raise ConfigError(explain(error, lambda path: option_name(path[0]) if path else "options")) from None
     image = find_image(name, config)
-    with open_mip_or_finer(str(config.image), config.mip, config.voxel_size_zyx_nm) as (opened, _):
-        seen = _described(read_as(opened, "image")[0])
+    with open_mip_or_finer(str(config.image), config.mip, config.voxel_size_zyx_nm, config=config) as (opened, _):
+        seen = _described(read_as(opened, config, "image")[0])
     labelled, zeros = _labelled(config, find_labels(name, config, image), image) if config.labels else (None, 0.0)
     size = [int(side) if side == int(side) else side for side in image.voxel_size_zyx_nm]
     return Data({**volume, "voxel_size_zyx_nm": size}, image, seen, labelled, zeros)
@@ -122,8 +122,9 @@ def _labelled(config: VolumeConfig, found: Source, image: Source) -> tuple[Box, 
         return box, 0.0
     (first, *_), (last, *_) = box.start, box.stop
     parts, num_known = [], 0
-    with open_mip_or_finer(str(config.labels), None, image.voxel_size_zyx_nm, offset is not None) as (opened, _):
-        labels = read_as(opened, "labels", config.colour_ids)[0]
+    size, is_placed = image.voxel_size_zyx_nm, offset is not None
+    with open_mip_or_finer(str(config.labels), None, size, is_placed, config) as (opened, _):
+        labels = read_as(opened, config, "labels")[0]
         shift = zyx(np.subtract(labels.box.start, offset or labels.box.start))
         places = np.unique(np.linspace(first, last - 1, SAMPLED_SECTIONS).astype(int)).tolist()
         for z in places:

@@ -259,7 +259,7 @@ def _with_that_of_labels(error: FfnError, name: str, volume: VolumeConfig) -> Ff
     try:
         with under(f"volumes.{name}.labels"):
             if volume.labels:
-                check_source(volume.labels)
+                check_source(volume.labels, volume)
     except FfnError as other:
         return ConfigError(f"{error}\n{other}")
     return error

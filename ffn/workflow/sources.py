@@ -48,8 +48,11 @@ def find_image(name: str, volume: VolumeConfig) -> Source:
     """Open the image of a volume."""
     key = f"volumes.{name}"
     with under(f"{key}.image"):
-        with open_mip_or_finer(str(volume.image), volume.mip, volume.voxel_size_zyx_nm) as (opened, missing):
-            found, _ = read_as(opened, "image")
+        with open_mip_or_finer(str(volume.image), volume.mip, volume.voxel_size_zyx_nm, config=volume) as (
+            opened,
+            missing,
+        ):
+            found, _ = read_as(opened, volume, "image")
     _check_size(f"{key}.voxel_size_zyx_nm", volume.voxel_size_zyx_nm, found)
     size = volume.voxel_size_zyx_nm or found.voxel_size_zyx_nm
     if size is None:
@@ -68,8 +71,8 @@ def find_labels(name: str, volume: VolumeConfig, image: Source) -> Source:
         raise ConfigError(f"{key}: is the image, {volume.image}, expected its labels. Give their path, or leave it out")
     with under(key):
         mip = _mip_to_make(voxel_sizes(str(volume.labels)), image)
-        with open_mip_or_finer(str(volume.labels), mip, size, offset is not None) as (opened, missing):
-            found, _ = read_as(opened, "labels", volume.colour_ids)
+        with open_mip_or_finer(str(volume.labels), mip, size, offset is not None, volume) as (opened, missing):
+            found, _ = read_as(opened, volume, "labels")
         doubts = partial(_doubts, volume, mip, size)
     if not missing:
         _check_size(f"{key}: voxel size of the image", size, found)
@@ -90,8 +93,8 @@ def find_labels(name: str, volume: VolumeConfig, image: Source) -> Source:
 
 
 def _doubts(volume: VolumeConfig, mip: int | None, size: VoxelSize) -> list[str]:
-    with open_mip_or_finer(str(volume.labels), mip, size, volume.labels_offset_zyx is not None) as (opened, _):
-        return doubts_about_labels(read_as(opened, "labels", volume.colour_ids)[0])
+    with open_mip_or_finer(str(volume.labels), mip, size, volume.labels_offset_zyx is not None, volume) as (opened, _):
+        return doubts_about_labels(read_as(opened, volume, "labels")[0])
 
 
 def _are_same(labels: str, image: str) -> bool:
@@ -104,9 +107,9 @@ def _are_same(labels: str, image: str) -> bool:
     return is_same_source(labels, image) or bool(first_files(labels) & first_files(image))
 
 
-def check_source(spec: str) -> None:
+def check_source(spec: str, config: VolumeConfig | None = None) -> None:
     """Refuse a source that cannot be opened."""
-    with open_mip_or_finer(spec):
+    with open_mip_or_finer(spec, config=config):
         pass
 
 

@@ -17,6 +17,7 @@ import tensorstore as ts
 
 from ffn.errors import VolumeError
 from ffn.geometry import Box, VoxelSize, subtract, zyx
+from ffn.io.config import FoundConfig
 from ffn.io.faults import first_line, unreadable
 from ffn.io.foreign.attributes import SpatialAxes, to_nm
 from ffn.io.foreign.locations import METADATA, Folder, Location, open_folder
@@ -83,7 +84,7 @@ class ChunkedVolume(Volume):
             raise self.lost
         return ChunkedVolume(self._location.spec, mip) if mip else self
 
-    def require_data(self) -> None:
+    def require_data(self, config: FoundConfig | None = None) -> None:
         """Refuse an array without chunks on this machine, and warn once of missing ones, unless they are many."""
         if self.lost:
             raise self.lost

@@ -19,6 +19,7 @@ import tifffile
 
 from ffn.errors import VolumeError
 from ffn.geometry import Box, zyx
+from ffn.io.config import FoundConfig
 from ffn.io.foreign import IMAGE_FORMATS, image_format
 from ffn.io.foreign.decoding import (
     Header,
@@ -87,21 +88,57 @@ class SliceVolume(Volume):
 class ImageStack(SliceVolume):
     """One PNG, JPEG or TIFF file per slice; all headers are read at once, to find a misfit before any work."""
 
-    def __init__(self, paths: Sequence[Path], name: str) -> None:
-        self._paths = paths
-        super().__init__(name, len(paths), read_header(paths[0]))
-        for path in paths[1:]:
-            self._require_same(path, read_header(path), self._header)
+    def __init__(self, paths: Sequence[Path | None], name: str, gap: VolumeError | None = None) -> None:
+        self._paths, self._refusals = paths, {"missing_sections": gap}
+        self._headers = [read_header(path) if path else None for path in paths]
+        sizes = np.array([header.shape_yx for header in self._headers if header])
+        first = next(filter(None, self._headers))
+        whole = first._replace(shape_yx=tuple(sizes.max(axis=0).tolist()))
+        super().__init__(name, len(paths), whole)
+        odd = []
+        for z, (path, header) in enumerate(zip(paths, self._headers, strict=True)):
+            if path is None or header is None:
+                odd.append((z, "missing", "no file, read as 0"))
+                continue
+            self._require_same(path, header._replace(shape_yx=whole.shape_yx), whole)
+            if header != whole:
+                odd.append((z, "small", f"{header}, 0 beyond it"))
+            if header != first:
+                unequal = self._unlike(path, header, first)
+                self._refusals["unequal_sections"] = VolumeError(
+                    f"{unequal}, or fill it with 0: --unequal-sections pad (unequal_sections)"
+                )
+        self.odd_sections = odd
+
+    def require_data(self, config: FoundConfig | None = None) -> None:
+        """Refuse a series with gaps, or slices of unequal size, unless they are to be filled."""
+        for option, refusal in self._refusals.items():
+            if refusal and getattr(config, option, "refuse") == "refuse":
+                raise refusal
 
     def _read_slice(self, index: int) -> np.ndarray:
-        path, pixels = self._paths[index], read_pixels(self._paths[index], self._reading)
-        found = self._header._replace(shape_yx=pixels.shape, dtype=pixels.dtype.newbyteorder("="))
-        self._require_same(path, found, self._header._replace(dtype=self.dtype))
-        return pixels
+        path, header = self._paths[index], self._headers[index]
+        if path is None or header is None:
+            return np.zeros(self._header.shape_yx, self.dtype)
+        pixels = read_pixels(path, self._reading)
+        found = header._replace(shape_yx=pixels.shape, dtype=pixels.dtype.newbyteorder("="))
+        self._require_same(path, found, header._replace(dtype=self.dtype))
+        whole = self._header.shape_yx
+        return pixels if pixels.shape == whole else np.pad(pixels, [(0, n) for n in np.subtract(whole, pixels.shape)])
 
     def _require_same(self, path: Path, header: Header, expected: Header) -> None:
         if header != expected:
-            raise VolumeError(f"{path}: is {header}, expected {expected} as {self._paths[0].name}. Convert it")
+            raise self._unlike(path, header, expected)
+
+    def _unlike(self, path: Path, header: Header, expected: Header) -> VolumeError:
+        first = next(filter(None, self._paths))
+        return VolumeError(f"{path}: is {header}, expected {expected} as {first.name}. Convert it")
+
+
+class Gap(VolumeError):
+    """A number is missing in a series; `slices` has None in such places."""
+
+    slices: list[Path | None] = []
 
 
 class TiffVolume(SliceVolume):
@@ -155,7 +192,10 @@ def open_slices(spec: str) -> ImageStack:
         raise VolumeError(f"{other}: is next to {paths[0].name}, expected one format. Choose slices with a glob")
     if lost := next((path for path in paths if not path.exists()), None):
         raise VolumeError(f"{lost}: is a link to {os.path.realpath(lost)}, which is missing. Mount or restore it")
-    return ImageStack(in_series(paths), spec)
+    try:
+        return ImageStack(in_series(paths), spec)
+    except Gap as gap:
+        return ImageStack(gap.slices, spec, gap)
 
 
 def _equal(path: Path, pages: list[tifffile.TiffPage]) -> list[tifffile.TiffPage]:
@@ -237,7 +277,14 @@ def _refuse(paths: Sequence[Path], columns: Sequence[Sequence[Decimal]]) -> None
             raise VolumeError(f"{path}: {found}. Rename the files, or ingest each series alone")
         if b - a != step and step > 0:
             found = f"slice {a + step} is missing between {previous.name} and {path.name}, where numbers rise by {step}"
-            raise VolumeError(f"{path.parent}: {found}. Restore it, or ingest each part alone")
+            text = f"{path.parent}: {found}. Restore it, or ingest each part alone"
+            present = {(number - series[0]) / step: path for number, path in zip(series, paths, strict=True)}
+            length = int(max(present)) + 1
+            if length > 2 * len(paths) or any(place % 1 for place in present):  # dates, for example
+                raise VolumeError(text)
+            gap = Gap(f"{text}, or read 0 there: --missing-sections blank (missing_sections)")
+            gap.slices = [present.get(Decimal(place)) for place in range(length)]
+            raise gap
 
 
 def _rises_evenly(series: Sequence[Decimal]) -> bool:

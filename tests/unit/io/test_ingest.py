@@ -11,6 +11,7 @@ from ffn.io.config import IngestConfig
 from ffn.io.foreign import stacks
 from ffn.io.ingest import ingest
 from ffn.io.open import open_volume
+from ffn.io.section_faults import read_faults
 from ffn.io.volume import IGNORED, Placement
 
 from ...jobs import require_same_files
@@ -216,6 +217,66 @@ def test_an_unusable_table_of_bodies_is_refused(tmp_path, transforms, message):
 
 
 # --- what is refused ---------------------------------------------------------------------------------------
+
+
+def save_series(folder, changes):
+    write_stack(folder)
+    for number, plane in changes.items():
+        (folder / f"s{number}.png").unlink()
+        if plane is not None:
+            Image.fromarray(plane).save(folder / f"s{number}.png")
+    return str(folder)
+
+
+@pytest.mark.parametrize("kind", ["image", "labels"])
+def test_gaps_and_small_sections_are_filled_and_listed_where_the_option_says_so(tmp_path, kind):
+    source = save_series(tmp_path / "stack", {8: image()[0, :, :-3], 10: None, 11: image()[3, :-2]})
+    config, out = NM.model_copy(update={"kind": kind}), f"{tmp_path}/out.zarr"
+    for option, value in {"missing_sections": "blank", "unequal_sections": "pad"}.items():
+        with pytest.raises(VolumeError, match=f"--{option.replace('_', '-')} {value} .{option}"):
+            ingest(source, out, config)
+        config = config.model_copy(update={option: value})
+    ingest(source, out, config)
+    expected = image()
+    expected[0, :, -3:] = expected[2] = expected[3, -2:] = 0
+    np.testing.assert_array_equal(read(out), expected)
+    assert [(int(row["z"]), row["fault"]) for row in read_faults(out)] == [(0, "small"), (2, "missing"), (3, "small")]
+
+
+def test_sparse_numbers_are_no_gaps(tmp_path):
+    source = write_stack(tmp_path / "stack")
+    (tmp_path / "stack/s8.png").rename(tmp_path / "stack/s20261127.png")
+    with pytest.raises(VolumeError, match=r"s20261127.png.*alone$"):
+        ingest(source, f"{tmp_path}/out.zarr", NM.model_copy(update={"missing_sections": "blank"}))
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i4", "u2"])
+def test_an_intensity_range_makes_grey_levels_of_8_bits(tmp_path, dtype):
+    voxels = (image(dtype) - 25) if dtype == "i4" else image(dtype)
+    source, out = write_hdf5(tmp_path / "s.h5", raw=voxels), f"{tmp_path}/out.zarr"
+    if dtype != "u2":
+        with pytest.raises(VolumeError, match=r"--intensity-range \S+ \S+"):
+            ingest(source, out, NM.model_copy(update={"kind": "image"}))
+    ingest(source, out, NM.model_copy(update={"intensity_range": (50, 203)}))
+    expected = np.clip((voxels.astype(float) - 50) * 255 / 153, 0, 255)
+    assert read(out).dtype == np.uint8
+    assert np.abs(read(out) - expected).max() <= 0.5 + 1e-4
+
+
+def test_what_is_no_number_becomes_0(tmp_path):
+    source = write_hdf5(tmp_path / "s.h5", raw=np.array([[[np.nan, -np.inf, 1, np.inf]]], np.float32))
+    ingest(source, f"{tmp_path}/out.zarr", NM.model_copy(update={"intensity_range": (0, 2)}))
+    assert read(f"{tmp_path}/out.zarr").ravel().tolist() == [0, 0, 128, 255]
+
+
+@pytest.mark.parametrize(("name", "wide"), [("labels", "u8"), ("raw", "u2")])
+def test_narrow_labels_are_known_by_name_and_statistics(tmp_path, name, wide):
+    blocks = np.arange(1, 81, dtype=np.uint16).reshape(2, 4, 10).repeat(8, 0).repeat(8, 1).repeat(8, 2)
+    ingest(write_hdf5(tmp_path / "s.h5", **{name: blocks}), f"{tmp_path}/l.zarr", NM)
+    assert read(f"{tmp_path}/l.zarr").dtype == np.dtype(wide)
+    noise = write_hdf5(tmp_path / "n.h5", labels=image(np.uint16))
+    ingest(noise, f"{tmp_path}/n.zarr", NM)
+    assert read(f"{tmp_path}/n.zarr").dtype == np.uint16
 
 
 @pytest.mark.parametrize(
