@@ -62,6 +62,16 @@ TOOLS = {
         "apply corrections to a finished run",
         "ffn correct results/demo corrections.csv",
     ),
+    "labels": Command(
+        "ffn.commands.labels",
+        "write labels of what people confirmed of a run, or empty ones to paint; find faults in labels",
+        "ffn labels --new raw.zarr --box 0:64,0:256,0:256 --out labels.zarr",
+    ),
+    "round": Command(
+        "ffn.commands.round",
+        "train the network of a run on what people confirmed, and segment again",
+        "ffn round results/demo -n",
+    ),
     "watch": Command(
         "ffn.report.watch",
         "show the progress of the jobs of a run",

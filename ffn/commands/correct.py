@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -52,9 +53,7 @@ def corrected(folder: Path, volume: str | None, paths: list[str]) -> Path:
     inputs = queue_inputs(str(folder), volume, ())
     with open_segmentation(inputs.segmentation) as base:
         read_answers(paths, base)  # names contradictions
-    values = yaml.safe_load((folder / "config.yaml").read_text())
-    if folder.parts[-2:] != ("results", values["run"]):
-        raise ConfigError(f"{folder}: is not results/{values['run']}, where its workflow works. Move it back")
+    values = read_values(folder)
     copy = Path(inputs.mapping).with_name("corrections.csv")
     found = [each for path in paths for each in read_corrections(path)]
     atomic.write_text(copy, corrections_text(dict.fromkeys(found)))
@@ -62,3 +61,11 @@ def corrected(folder: Path, volume: str | None, paths: list[str]) -> Path:
     path = folder / "corrected.yaml"
     atomic.write_text(path, yaml.safe_dump(values, sort_keys=False))
     return path
+
+
+def read_values(folder: Path) -> dict[str, Any]:
+    """Read the configuration of a run that lies where the workflow makes it."""
+    values = yaml.safe_load((folder / "config.yaml").read_text())
+    if folder.parts[-2:] != ("results", values["run"]):
+        raise ConfigError(f"{folder}: is not results/{values['run']}, where its workflow works. Move it back")
+    return values

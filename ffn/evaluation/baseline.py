@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,6 +41,7 @@ class Settings(NamedTuple):
 
 
 SWEEP = tuple(Settings(*values) for values in itertools.product(SIGMAS_NM, LEVELS, DISTANCES_NM))
+FIRST = Settings(10.0, 0.0, 10.0)  # of labels that people go on with: rather too many pieces. Our choice
 
 
 def best_watershed(
@@ -61,12 +62,14 @@ def best_watershed(
     return best, sorted(sweep, key=lambda entry: entry["voi"])
 
 
-def watersheds(image: np.ndarray, voxel_size_zyx_nm: VoxelSize) -> Iterator[tuple[Settings, np.ndarray]]:
+def watersheds(
+    image: np.ndarray, voxel_size_zyx_nm: VoxelSize, sweep: Sequence[Settings] = SWEEP
+) -> Iterator[tuple[Settings, np.ndarray]]:
     """Yield the segmentation of every setting. Neighbours in the order of `SWEEP` share intermediate results."""
     from skimage.filters import threshold_otsu  # the command line imports this module
     from skimage.segmentation import watershed
 
-    for sigma_nm, of_sigma in itertools.groupby(SWEEP, lambda settings: settings.sigma_nm):
+    for sigma_nm, of_sigma in itertools.groupby(sweep, lambda settings: settings.sigma_nm):
         smooth = ndimage.gaussian_filter(image.astype(np.float32), np.divide(sigma_nm, voxel_size_zyx_nm))
         for level, of_level in itertools.groupby(of_sigma, lambda settings: settings.level):
             cytoplasm = smooth > threshold_otsu(smooth) + level * smooth.std()

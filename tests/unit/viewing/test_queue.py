@@ -11,12 +11,13 @@ from ffn.assembly.given import CorrectionError, corrections_text, known_correcti
 from ffn.assembly.merge_graph import Evidence, MergeEdge, header
 from ffn.viewing.asking import STATUS, asked
 from ffn.viewing.config import ExportConfig
+from ffn.viewing.confirmed import write_confirmed
 from ffn.viewing.export import export
 from ffn.viewing.inputs import Sources
 from ffn.viewing.queue import COLOURS, ENDS, Place, Queue, QueueInputs, places_text
 from ffn.viewing.state import load_state
 
-from ..volumes import write
+from ..volumes import read, write
 
 START = (20, -10, 300)
 SIZE_NM = (20.0, 10.0, 10.0)
@@ -81,6 +82,31 @@ def test_answers_of_several_people_settle_places(inputs):
     answer(inputs.answers[1], found[2, 3], False)
     with pytest.raises(CorrectionError, match="ann.csv"):
         Queue(inputs)
+
+
+def test_an_object_without_a_doubtful_contact_becomes_labels(inputs, tmp_path, monkeypatch):
+    monkeypatch.setattr("ffn.viewing.queue.DOUBT", 0.03)
+    found = pairs(Queue(inputs).places())
+    with pytest.raises(CorrectionError, match="no object"):
+        write_confirmed(inputs, [], tmp_path / "labels.zarr")
+    lines = [found[1, 2].correction(True), found[2, 3].correction(False), found[1, 4].correction(False)]
+    (tmp_path / "ann.csv").write_text(corrections_text(lines))
+    queue = Queue(inputs)
+    assert (3, 4) in pairs(queue.places()) and queue.confirmed() == {1}
+    box = write_confirmed(inputs, [], tmp_path / "labels.zarr")
+    labels = read(tmp_path / "labels.zarr").astype(np.int64)
+    assert box.start == START and set(np.unique(labels)) == {-1, 0, 1}
+    assert (labels[4:12, 5:15, :60] == 1).all() and (labels == 1).sum() == 8 * 10 * 60
+    assert (labels[4:12, 5:15, 60] == -1).all() and (labels[4:12, 5:15, 61:] == 0).all()  # the border of 3 is not known
+    assert (labels[4:12, 17:30] == 0).all() and (labels[4:12, 15:17] == -1).all()
+    write_confirmed(inputs, [5], tmp_path / "labels.zarr")
+    assert set(np.unique(read(tmp_path / "labels.zarr")).tolist()) == {0, 1, 5, 2**64 - 1}
+
+
+def test_answers_are_applied_before_they_become_labels(inputs):
+    answer(inputs.answers[0], pairs(Queue(inputs).places())[2, 3], True)
+    with pytest.raises(CorrectionError, match="mapping.csv"):
+        Queue(inputs).confirmed()
 
 
 def test_a_place_is_shown_with_both_sides_in_colour(inputs):

@@ -1,0 +1,112 @@
+"""`ffn round`: train the network of a run on what people have confirmed, and segment again."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import yaml
+
+from ffn.commands.correct import read_values
+from ffn.commands.labels import add_confirmed_options
+from ffn.commands.queue import queue_inputs
+from ffn.commands.run import become_snakemake
+from ffn.config import PART_ZYX
+from ffn.errors import ConfigError
+from ffn.geometry import Box, zyx
+from ffn.io import atomic
+from ffn.io.open import open_volume
+from ffn.io.volume import is_ignored
+
+CHOSEN_ON = 5  # the last fifth of the labels is not trained on: `select` chooses the old weights or the new ones there
+# Of training, besides the options of fine-tuning: the steps are our choice, for minutes on two cores.
+OWN = {"max_steps": 300, "preset": None, "optimizer": "adam", "weight_decay": 0, "scaling_rule": "constant"}
+OWN |= {"ema_decay": None, "fov_moves": 1, "use_best": False, "validation_steps": 0, "checkpoint_steps": None}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Train the network of a run on what people have confirmed of it ('ffn labels'), and segment again: NAME-2.
+
+    Apply the answers first ('ffn correct'). The configuration of the next run is RUN/round.yaml: that of RUN, with
+    these labels, 300 steps from the weights of RUN, and the old weights if they are better on a fifth of the labels.
+    What follows RUN goes to Snakemake: -n shows the plan. The same command resumes.
+    """
+    add_confirmed_options(parser)
+    parser.add_argument("run_folder", metavar="RUN", help="folder of a run with agglomerate.enabled")
+    parser.add_argument("words", nargs=argparse.REMAINDER, metavar="…", help="options of Snakemake")
+    parser.set_defaults(function=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    folder = Path(os.path.abspath(arguments.run_folder))
+    config = next_round(folder, arguments.volume, arguments.objects)
+    os.chdir(folder.parents[1])
+    become_snakemake(config, arguments.words)
+
+
+def next_round(folder: Path, volume: str | None, objects: Sequence[int]) -> Path:
+    """Write the labels of a run and the configuration of the next one; return its path."""
+    from ffn.viewing.confirmed import write_confirmed
+    from ffn.workflow.first_run import FINE_TUNING
+    from ffn.workflow.models import Models
+    from ffn.workflow.paths import RunPaths
+    from ffn.workflow.run import load_run
+
+    inputs, run = queue_inputs(str(folder), volume, ()), load_run(read_values(folder))
+    name, paths, values = inputs.export.name, RunPaths(f"results/{folder.name}"), run.as_written()
+    labels = folder / f"labels/{name}.zarr"
+    train_box, select_box = _divided(write_confirmed(inputs, objects, labels))
+    _require_bodies(labels, select_box)
+    own = values["volumes"][name]
+    own |= {"corrections": None, **({"evaluate_box": "none"} if run.volumes[name].has_labels else {})}
+    values["volumes"][f"{name}-confirmed"] = {
+        "image": paths.of("ingest", "image", volume=name),
+        "labels": str(labels.relative_to(folder.parents[1])),
+        "masks": own["masks"],
+        "normalize": own["normalize"],
+        "train_box": str(train_box),
+        **dict.fromkeys(("validate_box", "segment_box", "evaluate_box"), "none"),
+    }
+    values |= {
+        "run": _next_name(folder.name),
+        "init": Models(run, paths, False).used,
+        "model": run.model.model_dump(mode="json", include={"fov_size_zyx", "deltas_zyx"}),
+        "train": {**values["train"], **FINE_TUNING, **OWN},
+        "select": {**values["select"], "checkpoints": 1, "volume": f"{name}-confirmed", "box": str(select_box)},
+        "coordinates": {"membrane_distance_nm": run.coordinates.membrane_distance_nm},
+        "affinities": {**values["affinities"], "enabled": False},  # they would take all that is 0 for membranes
+    }
+    path = folder / "round.yaml"
+    atomic.write_text(path, yaml.safe_dump(values, sort_keys=False))
+    return path
+
+
+def _next_name(name: str) -> str:
+    """Return the name of the next run.
+
+    Examples
+    --------
+    >>> _next_name("mine"), _next_name("mine-2")
+    ('mine-2', 'mine-3')
+    """
+    stem, _, number = name.rpartition("-")
+    return f"{stem}-{int(number) + 1}" if stem and number.isdigit() else f"{name}-2"
+
+
+def _divided(box: Box) -> tuple[Box, Box]:
+    """Return the parts of a box to train on, and to choose weights on: the end of its longest side."""
+    axis = int(np.argmax(box.shape))
+    at = box.stop[axis] - box.shape[axis] // CHOSEN_ON
+    ends = (zyx(at if i == axis else n for i, n in enumerate(corner)) for corner in (box.stop, box.start))
+    return Box(box.start, next(ends)), Box(next(ends), box.stop)
+
+
+def _require_bodies(labels: Path, box: Box) -> None:
+    """Refuse labels that leave nothing to choose weights on."""
+    with open_volume(labels) as volume:
+        parts = (volume.read(block) for block in box.blocks(PART_ZYX))
+        if not any((part[~is_ignored(part)] > 0).any() for part in parts):
+            raise ConfigError(f"{labels}: nothing is confirmed in {box}, where weights are chosen. Answer more")

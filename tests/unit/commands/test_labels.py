@@ -1,0 +1,89 @@
+"""New labels for people, and the configuration of the round that trains on confirmed ones."""
+
+import shutil
+import types
+
+import numpy as np
+import pytest
+import yaml
+
+from ffn.cli import main
+from ffn.geometry import Box
+from ffn.io.open import open_volume
+from ffn.workflow.config_files import ROOT
+from ffn.workflow.places import open_run
+
+from ..volumes import read, write
+
+SIZE_NM, START = (20.0, 10.0, 10.0), (5, 0, 40)
+CONFIG = {
+    "run": "mine",
+    "volumes": {"cube": {"synthetic": {"shape_zyx": [40, 64, 120]}, "corrections": "old.csv"}},
+    "model": {"depth": 5, "fov_size_zyx": [17, 17, 17], "deltas_zyx": [5, 5, 5]},
+    "train": {"optimizer": "muon", "weight_decay": 0.1, "ema_decay": 0.999, "fov_policy": "max_pred", "fov_moves": 2},
+    "agglomerate": {"enabled": True},
+    "affinities": {"enabled": True},
+}
+
+
+@pytest.fixture
+def image(tmp_path):
+    """Two bright bodies with a dark plane between them."""
+    grey = np.full((10, 40, 60), 200, np.uint8)
+    grey[:, :, 28:32] = 50
+    return write(tmp_path / "raw.zarr", grey, START, SIZE_NM)
+
+
+def test_new_labels_lie_where_the_image_does(image, tmp_path, capsys):
+    words = ["labels", "--new", image, "--out", f"{tmp_path}/new.zarr"]
+    assert main([*words, "--box", "6:12,5:35,50:90"]) == 0
+    with open_volume(tmp_path / "new.zarr") as labels:
+        assert (str(labels.box), labels.voxel_size_zyx_nm) == ("6:12,5:35,50:90", SIZE_NM)
+        assert labels.dtype == np.uint32 and not labels.read().any()
+    assert main(words) == 2 and "new.zarr" in capsys.readouterr().err  # nobody's work is overwritten
+    assert main([*words[:-1], f"{tmp_path}/full.zarr", "--watershed"]) == 0
+    pieces = read(tmp_path / "full.zarr")
+    assert pieces[5, 20, 5] != pieces[5, 20, 55] and set(np.unique(pieces)) == {1, 2}
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """A run whose labels are confirmed, and a function that starts the next round and returns its configuration."""
+    folder = tmp_path / "results/mine"
+    (folder / "volumes/cube").mkdir(parents=True)
+    write(folder / "volumes/cube/raw.zarr", np.zeros((40, 64, 120), np.uint8))
+    shutil.copytree(ROOT / "config/demo-weights", folder / "model")
+    (folder / "config.yaml").write_text(yaml.safe_dump(CONFIG))
+    labels, started = np.zeros((40, 64, 100), np.uint64), []
+
+    def write_confirmed(inputs, objects, out):
+        write(out, labels, (0, 0, 10))
+        return Box.from_shape(labels.shape, (0, 0, 10))
+
+    inputs = types.SimpleNamespace(export=tmp_path / "cube")
+    monkeypatch.setattr("ffn.commands.round.queue_inputs", lambda *_: inputs)
+    monkeypatch.setattr("ffn.viewing.confirmed.write_confirmed", write_confirmed)
+    monkeypatch.setattr("ffn.commands.round.become_snakemake", lambda config, words: started.append((config, words)))
+    monkeypatch.chdir(tmp_path)
+    return labels, started
+
+
+def test_a_round_trains_from_the_weights_of_the_run_on_what_was_confirmed(run, tmp_path):
+    labels, started = run
+    labels[:, :, 85:] = 7
+    assert main(["round", "results/mine", "-n"]) == 0
+    [(config, words)] = started
+    assert config == tmp_path / "results/mine/round.yaml" and words == ["-n"]
+    values = yaml.safe_load(config.read_text())
+    assert (values["run"], values["init"]) == ("mine-2", "results/mine/model")
+    next_run, places, _ = open_run(values)
+    assert next_run.selectable_steps == [0, next_run.train.max_steps] and not next_run.affinities.enabled
+    assert (str(places["cube-confirmed"].train_box), next_run.select.box) == ("0:40,0:64,10:90", "0:40,0:64,90:110")
+    assert places["cube"].config.corrections is None and not places["cube"].is_evaluated
+    assert (next_run.train.optimizer, next_run.train.ema_decay) == ("adam", None)
+
+
+def test_weights_are_chosen_where_something_is_confirmed(run, capsys):
+    labels, started = run
+    labels[:, :, :70] = 7
+    assert main(["round", "results/mine"]) == 2 and started == [] and "90:110" in capsys.readouterr().err
