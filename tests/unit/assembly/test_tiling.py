@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ffn.assembly import tables as tables_module
-from ffn.assembly.subvolumes import Subvolumes, ids_of
+from ffn.assembly.subvolumes import Subvolumes
 from ffn.assembly.tables import OVERLAPS, Objects, OverlapIndex, read_overlaps
 from ffn.assembly.tiling import Tiling
 from ffn.contingency import add_up
@@ -60,16 +60,6 @@ def test_overlaps_and_cores_are_those_of_an_exhaustive_search(box, size, overlap
 def test_boxes_that_do_not_form_a_tiling_are_refused(boxes, found):
     with pytest.raises(VolumeError, match=found):
         Tiling.of(boxes)
-
-
-def test_ids_are_listed_in_the_order_of_their_first_voxels(tmp_path, monkeypatch):
-    monkeypatch.setattr("ffn.assembly.subvolumes.SLAB", 2)
-    labels = np.zeros((5, 3, 4), np.uint64)
-    labels[0, 1], labels[1:4, 2], labels[4, 0] = 9, 2**63, 4
-    with open_volume(write(tmp_path / "a.zarr", labels, (10, 0, 0))) as volume:
-        found = ids_of(volume, Box((10, 0, 0), (13, 3, 4)))
-    assert found["ids"].tolist() == [9, 2**63, 4] and found["voxels"].tolist() == [4, 12, 4]
-    assert found["in_core"].tolist() == [True, True, False]
 
 
 def test_the_least_recently_used_volume_is_closed(monkeypatch):

@@ -1,9 +1,5 @@
 """`ffn new` writes a configuration that runs as it is, whatever the format of image and labels."""
 
-import functools
-import http.server
-import threading
-
 import h5py
 import numpy as np
 import pytest
@@ -15,6 +11,7 @@ from ffn.cli import main
 from ffn.geometry import Box
 from ffn.workflow.places import open_run
 
+from ...servers import serving_files
 from ..io.foreign.test_chunked import create_store
 
 SHAPE = (48, 80, 120)
@@ -89,15 +86,8 @@ def alone(folder, image, labels):
 
 @pytest.fixture
 def url(tmp_path):
-    class Handler(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *words):
-            pass
-
-    handler = functools.partial(Handler, directory=str(tmp_path))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+    with serving_files(tmp_path, []) as address:
+        yield address
 
 
 def new(words, out):

@@ -8,7 +8,7 @@ from scipy import ndimage
 
 from ffn.cli import main
 from ffn.contingency import count_pairs
-from ffn.evaluation.baseline import SWEEP, Settings, best_watershed, markers, watersheds
+from ffn.evaluation.baseline import SWEEP, Settings, best_watershed, watersheds
 from ffn.evaluation.config import EvaluateConfig
 from ffn.evaluation.evaluate import Inputs, evaluate
 from ffn.evaluation.scores import score
@@ -54,15 +54,6 @@ def test_lengths_are_nm_whatever_the_voxel_size():
     thin, thick = (dict(watersheds(image, (z, 10.0, 10.0)))[Settings(6.0, 0.0, 30.0)] for z in (10.0, 40.0))
     assert not thin.any()
     assert (thick == 1).all()
-
-
-def test_specks_are_not_markers():
-    inside = np.zeros((6, 12, 20), bool)
-    inside[1:5, 2:6, 2:8] = True  # 96 voxels
-    inside[1:3, 8:11, 14:18] = True  # 24 voxels
-    labels = markers(inside, (20.0, 8.0, 8.0))  # 50,000 nm³ are 40 of these voxels
-    assert set(np.unique(labels[1:5, 2:6, 2:8])) == {1}
-    assert np.count_nonzero(labels) == 96
 
 
 def test_the_watershed_is_scored_and_saved(tmp_path, specs, image):

@@ -145,17 +145,6 @@ def test_earlier_segmentations_are_scored_side_by_side(tmp_path, specs, truth, s
     assert low < base["scores"]["all"]["voi"] < high
 
 
-def test_errors_and_bodies_are_written_next_to_the_scores(tmp_path, specs, truth, segmentation):
-    result = scored(tmp_path, *specs, EvaluateConfig())
-    (split,) = result["errors"]
-    assert split["kind"] == "split" and split["truth_ids"] == [5] and set(split["segment_ids"]) == {15, 999}
-    z, y, x = split["position_zyx"]
-    assert truth[z, y, x] == split["truth_ids"][0] and segmentation[z, y, x] == split["segment_ids"][1]
-    assert (tmp_path / "s-errors.csv").read_text().count("\n") == 1 + 1
-    bodies = (tmp_path / "s-bodies.csv").read_text().splitlines()
-    assert bodies[0] == "kind,id,voxels,parts,voi,share" and bodies[1].split(",")[1] == "5"
-
-
 @pytest.mark.parametrize(
     ("change", "named"),
     [

@@ -6,37 +6,18 @@ import numpy as np
 import pytest
 
 from ffn.assembly.given import Correction, corrections_text
-from ffn.assembly.merge import pair_scores
 from ffn.assembly.merge_graph import Evidence, MergeEdge, header
 from ffn.cli import main
-from ffn.contingency import ContingencyTable, count_pairs
+from ffn.contingency import count_pairs
 from ffn.evaluation.scores import score
-from ffn.evaluation.sweep import NO_MERGES, SWEPT_CONVENTIONS, sweep_step
+from ffn.evaluation.sweep import NO_MERGES, SWEPT_CONVENTIONS
 
 from ...jobs import require_same_files
 from ..volumes import read, write
 
-TABLE = ContingencyTable(
-    np.array([1, 1, 2, 3], np.uint64), np.array([10, 11, 20, 30], np.uint64), np.array([60, 40, 50, 50])
-)
-
 
 def edge(a, b, score):
     return MergeEdge(a, b, score, 0, 0, 0, 10, 10, 100.0, Evidence(*[1] * 8, *[0.5] * 9))
-
-
-EDGES = [edge(10, 11, 0.8), edge(20, 30, 0.4), edge(7, 8, 0.9)]
-
-
-def test_a_threshold_joins_the_edges_that_reach_it():
-    steps = {
-        threshold: sweep_step(TABLE, pair_scores(EDGES)[0], threshold)["all"] for threshold in (NO_MERGES, 0.8, 0.4)
-    }
-    assert [step["num_merges"] for step in steps.values()] == [0, 2, 3]
-    assert [step["largest_group"] for step in steps.values()] == [1, 2, 2]
-    assert steps[NO_MERGES]["voi_split"] > 0 == steps[NO_MERGES]["voi_merge"]
-    assert steps[0.8]["voi"] == pytest.approx(0) and steps[0.8]["are"] == pytest.approx(0)  # the split is corrected
-    assert steps[0.4]["voi_split"] == pytest.approx(0) and steps[0.4]["voi_merge"] == pytest.approx(0.5)
 
 
 @pytest.fixture

@@ -197,18 +197,3 @@ def test_a_next_position_that_was_taken_is_replaced():
     assert before == grower.next_position()
     c.segmentation[before] = 1
     assert grower.next_position() not in (None, before)
-
-
-def test_the_limit_counts_on_after_a_resume():
-    def after(num_resumes):
-        c = canvas_with(20, 3.0)
-        grower = ObjectGrower(c, (3, 4, 5), 3)
-        for _ in range(num_resumes):
-            FovBatch(Bright(), SMALL.fov_size_zyx).advance([grower])
-            state = {name: np.array(array) for name, array in grower.state().items()}
-            grower = ObjectGrower.resume(canvas_with(20, 3.0), state, 3)
-        grow([grower], FovBatch(Bright(), SMALL.fov_size_zyx))
-        return grower.num_fovs, grower.limited, int(np.count_nonzero(grower.canvas.object_mask()[1]))
-
-    assert after(0) == after(2)
-    assert after(0)[1]

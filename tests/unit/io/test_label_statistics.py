@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from ffn.geometry import Box
 from ffn.io.foreign.arrays import ArrayVolume
 from ffn.io.label_statistics import doubts_about_image, doubts_about_labels
 
@@ -43,14 +42,3 @@ def test_an_image_with_the_runs_of_labels_is_doubted():
     assert "65 values" in doubts(CELLS.astype(np.uint8), doubts_about_image)
     padded = np.where(np.arange(36) < 30, 0, IMAGE)
     assert doubts(padded, doubts_about_image) == ""
-
-
-def test_a_large_volume_is_sampled():
-    class Large(ArrayVolume):
-        def _read(self, box):
-            assert box.num_voxels < 10**6
-            return np.broadcast_to(np.arange(box.start[2], box.stop[2]) // 10, box.shape).astype(np.uint64)
-
-    volume = Large("v", np.zeros((1, 1, 1), np.uint64))
-    volume.box = Box((0, 0, 0), (2000, 9000, 9000))
-    assert doubts_about_labels(volume) == []

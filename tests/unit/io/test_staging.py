@@ -61,16 +61,6 @@ def test_a_volume_is_staged_with_box_and_voxels_by_one_process(volume, tmp_path)
     assert len(copies(tmp_path / "together")) == 1
 
 
-def test_a_folder_is_staged_whole(records, tmp_path, monkeypatch):
-    monkeypatch.setenv("NODE_DISK", str(tmp_path / "scratch"))
-    stage_specs([str(records)], "$NODE_DISK")
-    staged = staged_spec(str(records), "$NODE_DISK")
-    assert staged != str(records)
-    assert {path.name: path.read_text() for path in Path(staged).iterdir()} == {
-        path.name: path.read_text() for path in records.iterdir()
-    }
-
-
 def test_a_copy_is_used_until_the_original_changes(volume, tmp_path):
     scratch = tmp_path / "scratch"
     stage_specs([volume], str(scratch))
@@ -157,13 +147,17 @@ def test_what_lies_in_a_group_keeps_its_place(write, specs, tmp_path, monkeypatc
         shutil.rmtree(scratch)
 
 
-def test_what_lies_behind_a_link_is_copied(records, tmp_path):
+def test_a_folder_is_staged_whole_with_what_lies_behind_links(records, tmp_path, monkeypatch):
+    monkeypatch.setenv("NODE_DISK", str(tmp_path / "scratch"))
     (tmp_path / "disk/more").mkdir(parents=True)
     (tmp_path / "disk/more/b").write_text("b")
     (records / "link").symlink_to(tmp_path / "disk/more")
     (records / "gone").symlink_to(tmp_path / "disk/none")
-    stage_specs([str(records)], str(tmp_path / "scratch"))
-    assert Path(staged_spec(str(records), str(tmp_path / "scratch")), "link/b").read_text() == "b"
+    stage_specs([str(records)], "$NODE_DISK")
+    staged = Path(staged_spec(str(records), "$NODE_DISK"))
+    assert staged != records and (staged / "link/b").read_text() == "b"
+    for name in ("index.json", "a-0.tfrecord", "a-1.tfrecord"):
+        assert (staged / name).read_text() == (records / name).read_text()
 
 
 def test_a_folder_of_another_user_is_neither_used_nor_written_to(volume, tmp_path, monkeypatch):

@@ -1,14 +1,10 @@
-import numpy as np
 import pytest
 
 from ffn.errors import VolumeError
 from ffn.io.open import open_volume
 from ffn.io.volume import (
     NO_SIZE,
-    require_image,
-    require_labels,
     require_other_file,
-    require_same_voxel_size,
     split_spec,
     voxel_size_of,
 )
@@ -29,41 +25,6 @@ from .volumes import write_foreign
 )
 def test_a_spec_is_split_at_the_dataset(spec, parts):
     assert split_spec(spec) == parts
-
-
-@pytest.mark.parametrize(
-    "dtype, is_image, is_labels",
-    [("u1", True, True), ("u2", True, True), ("u4", False, True), ("f4", True, False), ("i4", False, True)],
-)
-def test_images_are_unsigned_or_float_and_labels_are_integers(tmp_path, dtype, is_image, is_labels):
-    with open_volume(write_foreign(tmp_path / "a.h5", dtype=dtype)) as volume:
-        for require, fits in ((require_image, is_image), (require_labels, is_labels)):
-            if fits:
-                require(volume)
-            else:
-                with pytest.raises(VolumeError, match=f"a.h5:raw: has type {volume.dtype}, expected"):
-                    require(volume)
-
-
-@pytest.mark.parametrize(
-    "size, other, is_same",
-    [
-        ((40, 4, 4), (40.03, 4, 4), True),
-        ((40, 4, 4), (40.05, 4, 4), False),
-        ((40, 4, 4), (4, 4, 40), False),
-        (None, (40, 4, 4), True),
-        ((40, 4, 4), None, True),
-    ],
-)
-def test_voxel_sizes_that_both_volumes_declare_must_be_equal(tmp_path, size, other, is_same):
-    attributes = [{} if each is None else {"voxel_size_nm": np.array(each, float)} for each in (size, other)]
-    specs = [write_foreign(tmp_path / f"{name}.h5", each) for name, each in zip("ab", attributes, strict=True)]
-    with open_volume(specs[0]) as a, open_volume(specs[1]) as b:
-        if is_same:
-            require_same_voxel_size(a, b)
-        else:
-            with pytest.raises(VolumeError, match="a.h5:raw: .*b.h5:raw"):
-                require_same_voxel_size(a, b)
 
 
 def test_a_voxel_without_declared_size_is_a_cube(tmp_path, spec, caplog):

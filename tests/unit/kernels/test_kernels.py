@@ -191,17 +191,6 @@ def test_not_a_number_in_a_channel_is_not_hidden(channel):
     assert np.isnan(network([zeros, zeros], training=True).numpy()).all()
 
 
-def test_a_network_that_the_kernels_do_not_compute_is_logged_once(caplog):
-    model._fits.cache_clear()
-    config = ModelConfig(depth=1, features=7, fov_size_zyx=(3, 3, 3), deltas_zyx=(1, 1, 1))
-    network = build_network(config, "float32", 1)
-    zeros = np.zeros((1, 3, 3, 3, 1), np.float32)
-    with caplog.at_level(logging.INFO):
-        for _ in range(2):
-            network([zeros, zeros], training=True)
-    assert caplog.text.count("7 features") == 1
-
-
 THREADS = """
 import hashlib, sys
 from pathlib import Path

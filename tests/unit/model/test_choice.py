@@ -85,13 +85,6 @@ def test_a_damaged_record_is_named(tmp_path, text):
         choose_once(tmp_path / "x.yaml", never)
 
 
-@pytest.mark.parametrize(("bfloat16", "chosen"), [(3.8, "float32"), (7.0, "float32"), (7.5, "bfloat16")])
-def test_with_avx512_bf16_alone_the_faster_one_is_measured(monkeypatch, bfloat16, chosen):
-    monkeypatch.setattr(choice, "cpu_flags", lambda: frozenset({"avx512f", "avx512_bf16"}))
-    found = with_precision("openvino", ASKED_FOR, "auto", lambda: {"float32": 6.9, "bfloat16": bfloat16})
-    assert found.precision == chosen and f"{bfloat16} FOVs/s" in found.reason
-
-
 @pytest.mark.parametrize(
     ("capabilities", "chosen"), [([(8, 0)], "bfloat16"), ([(9, 0), (7, 5)], "float32"), ([None], "float32")]
 )

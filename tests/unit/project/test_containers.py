@@ -34,19 +34,6 @@ def test_both_make_the_same():
     assert dockerfile() == definition()
 
 
-def test_the_locked_packages_are_installed_with_their_hashes_and_then_completed_as_with_conda():
-    base, copied, commands = dockerfile()
-    python = re.fullmatch(r"python:(3\.\d+)-slim-bookworm", base)[1]
-    assert f" {python}" in (ENVS / "requirements.lock").read_text().splitlines()[0], "the lock is for this Python"
-    order = ["apt-get update", "apt-get install", "pip install", "ffn.post-deploy.sh", "rm -rf", "ffn --version"]
-    assert [next(part for part in order if part in command) for command in commands] == order
-    assert {"--no-deps", "--require-hashes", "/opt/ffn/envs/requirements.lock"} <= set(commands[2].split())
-    rows = re.findall(r'"(?:a C\+\+ compiler|MPI)[^|]*\|.*\|(.*)"', (ENVS / "setup.sh").read_text())
-    packages = {package for row in rows for package in row.split()}
-    assert "g++" in packages and "openmpi-bin" in packages
-    assert packages <= set(commands[1].split()), "what `make setup` installs for Horovod"
-
-
 def test_what_is_copied_is_in_the_repository_and_is_all_that_the_package_needs():
     _, copied, _ = dockerfile()
     tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout

@@ -24,6 +24,7 @@ from ffn.training.checkpoint import Checkpoint, CheckpointFolder, Kept
 from ffn.training.parallel.process_group import ProcessGroup
 
 from ...volumes import create_volumes, write_volume
+from ..io.foreign.test_chunked import create_store
 from ..volumes import write
 
 SHAPE = (8, 16, 32)
@@ -159,18 +160,11 @@ def test_a_run_shows_stages_and_scores(tmp_path, capsys):
 
 
 def test_an_export_lists_its_layers(tmp_path, capsys):
-    import tensorstore as ts
-
+    scale = {"size": [32, 16, 8], "resolution": [4, 4, 40], "encoding": "raw"}
     for name, dtype in (("image", "uint8"), ("segmentation", "uint64")):
-        ts.open(
-            {
-                "driver": "neuroglancer_precomputed",
-                "kvstore": {"driver": "file", "path": f"{tmp_path}/{name}/"},
-                "multiscale_metadata": {"data_type": dtype, "num_channels": 1, "type": name},
-                "scale_metadata": {"size": [32, 16, 8], "resolution": [4, 4, 40], "encoding": "raw"},
-            },
-            create=True,
-        ).result()[0, 0, 0].write(1).result()
+        volume = {"data_type": dtype, "num_channels": 1, "type": name}
+        metadata = {"multiscale_metadata": volume, "scale_metadata": scale}
+        create_store(tmp_path / name, "neuroglancer_precomputed", None, 1, **metadata)
     (tmp_path / "neuroglancer.json").write_text("{}")
     found = show(capsys, tmp_path)
     assert found["kind"] == "export"

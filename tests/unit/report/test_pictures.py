@@ -65,11 +65,6 @@ def test_of_a_large_volume_only_the_middle_is_read(run, monkeypatch):
         assert all(opened.drawn.contains(row["plane"].box) for row in slices(opened))
 
 
-def test_segments_get_the_colours_of_their_bodies(volumes):
-    bodies = volumes.color_ids["FFN"]
-    assert bodies[100] == bodies[900] == 1 and bodies[200] == 2 and volumes.color_ids["truth"] == {}
-
-
 def test_only_the_worst_errors_of_each_kind_get_a_close_up(volumes, monkeypatch):
     monkeypatch.setattr(volume_pictures, "NUM_CLOSE_UPS", 1)
     place = list(volumes.box.start)

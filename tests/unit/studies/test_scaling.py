@@ -11,7 +11,6 @@ from ffn.studies.scaling import (
     Cluster,
     Interconnect,
     Measurement,
-    curve,
     fitted_overhead,
     read_measurement,
     ring_allreduce_seconds,
@@ -63,8 +62,3 @@ def test_the_overhead_is_that_of_the_exchange_which_many_nodes_make(counts, fitt
     found = fitted_overhead([Measurement(n, 1, 500_000, EQUAL, times[n]) for n in counts], cluster())
     assert found == pytest.approx(fitted)
     assert replace(cluster(), overhead=found).exchange_seconds(1) == 0
-
-
-def test_efficiency_falls_with_nodes():
-    efficiency = curve(cluster(), [1, 4, 64, 2048])["efficiency"]
-    assert efficiency == sorted(efficiency, reverse=True)

@@ -11,8 +11,7 @@ from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io.open import open_volume
 from ffn.synthetic.config import SynthConfig
-from ffn.synthetic.neurites import MAX_SQUEEZE, Path, grow_neurites
-from ffn.synthetic.phantom import MIN_NEURITE_VOXELS, Phantom, connected_pieces, fill_territories, make_phantom
+from ffn.synthetic.phantom import MIN_NEURITE_VOXELS, Phantom, connected_pieces, make_phantom
 from ffn.synthetic.write import synth
 
 SMALL = SynthConfig(shape_zyx=(24, 40, 56))
@@ -62,21 +61,6 @@ def test_parts_get_their_own_ids_and_small_ones_that_of_a_neighbour():
     assert pieces[1, 1, 25] == pieces[0, 0, 29] != pieces[0, 0, 0]
 
 
-def test_a_voxel_belongs_to_the_nearest_tube(monkeypatch):
-    """Two parallel tubes along x: the thick one reaches beyond the middle between the axes."""
-    along_x = np.arange(-200.0, 900.0, 20.0)
-    tubes = [
-        Path(number, np.stack([np.full_like(along_x, 160.0), np.full_like(along_x, y), along_x], axis=1), radii)
-        for number, y, radii in ((1, 200.0, np.full_like(along_x, 120.0)), (2, 500.0, np.full_like(along_x, 40.0)))
-    ]
-    monkeypatch.setattr("ffn.synthetic.phantom.UNDULATION_NM", 0.0)
-    labels = fill_territories(tubes, SynthConfig(shape_zyx=(32, 64, 64)), np.random.default_rng(0))
-    assert labels.dtype == np.uint64
-    border = [int(np.flatnonzero(np.diff(row))[0]) for row in labels[16, :, ::8].T.astype(int)]
-    # d1² - r1² = d2² - r2² at y = 371 nm
-    assert set(border) <= {36, 37} and np.unique(labels).tolist() == [1, 2]
-
-
 WRITTEN = SynthConfig(shape_zyx=(16, 20, 24), voxel_size_zyx_nm=(20, 10, 12))
 
 
@@ -112,14 +96,3 @@ def test_unusable_outputs_are_refused_before_anything_is_written(tmp_path, image
 def test_unusable_options_are_refused(wrong: dict):
     with pytest.raises(ValidationError, match=next(iter(wrong))):
         SynthConfig(**wrong)
-
-
-def test_neurites_grow_around_each_other(monkeypatch):
-    """A tip may press into a neighbour by a share of its radius, and radii vary, but axes stay apart."""
-    monkeypatch.setattr("ffn.synthetic.neurites.VARICOSITY", 0.0)
-    monkeypatch.setattr("ffn.synthetic.neurites.BRANCH_SPACING_NM", 1e9)
-    paths = grow_neurites(SynthConfig(shape_zyx=(48, 48, 48)), np.random.default_rng(0))
-    for number, path in enumerate(paths):
-        for other in paths[:number]:
-            gaps_nm = np.linalg.norm(path.points_nm[:, None] - other.points_nm[None], axis=-1)
-            assert gaps_nm.min() > (1 - MAX_SQUEEZE) * path.radii_nm[0] + 0.9 * other.radii_nm[0]

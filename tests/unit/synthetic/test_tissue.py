@@ -3,36 +3,14 @@ import pytest
 
 from ffn.synthetic import tissue
 from ffn.synthetic.config import SynthConfig
-from ffn.synthetic.neurites import Path
-from ffn.synthetic.tissue import border_distance_nm, paint_balls, photograph, stain
-
-LABELS = np.ones((32, 40, 48), np.uint64)
-LABELS[:, 20:] = 2
-CONFIG = SynthConfig(shape_zyx=LABELS.shape, defect_position=None)
-CONTENT = (
-    *("NEURITE_CONTRAST", "GRAIN_CONTRAST", "SHADING_CONTRAST", "WEAK_SPOTS_PER_UM3", "MITOCHONDRIA_PER_UM3"),
-    *("VESICLE_CLUSTERS_PER_UM3", "BLUR_NM", "NOISE", "DEFECT_NOISE"),
-)
+from ffn.synthetic.tissue import border_distance_nm, paint_balls, photograph
 
 
 @pytest.fixture(autouse=True)
 def _plain(monkeypatch):
-    """Leave out everything but cytoplasm and membranes."""
-    for name in CONTENT:
+    """Leave out blur and noise."""
+    for name in ("BLUR_NM", "NOISE", "DEFECT_NOISE"):
         monkeypatch.setattr(tissue, name, 0.0)
-
-
-@pytest.fixture
-def stained(monkeypatch):
-    """Function that stains two neurites with a flat membrane between y = 19 and y = 20."""
-
-    def make(paths=(), **constants):
-        with monkeypatch.context() as patch:
-            for name, value in constants.items():
-                patch.setattr(tissue, name, value)
-            return stain(LABELS, list(paths), CONFIG, np.random.default_rng(0))
-
-    return make
 
 
 def test_the_distance_to_the_border_follows_the_voxel_size():
@@ -40,28 +18,6 @@ def test_the_distance_to_the_border_follows_the_voxel_size():
     labels[..., 4:] = 2
     distance_nm = border_distance_nm(labels, (30.0, 10.0, 5.0))
     assert distance_nm[0, 0].tolist() == [15, 10, 5, 0, 0, 5, 10, 15]
-
-
-def test_stain_is_dark_at_membranes_and_bright_at_weak_spots(stained):
-    grey = stained(MEMBRANE_NM=40.0, MEMBRANE_GREY=70.0, CYTOPLASM_GREY=150.0)
-    profile = grey[10, 14:26, 7].tolist()
-    assert profile == [150.0] * 4 + [70.0] * 4 + [150.0] * 4
-    border = border_distance_nm(LABELS, (10.0, 10.0, 10.0)) == 0
-    without, many = (stained(WEAK_SPOTS_PER_UM3=n)[border].mean() for n in (0.0, 500.0))
-    assert many > without + 5
-    near = border_distance_nm(LABELS, (10.0, 10.0, 10.0)) < 18
-    without, many = stained(), stained(VESICLE_CLUSTERS_PER_UM3=500.0)
-    assert many.mean() < without.mean() - 2
-    np.testing.assert_array_equal(many[near], without[near])
-
-
-def test_mitochondria_are_painted_in_thick_neurites_only(stained):
-    along_x = np.arange(0.0, 480.0, 20.0)
-    points_nm = np.stack([np.full_like(along_x, 160.0), np.full_like(along_x, 100.0), along_x], axis=1)
-    thin, thick = (Path(1, points_nm, np.full_like(along_x, radius)) for radius in (50.0, 90.0))
-    dark = stained([thick], MITOCHONDRIA_PER_UM3=100.0) < 100.0
-    assert dark[16, 10].any() and not dark[:, 22:].any()
-    np.testing.assert_array_equal(stained([thin], MITOCHONDRIA_PER_UM3=100.0), stained())
 
 
 SHAPE = (16, 40, 48)

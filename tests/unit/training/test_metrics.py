@@ -11,7 +11,6 @@ from ffn.training.metrics import (
     NUM_ROWS,
     Losses,
     RowLog,
-    StepClock,
     classification_scores,
     complaints,
     means_of,
@@ -19,8 +18,6 @@ from ffn.training.metrics import (
     sums_of,
 )
 from ffn.training.step import Outcome
-
-from .conftest import Clock
 
 
 def outcome(loss, finite=True):
@@ -64,23 +61,6 @@ def test_incomplete_lines_are_skipped(tmp_path):
     for torn in ("100,0.", "10", "100," * (len(COLUMNS) - 1) + "-", "\n"):
         path.write_text(",".join(COLUMNS) + f"\n{whole}\n{torn}")
         assert [row["step"] for row in read_metrics(path)] == [50]
-
-
-def test_times_add_up_to_the_lap_without_pauses():
-    now = Clock()
-    clock = StepClock(now)
-    now.time += 5
-    clock.lap()
-    with clock.measure("input"):
-        now.time += 2
-    with clock.measure("pause"):
-        now.time += 50
-    now.time += 7
-    clock.add("compute", 3)
-    clock.add("allreduce", 1)
-    np.testing.assert_allclose(clock.lap(), [2, 3, 1, 3])
-    now.time += 1
-    np.testing.assert_allclose(clock.lap(), [0, 0, 0, 1])
 
 
 def rows(*losses):

@@ -114,16 +114,7 @@ def test_a_restored_learner_continues_bit_identically(options):
     np.testing.assert_equal((other.state(), other.worker_states()), (learner.state(), learner.worker_states()))
 
 
-@pytest.mark.parametrize(
-    ("options", "rate"),
-    [
-        ({"compression": "bfloat16"}, 0.01),
-        ({"compression": "1-bit"}, 0.01),
-        ({"compression": "qsgd"}, 0.01),
-        ({"precision": "bfloat16", "ema_decay": 0.9}, 0.01),
-    ],
-)
-def test_every_combination_learns(options, rate):
-    learner = make_learner(**options)
-    losses = [learner.step(make_batch(number), rate).loss for number in range(60)]
+def test_half_precision_learns():
+    learner = make_learner(precision="bfloat16", ema_decay=0.9)
+    losses = [learner.step(make_batch(number), 0.01).loss for number in range(60)]
     assert np.mean(losses[-5:]) < 0.8 * losses[0]

@@ -8,7 +8,6 @@ import pytest
 
 from ffn.config import ModelConfig
 from ffn.errors import RecordError
-from ffn.inference.canvas import logit
 from ffn.io import hdf5
 from ffn.training.config import TrainConfig
 from ffn.training.data.examples import (
@@ -60,12 +59,6 @@ def stops(walk: Walk, output: np.ndarray) -> list[tuple[int, int, int]]:
         walk.write(output)
         if not walk.advance():
             return visited
-
-
-def test_a_walk_visits_all_neighbours_that_the_pom_reaches_in_order():
-    visited = stops(make_walk(), np.full(FOV, logit(0.9)))
-    expected = [(0, 0, 0), *MOVES]
-    assert visited == [(1 + z, 2 + y, 3 + x) for z, y, x in expected]
 
 
 def test_the_score_counts_the_whole_patch_but_no_weight_0():
@@ -174,22 +167,6 @@ class Source:
 
 def lane_walks(positions, train=FIXED):
     return LaneWalks(Source(positions, train), positions, HostPatches(MODEL, train))
-
-
-def network(batch) -> np.ndarray:
-    """Output that depends on the input, and opens moves in lane 1 only."""
-    open_moves = (batch.image > 50) * 6
-    return (batch.pom_logit * 0.5 + open_moves - 1 + 0.01 * batch.image).astype(np.float32)
-
-
-def test_a_lane_takes_its_next_example_when_its_walk_ends():
-    walks = lane_walks({0: 0, 1: 0})
-    for _ in range(5):
-        batch = walks.batch()
-        assert {array.shape for array in batch} == {(2, *FOV)}
-        assert {array.dtype for array in batch} == {np.dtype(np.float32)}
-        walks.proceed(Outcome(network(batch), 0.0, True))
-    assert walks.positions == {0: 5, 1: 0}
 
 
 @pytest.mark.parametrize("train", POLICIES, ids=lambda train: train.fov_policy)

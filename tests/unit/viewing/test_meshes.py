@@ -176,11 +176,3 @@ def test_parts_of_blocks_join_to_the_surface_of_the_whole(seed):
         assert (times_of_edges(joined.faces) % 2 == 0).all(), "open where blocks meet"
         for found, expected in zip(joined, join([whole]), strict=True):
             assert np.array_equal(found, expected)
-
-
-def test_a_surface_far_away_is_the_same():
-    labels = np.zeros((9, 9, 9), np.uint64)
-    labels[2:7, 3:6, 2:8] = 1
-    near, far = (finish([parts_of(labels, (z, 0, 0), [1])[1]], SIZE_NM) for z in (0, 10**8))
-    assert np.array_equal(near[0].vertices, far[0].vertices)
-    assert (far[1] - near[1]).tolist() == [0, 0, 40 * 10**8]

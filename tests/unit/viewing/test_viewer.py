@@ -7,7 +7,6 @@ from urllib.request import urlopen
 
 import numpy as np
 import pytest
-import zarr
 
 from ffn.errors import ExportError
 from ffn.geometry import Box
@@ -74,13 +73,6 @@ def test_of_a_store_nothing_else_is_served_and_others_are_refused(run):
         stores_state(["s3://b/a.zarr"])
     with pytest.raises(ExportError, match="--link, "):
         view_stores([f"{run}/seg.zarr"], ViewConfig(link="whole"), pytest.fail)
-
-
-def test_neuroglancer_finds_the_version_of_zarr_itself(tmp_path):
-    """Other programs still write version 2."""
-    zarr.create_array(tmp_path / "raw.zarr", data=np.ones((4, 5, 6), np.uint8), zarr_format=2)
-    _, state = stores_state([f"{tmp_path}/raw.zarr"])
-    assert state["layers"][0]["source"] == "zarr://{base}/raw.zarr/"
 
 
 def test_stores_behind_links_and_above_the_folder_can_be_served(run, monkeypatch):

@@ -8,7 +8,7 @@ import tensorstore as ts
 import zarr
 
 from ffn.geometry import Box
-from ffn.io.open import open_mip, open_volume
+from ffn.io.open import open_volume
 from ffn.viewing import ome_zarr, precomputed, shards, volumes
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.export import export
@@ -127,17 +127,6 @@ def test_mips_do_not_depend_on_how_they_are_cut(tmp_path, monkeypatch, seed):
             assert np.array_equal(read_scale(tmp_path / name, mip), whole), f"{name}, mip {mip}"
             if name == "labels":
                 assert np.array_equal(zarr.open_array(tmp_path / f"a.zarr/{mip}", mode="r")[:], whole)
-
-
-def test_our_own_readers_find_every_mip_at_its_place(tmp_path):
-    voxels = labels_like(ODD)
-    scales = write_ome(tmp_path / "a.zarr", ODD, voxels)
-    with open_volume(tmp_path / "a.zarr") as volume:
-        assert volume.mips == [scale.voxel_size_zyx_nm for scale in scales]
-        assert np.array_equal(volume.read(), voxels)
-    for mip, scale in enumerate(scales):
-        with open_mip(tmp_path / "a.zarr", mip) as volume:
-            assert (volume.box, volume.voxel_size_zyx_nm) == (scale.box, scale.voxel_size_zyx_nm)
 
 
 def test_a_voxel_of_a_mip_is_centred_on_those_it_covers(tmp_path):

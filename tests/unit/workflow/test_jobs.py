@@ -27,12 +27,6 @@ def test_every_box_is_found_by_its_name(stage, shapes):
     assert shapes <= {box.shape for box in boxes.values()}
 
 
-@pytest.mark.parametrize("name", ["z000024-y000008-x000041", "z24", "z000024-y000008-x000040.h5"])
-def test_other_names_are_none_of_them(name):
-    boxes = pipeline(**SECTIONS).jobs.boxes("segment", "phantom")
-    assert "z000024-y000008-x000040" in boxes and name not in boxes
-
-
 def test_boxes_are_found_without_making_all_and_records_shared_by_name():
     large = {**SECTIONS, "volumes": {"phantom": {"synthetic": {"shape_zyx": [2416] * 3}}}}
     boxes = pipeline(**large).jobs.boxes("segment", "phantom")

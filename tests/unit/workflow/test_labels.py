@@ -1,8 +1,5 @@
 """Where images and their labels lie, and how much of them is brought in."""
 
-import functools
-import http.server
-import threading
 from types import SimpleNamespace
 
 import h5py
@@ -19,6 +16,7 @@ from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.places import check_sources
 from ffn.workflow.run import load_run
 
+from ...servers import serving_files
 from .runs import GOOD, PHANTOM, SHAPE, UNTRAINED, Wildcards, check, random_model, refuse, write
 
 
@@ -162,13 +160,8 @@ def remote(tmp_path):
     """Address of an image of 300 × 48 × 80 voxels on a server."""
     path = tmp_path / "served/raw.zarr"
     write(path, np.uint8, (300, 48, 80))
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(path.parent))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/raw.zarr"
-        server.shutdown()
-        thread.join()
+    with serving_files(path.parent, []) as address:
+        yield f"{address}/raw.zarr"
 
 
 def test_of_a_remote_image_only_what_the_boxes_need_is_brought_in(tmp_path, remote):

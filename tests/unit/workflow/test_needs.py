@@ -60,17 +60,6 @@ def test_measured_trainings_fit():
         assert megabytes < start_asked + added < 5 * megabytes, options
 
 
-def test_trainings_with_jax_on_a_cpu_fit():
-    """What XLA plans for a step, MB, which `JaxLearner` logs; with TensorFlow, the process takes 860 before it."""
-    for model, batch_size, planned in [
-        (network(depth=5, fov=17, delta=4), 1, 28),
-        (network(depth=5, fov=17, delta=4), 8, 211),
-        (network(), 1, 343),
-        (network(), 8, 2707),
-    ]:
-        assert 860 + planned < training_mb(model, TrainConfig(batch_size=batch_size, engine="jax"))
-
-
 def test_the_processes_on_a_node_keep_small_volumes_together():
     alone = training_mb(network(), TrainConfig())
     assert training_mb(network(), TrainConfig(), 4) == 4 * alone

@@ -9,14 +9,6 @@ from ffn.workflow.run import load_run
 RUN = {"volumes": {"cube": {"synthetic": {}}}}
 
 
-def test_wildcards_that_are_not_given_stay():
-    paths = RunPaths("results/a")
-    assert paths.of("segment", volume="cube", order="") == "results/a/segmentation/cube/subvolumes/{subvolume}.zarr"
-    assert paths.folder("records") == "results/a/records"
-    assert paths.log("segment", "{volume}") == "results/a/logs/segment/{volume}.log"
-    assert paths.benchmark("segment", "{volume}") == "results/a/benchmarks/segment.{volume}.tsv"
-
-
 def test_existing_files_are_found_whatever_their_wildcards(tmp_path):
     paths = RunPaths(tmp_path)
     assert not paths.is_run() and paths.existing("segment") == []

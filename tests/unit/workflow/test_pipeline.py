@@ -25,13 +25,6 @@ from .runs import RUN, RUN_SHAPE, Wildcards, pipeline, random_model
 MODEL = RUN["model"]
 
 
-def test_volumes_are_sorted_by_what_is_made_of_them():
-    made = pipeline()
-    assert made.trained == made.evaluated == made.skeletonized == ["first"]
-    assert made.synthetic == made.segmented == ["first", "second"]
-    assert made.foreign == made.agglomerated == made.filled == made.swept == []
-
-
 @pytest.mark.parametrize(("size", "is_told"), [((10, 10, 10), False), ((40, 40, 40), True), ((30, 4, 4), True)])
 @pytest.mark.parametrize("trains", [True, False])
 def test_voxels_that_the_network_was_not_trained_on_are_told(tmp_path, size, is_told, trains):

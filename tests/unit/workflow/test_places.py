@@ -107,19 +107,6 @@ def test_validation_data_are_apart_and_hold_a_patch():
         refuse(configured(validate_box=box), f"volumes.a.validate_box: {box}")
 
 
-def test_validation_data_are_apart_from_what_another_volume_of_the_image_trains_on(tmp_path):
-    for name, dtype in (("raw", np.uint8), ("labels", np.uint64), ("others", np.uint64)):
-        write(tmp_path / f"{name}.zarr", dtype, SHAPE)
-    trained = {"image": f"{tmp_path}/raw.zarr", "labels": f"{tmp_path}/labels.zarr", "train_box": "0:40,0:48,0:80"}
-    validated = {**trained, "image": f"{tmp_path}/./raw.zarr", "labels": f"{tmp_path}/others.zarr", "train_box": "none"}
-
-    def configured(box):
-        return {**GOOD, "volumes": {"a": trained, "b": {**validated, "validate_box": box}}}
-
-    assert str(check(configured("40:64,0:48,0:80"))["b"].validate_box) == "40:64,0:48,0:80"
-    refuse(configured("39:64,0:48,0:80"), "volumes.b.validate_box: 39:64,0:48,0:80 .*volumes.a")
-
-
 def fine_tuned(tmp_path, **volumes):
     save_model(tmp_path / "model", random_model())
     return {**GOOD, "init": str(tmp_path / "model"), "volumes": volumes}

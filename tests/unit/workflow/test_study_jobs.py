@@ -4,7 +4,6 @@ import pytest
 
 from ffn.config import ModelConfig
 from ffn.training.config import TrainConfig
-from ffn.workflow.arguments import processes_of_study
 from ffn.workflow.needs import training_minutes
 from ffn.workflow.run import load_run
 from ffn.workflow.study_jobs import measuring_minutes, study_job, study_model, study_train
@@ -73,13 +72,3 @@ def test_runs_start_from_new_weights_without_the_warm_up_of_fine_tuning():
         return study_train(load_run(values)).warmup_steps
 
     assert (warm_up(), warm_up(warmup_steps=50), warm_up(preset="dong2019", warmup_steps=100)) == (0, 50, 100)
-
-
-def test_the_command_line_has_the_processes_of_its_number_of_workers():
-    jobs = {str(workers): job_of(run_of(ranks=2), workers, {}, 2) for workers in (1, 6)}
-
-    class Wildcards:
-        workers = "6"
-
-    words = processes_of_study(jobs)(Wildcards, None)
-    assert "--num-workers 2 --virtual-workers 3" in words and "--intra-op-threads 1" in words

@@ -1,7 +1,4 @@
-import functools
-import http.server
 import json
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +10,7 @@ from ffn.geometry import Box
 from ffn.io.foreign import chunked
 from ffn.io.open import open_mip, open_volume
 
+from ....servers import serving_files
 from .readers import SHAPE, check, refuse, voxels
 
 
@@ -164,18 +162,8 @@ def test_precomputed_is_read_at_any_mip(tmp_path, cloud_volume, choice):
 def server(tmp_path):
     """Address of a server for `tmp_path`, and the paths that were requested."""
     asked = []
-
-    class Handler(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *args):
-            asked.append(self.path)
-
-    handler = functools.partial(Handler, directory=str(tmp_path))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}", asked
-        server.shutdown()
-        thread.join()
+    with serving_files(tmp_path, asked) as address:
+        yield address, asked
 
 
 @pytest.mark.parametrize("prefix", ["", "precomputed://"])
@@ -215,22 +203,21 @@ def test_damaged_attributes_of_n5_are_refused(tmp_path, attributes):
 
 
 @pytest.mark.parametrize(
-    "scales", [[3], [{"resolution": [4, 4, 0]}], [{"resolution": [4, 4, 40], "voxel_offset": None}]]
+    ("change", "named"),
+    [
+        (lambda info: info.update(scales=[3]), ()),
+        (lambda info: info.update(scales=[{"resolution": [4, 4, 0]}]), ()),
+        (lambda info: info["scales"][0].update(voxel_offset=None), ()),
+        (lambda info: info["scales"][0].update(encoding="compresso"), ("compresso",)),
+        (lambda info: info["scales"][0].update(key="../../.."), ("../../..",)),
+    ],
 )
-def test_damaged_scales_of_precomputed_are_refused(tmp_path, scales):
+def test_an_encoding_or_place_that_cannot_be_read_is_named(tmp_path, change, named):
     path = Path(create_precomputed(tmp_path / "image"))
     info = json.loads((path / "info").read_text())
-    (path / "info").write_text(json.dumps({**info, "scales": scales}))
-    refuse(path, f"{path}: ")
-
-
-@pytest.mark.parametrize("change", [{"encoding": "compresso"}, {"key": "../../.."}])
-def test_an_encoding_or_place_that_cannot_be_read_is_named(tmp_path, change):
-    path = Path(create_precomputed(tmp_path / "image"))
-    info = json.loads((path / "info").read_text())
-    info["scales"][0].update(change)
+    change(info)
     (path / "info").write_text(json.dumps(info))
-    refuse(path, f"{path}: ", *change.values())
+    refuse(path, f"{path}: ", *named)
 
 
 @pytest.mark.parametrize("change", [{"filters": [{"id": "delta"}]}, {"compressor": {"id": "lzma"}}])

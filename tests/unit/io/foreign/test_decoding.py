@@ -10,7 +10,7 @@ import tifffile
 from PIL import Image
 
 from ffn.errors import VolumeError
-from ffn.io.foreign.decoding import Header, decoding_errors, read_header, read_pixels
+from ffn.io.foreign.decoding import decoding_errors, read_header, read_pixels
 
 from .readers import voxels
 
@@ -89,15 +89,6 @@ def test_a_complaint_reaches_its_file_while_another_is_read(tmp_path):
     with contextlib.suppress(VolumeError), decoding_errors(tmp_path / "another.tif"):
         with pytest.raises(VolumeError, match="10.tif"), decoding_errors(tmp_path / "10.tif"):
             logging.getLogger("tifffile").warning("invalid offset")
-
-
-@pytest.mark.parametrize("suffix", [".png", ".tif"])
-@pytest.mark.parametrize("dtype", ["u1", "u2"])
-def test_the_header_describes_the_pixels(tmp_path, suffix, dtype):
-    path = tmp_path / f"slice{suffix}"
-    (tifffile.imwrite if suffix == ".tif" else save)(path, PLANE.astype(dtype))
-    assert read_header(path) == Header((12, 20), np.dtype(dtype))
-    np.testing.assert_array_equal(read_pixels(path), PLANE.astype(dtype))
 
 
 def write_png16(path, array):

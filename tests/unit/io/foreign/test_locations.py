@@ -5,7 +5,6 @@ import os
 import socket
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -15,6 +14,7 @@ import zarr
 from ffn.geometry import Box
 from ffn.io.foreign.locations import CONTEXT, Location
 
+from ....servers import serving
 from .readers import SHAPE, check, refuse, voxels
 
 PLACE = Box.from_shape(SHAPE, (10, 10, 20))
@@ -58,13 +58,8 @@ def store(tmp_path_factory):
     folder = tmp_path_factory.mktemp("store")
     zarr.create_array(folder / "bucket/raw.zarr", data=voxels(), chunks=(5, 12, 20), zarr_format=3)
     handler = type("Handler", (Store,), {"folder": folder, "asked": []})
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        handler.address = f"http://127.0.0.1:{server.server_port}"
+    with serving(handler) as handler.address:
         yield handler
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture
