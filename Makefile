@@ -8,7 +8,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 # Without bytecode, every process compiles what it imports, and importing TensorFlow takes three times as long.
 unexport PYTHONDONTWRITEBYTECODE
 
-# The tests of a folder run in one process, in the order of tests/conftest.py.
+# The tests of a folder, or of a file, run in one process, in the order of tests/conftest.py.
 WORKERS ?= 2
 PYTEST = pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 

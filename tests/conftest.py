@@ -23,7 +23,9 @@ from .small_run import SMALL_RUN, Workflow
 
 WHOLE_RUN_SECONDS = 1800  # a hang, however busy the machine is
 REPOSITORY = Path(__file__).resolve().parents[1]
-LONGEST = ("cluster", "workflow", "integration", "stages")  # folders of tests/, by the time that they take
+# Folders and files of tests/, by the time that they take; `finished` is made in the fourth.
+LONGEST = ("cluster", "integration", "workflow/test_leaves.py", "workflow/test_pipeline.py", "workflow", "stages")
+APART = "tests/workflow/"  # one process would take longer for it than another for the rest
 MEMORY_DISK, ROOM = "/dev/shm", 8 * 2**30  # bytes
 
 
@@ -51,9 +53,9 @@ def pytest_collection_modifyitems(items):
 
     What takes longest begins first, so that the processes that run tests side by side end together.
     """
-    folders = [REPOSITORY / "tests" / name for name in LONGEST]
+    places = [REPOSITORY / "tests" / name for name in LONGEST]
     items.sort(
-        key=lambda item: next((n for n, folder in enumerate(folders) if folder in item.path.parents), len(LONGEST))
+        key=lambda item: next((n for n, place in enumerate(places) if item.path.is_relative_to(place)), len(LONGEST))
     )
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
@@ -65,12 +67,13 @@ def pytest_collection_modifyitems(items):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Of tests side by side, let those of a folder run in one process: they share what is expensive."""
+    """Of tests side by side, let those of a folder, or of a file in `APART`, run in one process."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByFolder(LoadScopeScheduling):
         def _split_scope(self, nodeid):
-            return nodeid.partition("::")[0].rpartition("/")[0]
+            file = nodeid.partition("::")[0]
+            return file if file.startswith(APART) else file.rpartition("/")[0]
 
     return ByFolder(config, log)
 

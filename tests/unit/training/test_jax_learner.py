@@ -61,7 +61,6 @@ def assert_close(one, other, atol=1e-4):
     ("options", "rate"),
     [
         ({"optimizer": "adam", "ema_decay": 0.9}, 1e-3),
-        ({"optimizer": "adamw", "weight_decay": 0.1, "adam_epsilon": 1e-5}, 1e-3),
         ({"optimizer": "muon", "weight_decay": 0.1, "ema_decay": 0.9}, 1e-3),
         ({"optimizer": "adamw", "weight_decay": 0.01, "clip_entries": 0.01}, 0.02),
         ({"optimizer": "momentum", "virtual_workers": 3}, 0.05),
