@@ -59,7 +59,7 @@ with open({times!r}, "a") as file:
 sys.exit(code)
 """
 # Folders and files whose names or contents tell when, where and in which jobs they were made.
-RECORDS = {"blocks", "jobs", "lists", "logs", "benchmarks", "steps", "tensorboard", "checkpoints"}
+RECORDS = {"blocks", "jobs", "lists", "logs", "benchmarks", "steps", "checkpoints"}
 TIMED = {"metrics.csv", "validation.csv"}
 
 

@@ -204,9 +204,7 @@ class TrainConfig(Section):
         None, description="steps between checkpoints that select can choose from, which are kept longest; null: none"
     )
     keep_checkpoints: SameResult[PositiveInt] = Field(3, description="checkpoints to keep, besides the best one")
-    log_steps: SameResult[PositiveInt] = Field(
-        50, description="steps between rows of metrics.csv and TensorBoard scalars"
-    )
+    log_steps: SameResult[PositiveInt] = Field(50, description="steps between rows of metrics.csv")
     on_row: SameResult[str | None] = Field(
         None,
         description="command that is started once and reads each row of metrics.csv and validation.csv as a line of "

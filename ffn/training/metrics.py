@@ -83,7 +83,7 @@ def scores_of(counts: np.ndarray) -> dict[str, float]:
 
 
 def smoothed(values: Iterable[float], factor: float = SMOOTHING) -> np.ndarray:
-    """Return the exponential moving average of a curve, as in TensorBoard but unbiased from the first value on.
+    """Return the exponential moving average of a curve, unbiased from the first value on.
 
     A value that is not finite gives NaN and does not count.
 
@@ -160,13 +160,14 @@ class RowLog:
     def __init__(self, path: Path, columns: Sequence[str], step: int) -> None:
         self._path = path
         self._columns = columns
-        self.kept = [row for row in read_metrics(path) if row["step"] <= step]
-        atomic.write_text(path, "".join([",".join(columns) + "\n", *map(self._line, self.kept)]))
+        self.rows = [row for row in read_metrics(path) if row["step"] <= step]
+        atomic.write_text(path, "".join([",".join(columns) + "\n", *map(self._line, self.rows)]))
 
     def write(self, row: MetricsRow) -> None:
         """Append one row."""
         with self._path.open("a") as file:
             file.write(self._line(row))
+        self.rows.append(row)
 
     def _line(self, row: MetricsRow) -> str:
         """Return a row in nine digits: byte counts stay whole, and values that are read back are written unchanged."""

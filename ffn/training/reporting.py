@@ -1,8 +1,7 @@
-"""Reports of a running training: progress, CSV files, TensorBoard, and the weights of the best validation."""
+"""Reports of a running training: progress, CSV files, a command's rows, and the weights of the best validation."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import logging
 import os
@@ -12,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Literal
+from typing import IO
 
 from ffn.io import atomic
 from ffn.model.network import Weights
@@ -31,9 +30,6 @@ from ffn.training.metrics import (
 )
 from ffn.training.plan import TrainingPlan
 
-if TYPE_CHECKING:
-    import tensorflow as tf
-
 VALIDATION_COLUMNS = ("step", "examples", "fovs", "loss", *SCORES, *F1_OF_SIZES, "validation_seconds", *MOVE_SCORES)
 NO_ROWS = -1  # last step to keep, for a log that starts over
 BEST = "checkpoints/best"  # below the model folder
@@ -43,7 +39,7 @@ log = logging.getLogger(__name__)
 
 
 class Report:
-    """Progress, tables, TensorBoard and the best model of a training, which rank 0 writes.
+    """Progress, tables and the best model of a training, which rank 0 writes.
 
     The best model has the best validation F1, and is the latest of equals. A resumed training finds its F1 in the table
     of validations; scores of other validation examples cannot be compared, so that table starts anew.
@@ -54,35 +50,27 @@ class Report:
         self._validation = RowLog(
             folder / "validation.csv", VALIDATION_COLUMNS, step if step and same_examples else NO_ROWS
         )
-        self._rows: tuple[list[MetricsRow], list[MetricsRow]] = ([*self._training.kept], [*self._validation.kept])
-        self._complained_of = complaints(*self._rows).keys()
+        self._complained_of = self._complaints().keys()
         self._config = plan.initial.config
         self._best = folder / BEST
-        self._best_f1 = best_validation(self._validation.kept).get("f1", -1.0)
+        self._best_f1 = best_validation(self._validation.rows).get("f1", -1.0)
         if self._best_f1 < 0:
             shutil.rmtree(self._best, ignore_errors=True)
         self._command = RowCommand(plan.train.on_row)
-        self._events = Events(folder / "tensorboard")
-        for row in self._training.kept:
-            self._events.write("train", row)
-        for row in self._validation.kept:
-            self._events.write("validation", row)
         self._bar = progress_bar(plan.train.max_steps, "train", unit="step", done=step)
         self._is_live = sys.stderr.isatty()
 
     def has_validated(self, step: int) -> bool:
         """Whether ``validation.csv`` has a row of `step`."""
-        return any(row["step"] == step for row in self._validation.kept)
+        return any(row["step"] == step for row in self._validation.rows)
 
     def training(self, row: MetricsRow) -> None:
         """Write and show a row with the `COLUMNS` of ``metrics.csv``."""
         self._training.write(row)
-        self._events.write("train", row)
         self._command.write("train", row)
         shown = {"loss": row["loss"], "accuracy": row["accuracy"], "F1": row["f1"], "FOVs/s": row["fovs_per_second"]}
         self._bar.set_postfix({name: f"{value:.3g}" for name, value in shown.items()}, refresh=False)
         self._bar.update(int(row["step"]) - self._bar.n)
-        self._rows[0].append(row)
         self._complain()
 
     def validation(self, row: MetricsRow, weights: Callable[[], Weights]) -> None:
@@ -92,11 +80,9 @@ class Report:
             self._best_f1 = f1
             self._save_best(row, weights())
         self._validation.write(row)
-        self._events.write("validation", row)
         self._command.write("validation", row)
         shown = ", ".join(f"{name} {row[name]:.4g}" for name in ("loss", *SCORES))
         log.info("validation after step %d: %s", row["step"], shown)
-        self._rows[1].append(row)
         self._complain()
 
     def progress(self, step: int) -> None:
@@ -107,7 +93,6 @@ class Report:
     def close(self) -> None:
         """Close files and bar."""
         self._bar.close()
-        self._events.close()
         self._command.close()
 
     def _save_best(self, row: MetricsRow, weights: Weights) -> None:
@@ -115,9 +100,12 @@ class Report:
         with atomic.atomic_path(self._best) as temporary:
             save_model(temporary, Model(self._config, weights, origin))
 
+    def _complaints(self) -> dict[str, str]:
+        return complaints(self._training.rows, self._validation.rows)
+
     def _complain(self) -> None:
         """Log each sign of trouble, once as long as it lasts."""
-        found = complaints(*self._rows)
+        found = self._complaints()
         for kind in found.keys() - self._complained_of:
             log.warning("train: %s", found[kind])
         self._complained_of = found.keys()
@@ -127,39 +115,6 @@ def load_best(folder: Path) -> tuple[int, Weights]:
     """Return the step and the weights of the best model of a training."""
     model = load_model(folder / BEST)
     return int(model.provenance["inputs"]["step"]), model.weights
-
-
-class Events:
-    """Event files below ``tensorboard/``, if TensorFlow is installed. Scalars of the same name share a plot.
-
-    Event files cannot be truncated, so all old ones are removed: write the rows to keep again.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._is_off = importlib.util.find_spec("tensorflow") is None  # JAX trains without it
-        self._writers: dict[str, tf.summary.SummaryWriter] = {}
-        if not self._is_off:
-            shutil.rmtree(folder, ignore_errors=True)
-
-    def write(self, run: Literal["train", "validation"], row: MetricsRow) -> None:
-        """Write a row."""
-        if self._is_off:
-            return
-        import tensorflow as tf  # not loaded for a run without rows
-
-        if run not in self._writers:
-            self._writers[run] = tf.summary.create_file_writer(str(self._folder / run))
-        with self._writers[run].as_default(int(row["step"])):
-            for name, value in row.items():
-                if name != "step":
-                    tf.summary.scalar(name, value)
-        self._writers[run].flush()
-
-    def close(self) -> None:
-        """Close the files."""
-        for writer in self._writers.values():
-            writer.close()
 
 
 class RowCommand:
@@ -183,7 +138,7 @@ class RowCommand:
         else:
             os.set_blocking(self._pipe.fileno(), False)
 
-    def write(self, run: Literal["train", "validation"], row: MetricsRow) -> None:
+    def write(self, run: str, row: MetricsRow) -> None:
         """Give the command a row: so few bytes go into a pipe whole, or not at all."""
         if self._process is None:
             return

@@ -97,8 +97,7 @@ def train(training: Training, out_folder: str, machine: str | None = None) -> No
     training : Training
         Data, network and options.
     out_folder : str
-        Model folder: ``model.yaml``, ``weights.h5``, ``checkpoints/``, ``metrics.csv``, ``validation.csv``,
-        ``tensorboard/``.
+        Model folder: ``model.yaml``, ``weights.h5``, ``checkpoints/``, ``metrics.csv``, ``validation.csv``.
     machine : str, optional
         Folder that records what ``auto`` takes as engine and precision, by default one in the model folder. A training
         that resumes elsewhere takes the same.

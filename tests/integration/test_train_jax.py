@@ -62,7 +62,7 @@ def test_a_training_needs_no_tensorflow(tubes):
     succeed([sys.executable, "-c", ALONE_HERE, *words, *more])
     with open(out / "validation.csv") as table:
         assert [row["step"] for row in csv.DictReader(table)][-1] == "12"
-    assert (out / "weights.h5").exists() and not (out / "tensorboard").exists()
+    assert (out / "weights.h5").exists()
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from ffn.training.loop import MAX_SKIPPED_IN_ROW, Trainer
 from ffn.training.metrics import COLUMNS, F1_OF_SIZES, MOVE_SCORES, PARTS_OF_STEP, read_metrics
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.plan import TrainingPlan
-from ffn.training.reporting import VALIDATION_COLUMNS, Events, Report, RowCommand, load_best
+from ffn.training.reporting import VALIDATION_COLUMNS, Report, RowCommand, load_best
 from ffn.training.step import Outcome
 from ffn.training.walk import NUM_COUNTS
 
@@ -290,7 +290,6 @@ def test_a_new_training_discards_the_reports_of_an_old_one(tmp_path):
     for digest in (b"one", b"other"):
         make_trainer(Learner(), Validation(digest), ProcessGroup(), **OPTIONS).run(tmp_path, Saved())
         assert [row["step"] for row in read_metrics(tmp_path / "validation.csv")] == [0, 10, 20, 30, 35]
-    assert len(list((tmp_path / "tensorboard").glob("*/events*"))) == 2
 
 
 PLAN = TrainingPlan(TrainConfig(max_steps=40), 1, Model(MODEL, {}, {}), RecordShards([], [40], len), None, {})
@@ -346,9 +345,3 @@ def test_a_command_that_fails_or_does_not_read_is_one_warning(command, caplog):
         rows.write("train", row(COLUMNS, step))
     rows.close(seconds=0.1)
     assert [record.getMessage()[:12] for record in caplog.records] == ["train.on_row"]
-
-
-def test_a_run_without_rows_has_no_file(tmp_path):
-    with contextlib.closing(Events(tmp_path / "tensorboard")):
-        pass
-    assert not (tmp_path / "tensorboard").exists()

@@ -47,7 +47,7 @@ def test_rows_after_the_step_and_an_incomplete_line_are_removed(tmp_path):
     with path.open("a") as file:
         file.write("40,0.")
     log = RowLog(path, ("step", "loss"), 20)
-    assert [row["step"] for row in log.kept] == [10, 20]
+    assert [row["step"] for row in log.rows] == [10, 20]
     log.write({"step": 30, "loss": 0.125})
     assert path.read_text() == "step,loss\n10,0.1\n20,0.05\n30,0.125\n"
 
