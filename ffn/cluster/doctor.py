@@ -12,10 +12,9 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -23,12 +22,12 @@ from typing import Any, Literal, NamedTuple
 from ffn import kernels
 from ffn.cluster.batch import is_answering, run_command
 from ffn.cluster.job_script import PRIVATE, exports, warn_of_secrets, write_private
-from ffn.cluster.probe import MARKER, answers
-from ffn.cluster.site import Site, read_site
+from ffn.cluster.probe import answers
+from ffn.cluster.site import Site, read_site, require_commands
 from ffn.config import ModelConfig
-from ffn.io import atomic
+from ffn.errors import ClusterError
 from ffn.kernels import inference
-from ffn.machine.cpu import cpu_flags, cpu_name
+from ffn.machine.cpu import cpu_name
 from ffn.machine.gpu import cards
 from ffn.machine.limits import cores_here, memory_mb
 from ffn.machine.schedulers import Scheduler
@@ -36,8 +35,6 @@ from ffn.options import positive_number
 from ffn.workflow.rank_layout import Layout
 
 ENDED = "ffn doctor: exit code"  # last line of the job's output, with the code
-LATENCY_SECONDS = 60.0  # until a file must be visible on the other nodes; the profiles' latency-wait
-UNITS = {"amx_bf16": "AMX", "avx512f": "AVX-512", "avx2": "AVX2"}  # by the flag of the CPU, fastest first
 
 Probe = dict[str, Any]
 Verdict = Literal["ok", "FAIL", "warn", "skip"]
@@ -95,11 +92,11 @@ def _run(arguments: argparse.Namespace) -> None:
 
 def examine(site: Site, check: Check) -> list[Finding]:
     """Check all that can be checked from here, in order of dependence; skip checks that depend on a failed one."""
-    findings = [*_commands(site), _writing(check.folder)]
+    findings = _commands(site)
     if _failed(findings):
         findings.append(Finding("nodes", "skip", "fix the above first"))
     elif site.is_inside_job:
-        findings += [_machine(), *_gpu(site, check), *_nodes(site, check)]
+        findings += [_machine(), *_nodes(site, check)]
     elif check.submit:
         findings.append(_submitted(site, check))
     else:
@@ -127,81 +124,55 @@ def _commands(site: Site) -> list[Finding]:
 
 
 def _scheduler(scheduler: Scheduler) -> Finding:
-    commands = scheduler.commands
-    missing = [name for name in commands if shutil.which(name) is None]
-    if missing:
-        text = f"not on PATH: {' '.join(missing)}. Use a login node of that scheduler, or load the site's module"
-        return Finding("scheduler", "FAIL", text)
-    if not is_answering(scheduler):
-        return Finding("scheduler", "FAIL", f"{commands[1]} got no answer about the queue. Is the scheduler running?")
-    return Finding("scheduler", "ok", " ".join(commands))
-
-
-def _writing(folder: Path) -> Finding:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as reason:
-        return Finding("folder", "FAIL", f"{folder} is not writable here ({reason.strerror}). Choose another --folder")
-    return Finding("folder", "ok", f"{folder} is writable here")
+        require_commands(scheduler)
+    except ClusterError as error:
+        return Finding("scheduler", "FAIL", str(error))
+    submit, ask, cancel = scheduler.commands
+    if not is_answering(scheduler):
+        return Finding("scheduler", "FAIL", f"{ask} got no answer about the queue. Is the scheduler running?")
+    return Finding("scheduler", "ok", f"{submit} {ask} {cancel}")
 
 
 def _machine() -> Finding:
     """Describe this machine, on which jobs run."""
-    flags, gpus = cpu_flags(), cards()
-    units = next((name for flag, name in UNITS.items() if flag in flags), "no AVX2")
+    gpus = cards()
     missing = [kernels.not_built(kernels.library_path()), inference.obstacle(ModelConfig().features)]
-    text = f"{cores_here()} cores ({cpu_name()}, {units}), {len(gpus)} GPUs, {memory_mb() / 1000:.0f} GB of memory"
+    text = f"{cores_here()} cores ({cpu_name()}), {len(gpus)} GPUs, {memory_mb() / 1000:.0f} GB of memory"
     if gpus or not any(missing):
         return Finding("machine", "ok", text)
     return Finding("machine", "warn", f"{text}; our kernels are missing: {'; '.join(filter(None, missing))}")
 
 
-def _gpu(site: Site, check: Check) -> list[Finding]:
-    """Check that JAX or TensorFlow sees GPUs on this machine if the profile asks for some."""
-    wanted = int((site.resources or {}).get("gpu", 0))
-    return [judge_gpu(answer, wanted) for answer in _answers(["gpu"], check.timeout)]
-
-
-def judge_gpu(probe: Probe, num_wanted: int) -> Finding:
-    """Judge the GPUs that JAX and TensorFlow see."""
-    text = f"JAX sees {probe['jax']}, TensorFlow {probe['tensorflow']}"
-    found = probe["jax"] or probe["tensorflow"] or not num_wanted
-    return Finding("gpu", "ok" if found else "warn", f"{text}. {probe['why']}".rstrip(". "))
-
-
 def _nodes(site: Site, check: Check) -> list[Finding]:
-    """Check from every node, then join the ranks; skip that if the nodes failed."""
-    layout, launcher = site.layout, shlex.split(site.layout.command)
-    with _marked(check.folder) as place:
-        look = ["node", str(place), str(layout.ranks), f"{LATENCY_SECONDS:g}"]
-        findings = judge_nodes(_answers(look, check.timeout, launcher), layout)
+    """Start the ranks on all nodes; judge the nodes, and whether the ranks join."""
+    with _own_folder(check.folder) as folder:
+        probes = _answers([check.collective, str(folder)], check.timeout, shlex.split(site.layout.command))
+    wanted = int((site.resources or {}).get("gpu", 0))
+    findings = judge_nodes([probe for probe in probes if "host" in probe], site.layout, wanted)
     if _failed(findings):
         return [*findings, Finding("one job", "skip", "fix the above first")]
-    probes = _answers([check.collective], check.timeout, launcher)
-    return [*findings, judge_job(probes, layout.ranks), *_exchange(probes)]
+    probes = [probe for probe in probes if "host" not in probe]
+    return [*findings, judge_job(probes, site.layout.ranks), *_exchange(probes)]
 
 
-def judge_nodes(probes: Sequence[Probe], layout: Layout) -> list[Finding]:
-    """Judge the nodes by the answers of all processes, and whether they share a file system."""
+def judge_nodes(probes: Sequence[Probe], layout: Layout, num_gpus: int = 0) -> list[Finding]:
+    """Judge the nodes by the answers of all processes, if GPUs are wanted also by those."""
     findings = [_judge_count(probes, layout)]
     if not probes:
         return findings
 
-    def judge(name: str, verdict: Verdict, fails: Callable[[Probe], bool], text: str) -> None:
-        hosts = sorted({probe["host"] for probe in probes if fails(probe)})
-        findings.append(Finding(name, verdict, f"{' '.join(hosts)}: {text}") if hosts else Finding(name, "ok", ""))
+    def judge(name: str, verdict: Verdict, faults: Mapping[str, str]) -> None:
+        text = "; ".join(f"{host}: {fault}" for host, fault in sorted(faults.items()))
+        findings.append(Finding(name, verdict if faults else "ok", text))
 
-    seen = min(layout.ranks, sum("seen" in probe for probe in probes))
-    judge("shared folder", "FAIL", lambda p: not p["sees_marker"], "not visible. Put the run on a shared file system")
-    judge("latency", "FAIL", lambda p: p.get("seen", seen) < seen, "files of other nodes are late. Raise latency-wait")
-    reasons = " ".join({probe["write_error"] for probe in probes if "write_error" in probe})
-    judge("writing", "FAIL", lambda p: "write_error" in p, reasons)
-    one = "not that of the first node. Use one environment on a shared file system"
-    judge("python", "FAIL", lambda p: p["python"] != probes[0]["python"], f"another Python or other packages, {one}")
-    cores = f"fewer than {layout.depth} for each process. Correct the launcher or cores_per_node"
-    judge("cores", "warn", lambda p: p["cores"] < layout.depth, cores)
+    shared = "Put the run on a file system that all nodes share and may write to"
+    judge("shared folder", "FAIL", {p["host"]: f"{p['refused']}. {shared}" for p in probes if "refused" in p})
+    cores = f"fewer than {layout.depth} cores for each process. Correct the launcher or cores_per_node"
+    judge("cores", "warn", {p["host"]: cores for p in probes if p["cores"] < layout.depth})
+    if num_gpus:
+        seeing_none = [p for p in probes if not p["jax"] + p["tensorflow"]]
+        judge("gpu", "warn", {p["host"]: f"JAX sees none, TensorFlow sees none. {p['why']}" for p in seeing_none})
     return findings
 
 
@@ -246,7 +217,7 @@ def _submitted(site: Site, check: Check) -> Finding:
     """Submit a job that runs this command inside, and wait for its output."""
     assert site.scheduler is not None
     warn_of_secrets()
-    with _marked(check.folder) as place:
+    with _own_folder(check.folder) as place:
         output = place / "output"
         write_private(place / "job.sh", _script(site, check))
         command = site.submit_command(str(place / "job.sh"), str(output))
@@ -289,20 +260,23 @@ def _script(site: Site, check: Check) -> str:
 
 
 @contextlib.contextmanager
-def _marked(folder: Path) -> Iterator[Path]:
-    """Make a folder with a file that all nodes should see; remove it afterwards."""
+def _own_folder(folder: Path) -> Iterator[Path]:
+    """Make a folder that all nodes should see; remove it afterwards."""
     place = folder.absolute() / f".ffn-doctor-{secrets.token_hex(4)}"
-    place.mkdir(PRIVATE)
-    atomic.write_text(place / MARKER, "seen")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        place.mkdir(PRIVATE)
+    except OSError as reason:
+        raise ClusterError(f"--folder: {folder} is not writable ({reason.strerror}). Choose another one") from None
     try:
         yield place
     finally:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _answers(probe: Sequence[str], timeout: float, launcher: Sequence[str] = ()) -> list[Probe]:
-    """Run a probe and return the answers of its processes; without any, log its output."""
-    command = [*launcher, sys.executable, "-m", "ffn.cluster.probe", *probe]
+def _answers(arguments: Sequence[str], timeout: float, launcher: Sequence[str]) -> list[Probe]:
+    """Start the probes and return their answers; without any, log their output."""
+    command = [*launcher, sys.executable, "-m", "ffn.cluster.probe", *arguments]
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout)
         output = done.stdout

@@ -60,11 +60,16 @@ class Site:
 def check_commands(executor: str, submit: str | None) -> None:
     """Raise ClusterError if this machine lacks a command that the profile submits jobs with."""
     scheduler = scheduler_of(submit) if submit else slurm if executor == SLURM else None
-    needed = scheduler.commands if scheduler else ()
-    if missing := [name for name in needed if shutil.which(name) is None]:
+    if scheduler is not None:
+        require_commands(scheduler)
+
+
+def require_commands(scheduler: Scheduler) -> None:
+    """Raise ClusterError if this machine lacks a command of a scheduler."""
+    if missing := [name for name in scheduler.commands if shutil.which(name) is None]:
         raise ClusterError(
-            f"profile: no {' and no '.join(missing)} on this machine, expected {' '.join(needed)}. "
-            "Start Snakemake on a login node of the profile's site, load the site's module, or choose another profile"
+            f"profile: no {' and no '.join(missing)} on this machine, expected {' '.join(scheduler.commands)}. Use a "
+            "login node of the profile's site, load the site's module, or choose another profile"
         )
 
 

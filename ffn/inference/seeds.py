@@ -1,4 +1,4 @@
-"""Seeds: far from membranes, on a grid, or at points that the user gives."""
+"""Seeds: far from membranes, or at points that the user gives."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ import numpy as np
 
 from ffn import edges
 from ffn.config import SegmentConfig
-from ffn.geometry import ZYX, Box, VoxelSize
+from ffn.geometry import Box, VoxelSize
 from ffn.inference.canvas import MASKED
 from ffn.machine.limits import threads_here
 
 log = logging.getLogger(__name__)
 
-GRID_STEP_ZYX = (16, 16, 16)  # as the default of google/ffn
 DISTANCE_NM = 30.0  # between seeds; with google/ffn's 3 voxels of 10 nm
 SECTION_DISTANCE_NM = 56.0  # in a section, where they also lie deep, with google/ffn's 7 and 2.5 voxels of 8 nm
 SECTION_DEPTH_NM = 20.0
@@ -40,8 +39,6 @@ def find_seeds(
     """
     if points is not None:
         seeds = points_inside(points, box)
-    elif config.seed_policy == "grid":
-        seeds = grid_seeds(box, GRID_STEP_ZYX)
     else:
         seeds = _searched(image, config, voxel_size_zyx_nm, masked)
     return _in_order(seeds, config)
@@ -117,24 +114,6 @@ def peak_seeds(
     least = (SECTION_DISTANCE_NM, SECTION_DEPTH_NM) if config.seed_policy == "peaks_2d" else (DISTANCE_NM, 0.0)
     peaks = _peaks(walls, voxel_size_zyx_nm, (config.seed_distance_nm or least[0], least[1]), config.mirror, threads)
     return peaks if blocked is None else peaks[~blocked[tuple(peaks.T)]]
-
-
-def grid_seeds(box: Box, step_zyx: ZYX) -> np.ndarray:
-    """Place seeds on a regular grid of the full volume; the first is half a step from the origin.
-
-    Where a thin box has none on an axis, the middle is taken. Seeds are relative to `box`, in ascending order.
-
-    Examples
-    --------
-    >>> grid_seeds(Box((0, 0, 6), (4, 2, 12)), (3, 2, 4)).tolist()
-    [[1, 1, 0], [1, 1, 4]]
-    >>> grid_seeds(Box((0, 0, 0), (5, 2, 8)), (16, 2, 4)).tolist()
-    [[2, 1, 2], [2, 1, 6]]
-    """
-    sides = zip(box.start, box.stop, step_zyx, strict=True)
-    axes = [np.arange((step // 2 - start) % step, stop - start, step) for start, stop, step in sides]
-    axes = [axis if len(axis) else np.array([n // 2]) for axis, n in zip(axes, box.shape, strict=True)]
-    return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 3).astype(np.int64)
 
 
 def points_inside(points: np.ndarray, box: Box) -> np.ndarray:

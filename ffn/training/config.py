@@ -90,7 +90,6 @@ class TrainConfig(Section):
         "validation_steps": "validation",
         "checkpoint_minutes": "checkpoints and logs",
         "collective": "processes and threads",
-        "stall_seconds": "stopping early",
     }
 
     preset: Literal["dong2019"] | None = Field(
@@ -228,10 +227,6 @@ class TrainConfig(Section):
     stall_seconds: SameResult[Annotated[int, Field(ge=5)]] = Field(
         120, description="time without progress of a process after which the job ends, s"
     )
-    walltime_minutes: SameResult[Annotated[float, Field(gt=2)] | None] = Field(
-        None,
-        description="time limit of the job, min; an earlier FFN_JOB_END_TIME or Slurm limit counts; null: none",
-    )
 
     @model_validator(mode="before")
     @classmethod
@@ -244,11 +239,6 @@ class TrainConfig(Section):
     def defaults(self) -> dict[str, Any]:
         """Return the options of the preset, where there is one, and the defaults of all others."""
         return {**super().defaults(), **(PRESETS[self.preset] if self.preset else {})}
-
-    def departures(self) -> dict[str, tuple[Any, Any]]:
-        """Return the options that differ from the preset, with their own and the preset's values."""
-        preset = PRESETS[self.preset] if self.preset else {}
-        return {name: (getattr(self, name), value) for name, value in preset.items() if getattr(self, name) != value}
 
     @field_validator("compression", mode="before")
     @classmethod

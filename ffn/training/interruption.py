@@ -31,9 +31,9 @@ class Interruption:
     SIGTERM ends the process at once.
     """
 
-    def __init__(self, walltime_minutes: float | None) -> None:
+    def __init__(self) -> None:
         self.reason: str | None = None
-        self._deadline = _job_end(walltime_minutes)
+        self._deadline = _job_end()
         self._previous: dict[int, Any] = {}
         self._first_seen: dict[int, float] = {}
 
@@ -68,29 +68,15 @@ class Interruption:
         signal.signal(number, self._previous.pop(number))
 
 
-def _job_end(walltime_minutes: float | None) -> float | None:
+def _job_end() -> float | None:
     """Time at which the job will be killed, in seconds since 1970."""
-    ends = [] if walltime_minutes is None else [_started() + 60 * walltime_minutes]
     name = next(filter(os.environ.get, JOB_END_VARIABLES), None)
-    if name is not None:
-        end = _end_from_variable(name)
-        if end > _started():
-            ends.append(end)
-        else:
-            log.warning("%s: %d was over before this process started, so it belongs to another job. Ignored", name, end)
-    return min(ends, default=None)
-
-
-def _end_from_variable(name: str) -> float:
-    """Return the end of the job according to an environment variable."""
+    if name is None:
+        return None
     value = os.environ[name]
     if not value.isdigit():
         raise ConfigError(f"{name}: found {value!r}, expected seconds since 1970. Correct or unset the variable")
-    return float(value)
-
-
-def _started() -> float:
-    """Start of this process, seconds since 1970. Imports may have taken a while since then."""
-    import psutil
-
-    return psutil.Process().create_time()
+    if float(value) > time.time():
+        return float(value)
+    log.warning("%s: %s is over, so it is the end of another job. Ignored", name, value)
+    return None

@@ -107,17 +107,13 @@ def train(training: Training, out_folder: str, machine: str | None = None) -> No
     FfnError
         If data, model and options do not fit together, or training cannot continue.
     """
-    config, rng_seed = training.config, training.rng_seed
     with training_job(training) as (group, plan, opened):
-        if group.rank == 0 and (departures := config.departures()):
-            named = ", ".join(f"{name} {value} instead of {usual}" for name, (value, usual) in departures.items())
-            log.info("train: preset %s with %s", config.preset, named)
         boxes = {name: ValidationBox(opened[name], source.box) for name, source in training.data.validation.items()}
-        validation = make_validation(boxes, plan.initial.config, plan.train, rng_seed, group)
+        validation = make_validation(boxes, plan.initial.config, plan.train, plan.rng_seed, group)
         plan.load_records(group)  # the last check, because it takes longest
         with alone_in(out_folder, group):
             plan = with_engine(plan, Path(machine or f"{out_folder}/{FOLDER}"), group)
-            with Interruption(config.walltime_minutes) as interruption:
+            with Interruption() as interruption:
                 step, weights = run(plan, validation, Path(out_folder), group, interruption)
             if group.rank == 0:
                 origin = _origin(training, plan.train, step)

@@ -2,7 +2,6 @@
 
 import re
 import sys
-from pathlib import Path
 
 import pytest
 import yaml
@@ -76,28 +75,23 @@ def test_a_launcher_that_starts_too_few_and_a_folder_that_is_not_shared(doctor):
     assert found["shared folder"][1].startswith("n1: ")
 
 
-def test_a_node_with_another_python_that_may_not_write(doctor):
-    environment = Path(sys.executable).parent.parent
-    (metadata,) = environment.glob("lib/python3*/site-packages/tqdm-*.dist-info/METADATA")
-    other, runs, node = doctor.folder / "METADATA", doctor.folder / "runs", doctor.cluster.nodes["n2"]
-    other.write_text(re.sub(r"^Version: .*$", "Version: 0.0.1", metadata.read_text(), flags=re.MULTILINE))
+def test_a_node_that_may_not_write(doctor):
+    runs, node = doctor.folder / "runs", doctor.cluster.nodes["n2"]
     runs.mkdir()
-    node.run("mount", "--bind", str(other), str(metadata))
     node.run("mount", "--bind", str(runs), str(runs))
     node.run("mount", "-o", "remount,bind,ro", str(runs))
     try:
         code, found = doctor.run()
     finally:
         node.run("umount", "--lazy", str(runs))
-        node.run("umount", "--lazy", str(metadata))
-    assert (code, failed(found)) == (1, {"python", "writing"})
-    assert found["writing"][1].startswith("n2: Read-only")
+    assert (code, failed(found)) == (1, {"shared folder"})
+    assert found["shared folder"][1].startswith("n2: Read-only")
 
 
-def test_a_machine_without_scheduler_launcher_and_a_place_to_write(tmp_path, monkeypatch, capsys):
+def test_a_machine_without_scheduler_and_launcher(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SystemExit) as ended:
-        main(["doctor", "--profile", str(site_profile(tmp_path, "slurm")), "--folder", "/proc/runs"])
+        main(["doctor", "--profile", str(site_profile(tmp_path, "slurm"))])
     found = findings(capsys.readouterr().out)
-    assert (ended.value.code, failed(found)) == (1, {"scheduler", "launcher", "folder"})
-    assert "srun" in found["launcher"][1] and "/proc/runs" in found["folder"][1]
+    assert (ended.value.code, failed(found)) == (1, {"scheduler", "launcher"})
+    assert "srun" in found["launcher"][1]

@@ -135,7 +135,7 @@ class Saved(list):
 def make_trainer(learner, validation=None, group=None, **options):
     train = TrainConfig(num_workers=1, batch_size=2, learning_rate=0.4, **options)
     plan = TrainingPlan(train, 1, Model(MODEL, {}, {}), RecordShards([], [40], len), None, {})
-    return Trainer(plan, group or NotTheFirst(), learner, Walks(), Interruption(None), validation)
+    return Trainer(plan, group or NotTheFirst(), learner, Walks(), Interruption(), validation)
 
 
 def test_broken_gradients_are_skipped_and_counted_up_to_a_limit(tmp_path):
