@@ -31,12 +31,14 @@ import numpy as np
 
 from ffn.config import ENGINES, FloodConfig, ModelConfig
 from ffn.errors import ConfigError
-from ffn.inference.fastest import chosen, prediction_of_noise
+from ffn.inference.engine import create_engine
+from ffn.inference.fastest import chosen
 from ffn.machine.cpu import ISA_LIMIT, cpu_flags, cpu_name
 from ffn.model.choice import PRECISIONS
 from ffn.model.store import Model
 from ffn.training import choice as of_training
 from ffn.training.config import TrainConfig
+from ffn.training.data.examples import Example, patch_size
 from ffn.training.parallel.placement import configure_libraries
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.plan import initial_weights
@@ -216,11 +218,29 @@ def inference(arguments: argparse.Namespace) -> tuple[dict[str, Callable[[], obj
     for engine in ENGINES:
         for precision in PRECISIONS:
             try:
-                calls[f"{engine} {precision}"] = prediction_of_noise(model, engine, precision, config)
+                calls[f"{engine} {precision}"] = prediction_of_noise(model, engine, precision)
             except ConfigError:  # this machine has no such engine or precision
                 continue
     auto = chosen(model, config)
     return calls, f"{auto.engine} {auto.precision}"
+
+
+def prediction_of_noise(model: Model, engine: str, precision: str) -> Callable[[], object]:
+    """Return a function that runs the network once, on noise."""
+    built = create_engine(model, engine, precision)
+    image = np.random.default_rng(0).normal(size=(1, *model.config.fov_size_zyx)).astype(np.float32)
+    return lambda: built.predict(image, np.full(image.shape, -3, np.float32))
+
+
+def step_on_noise(config: TrainConfig, model: ModelConfig, engine: str, precision: str) -> Callable[[], object]:
+    """Return a function that makes one step on patches of noise."""
+    config = config.model_copy(update={"num_workers": 1, "engine": engine, "precision": precision})
+    learner = of_training.make_learner(model, config, initial_weights(model, rng_seed=0), ProcessGroup())
+    patches = of_training.make_patches(learner, model, config)
+    grey = np.random.default_rng(0).normal(size=patch_size(model, config)).astype(np.float32)
+    example = Example(grey, None, (grey > 0).astype(np.uint8), 1.0, ())
+    walks = [patches.walk(lane, example) for lane in range(config.batch_size)]
+    return lambda: learner.step(patches.batch(walks), config.learning_rate)
 
 
 def training(arguments: argparse.Namespace) -> tuple[dict[str, Callable[[], object]], str]:
@@ -231,7 +251,7 @@ def training(arguments: argparse.Namespace) -> tuple[dict[str, Callable[[], obje
     with tempfile.TemporaryDirectory() as folder:
         auto = of_training.chosen_engine(config, network, Path(folder))
     kinds = [("tensorflow", precision) for precision in PRECISIONS]
-    steps = {" ".join(kind): of_training.step_on_noise(config, network, *kind) for kind in kinds}
+    steps = {" ".join(kind): step_on_noise(config, network, *kind) for kind in kinds}
     return steps, f"{auto.engine} {auto.precision}"
 
 

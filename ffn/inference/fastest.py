@@ -4,28 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-import math
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from ffn.config import FloodConfig
-from ffn.inference.engine import create_engine
 from ffn.kernels import vector_lanes
 from ffn.kernels.inference import obstacle
 from ffn.machine.cpu import cpu_flags
-from ffn.model.choice import (
-    ASKED_FOR,
-    PRECISIONS,
-    WORTHWHILE,
-    Choice,
-    calls_per_second,
-    choice_name,
-    choose_once,
-    sees_gpu,
-    with_precision,
-)
+from ffn.model.choice import ASKED_FOR, Choice, choice_name, choose_once, sees_gpu, with_precision
 from ffn.model.store import Model
 
 log = logging.getLogger(__name__)
@@ -47,13 +32,13 @@ def _choose(model: Model, config: FloodConfig) -> Choice:
     if config.engine == "kernels":
         return Choice("kernels", "float32", "the kernels have no other precision")
     if config.precision == "float16":
-        return with_precision("jax", "JAX alone has float16", "float16", dict)
+        return with_precision("jax", "JAX alone has float16", "float16")
     engine, reason = (config.engine, ASKED_FOR) if config.engine != "auto" else _fastest_library()
-    if config.engine == "auto" and not sees_gpu(engine) and (choice := _kernels_or_measured(model, config, engine)):
-        return choice
+    if config.engine == "auto" and not sees_gpu(engine) and _kernels_are_fastest(model, config):
+        return Choice("kernels", "float32", "the CPU has AVX2 and no AMX for bfloat16")
     # An H100 computes float16 at the rate of bfloat16 and with a ninth of its error; see docs/gpu.md.
     half = "float16" if engine == "jax" else "bfloat16"
-    return with_precision(engine, reason, config.precision, lambda: _by_precision(model, engine, config), half)
+    return with_precision(engine, reason, config.precision, half)
 
 
 def _fastest_library() -> tuple[str, str]:
@@ -67,49 +52,12 @@ def _fastest_library() -> tuple[str, str]:
     return "openvino", "no GPU is visible"
 
 
-def _kernels_or_measured(model: Model, config: FloodConfig, library: str) -> Choice | None:
-    """Take our kernels where they are known to be fastest, or what measuring says; None where they cannot be.
-
-    On a Zen 4 with AVX2 and no more, they did 2.4 times as many FOVs/s as OpenVINO in float32 with 32 features, 1.5
-    times with 16, and 0.8 times with 8, which they pad to 16. With AVX-512 they were 2.4 times as fast, too, but on one
-    Xeon only, so there they are measured.
-    """
-    flags, lanes, on_auto = cpu_flags(), vector_lanes(), config.precision == "auto"
-    if config.precision == "bfloat16" or (on_auto and "amx_bf16" in flags):
-        return None
-    if lanes < AVX2_LANES or model.config.features < FEW_FEATURES:
-        return None
+def _kernels_are_fastest(model: Model, config: FloodConfig) -> bool:
+    """Take our kernels where they were faster than any library in float32 and bfloat16 (docs/experiments.md)."""
+    wants_half = config.precision == "bfloat16" or (config.precision == "auto" and "amx_bf16" in cpu_flags())
+    if wants_half or vector_lanes() < AVX2_LANES or model.config.features < FEW_FEATURES:
+        return False
     if reason := obstacle(model.config.features):
         log.info("auto does without our kernels, because %s", reason)
-        return None
-    if lanes == AVX2_LANES:
-        return Choice("kernels", "float32", "the CPU has AVX2 and no AVX-512")
-    kinds = [("kernels", "float32"), (library, "float32")]
-    if on_auto and "avx512_bf16" in flags:
-        kinds.append((library, "bfloat16"))
-    rates = fovs_per_second(model, kinds, config)
-    best = max(kinds, key=lambda kind: rates[kind] / (WORTHWHILE if kind[1] == "bfloat16" else 1))
-    figures = ", ".join(f"{engine} {precision}: {rate:.1f} FOVs/s" for (engine, precision), rate in rates.items())
-    return Choice(*best, f"measured {figures}")
-
-
-def _by_precision(model: Model, engine: str, config: FloodConfig) -> dict[str, float]:
-    rates = fovs_per_second(model, [(engine, precision) for precision in PRECISIONS], config)
-    return {precision: rate for (_, precision), rate in rates.items()}
-
-
-def fovs_per_second(
-    model: Model, kinds: Sequence[tuple[str, str]], config: FloodConfig
-) -> dict[tuple[str, str], float]:
-    """Run the network by each engine and precision, in turn; return FOVs/s by engine and precision."""
-    rates = calls_per_second({" ".join(kind): prediction_of_noise(model, *kind, config) for kind in kinds})
-    return {kind: rates[" ".join(kind)] for kind in kinds}
-
-
-def prediction_of_noise(model: Model, engine: str, precision: str, config: FloodConfig) -> Callable[[], object]:
-    """Return a function that runs the network once, on noise."""
-    built = create_engine(model, engine, precision)
-    shape = (1, *model.config.fov_size_zyx)
-    image = np.random.default_rng(0).normal(size=shape).astype(np.float32)
-    pom = np.full(shape, math.log(config.pad_value / (1 - config.pad_value)), np.float32)
-    return lambda: built.predict(image, pom)
+        return False
+    return True

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import statistics
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -25,10 +23,7 @@ PRECISIONS = ("float32", "bfloat16")  # of training and inference by any library
 # Compute capability of the first NVIDIA GPUs that multiply matrices in it: Ampere, Volta.
 HALF_CAPABILITIES = {"bfloat16": (8, 0), "float16": (7, 0)}
 ASKED_FOR = "asked for"
-WORTHWHILE = 1.05  # bfloat16 has to be this much faster: float32 is more accurate, and rates vary; our choice
 ON_GPUS = ("tensorflow", "jax")  # engines that compute on a GPU, if they see one
-MEASURED_SECONDS = 2.0  # for all alternatives together, without their first calls; our choice
-MIN_ROUNDS = 3
 
 
 @dataclass(frozen=True)
@@ -102,53 +97,21 @@ def _read(path: Path | None) -> Choice | None:
     )
 
 
-def with_precision(
-    engine: str, reason: str, precision: str, measure: Callable[[], Mapping[str, float]], on_gpus: str = "bfloat16"
-) -> Choice:
+def with_precision(engine: str, reason: str, precision: str, on_gpus: str = "bfloat16") -> Choice:
     """Return the choice of an engine with a precision, for ``auto`` the fastest; a `reason` may be `ASKED_FOR`.
 
-    GPUs take `on_gpus`, of `HALF_CAPABILITIES`, if all of them have units for it.
-
-    AMX computes several times as many products in bfloat16. Without AVX512-BF16, bfloat16 is emulated, which is slower.
-    With AVX512-BF16 alone it depends on the CPU: on Xeons, float32 was 1.7 to 1.9 times as fast.
+    On GPUs of which all have units for it, ``auto`` takes `on_gpus`.
     """
     on_gpu = sees_gpu(engine)
     if precision != "auto":
         return Choice(engine, precision, reason, on_gpu)
     fastest, why = _gpus_tell(engine, on_gpus) if on_gpu else _cpu_tells()
-    if fastest is None:
-        rates = measure()
-        fastest = "bfloat16" if rates["bfloat16"] > WORTHWHILE * rates["float32"] else "float32"
-        why = "measured " + ", ".join(f"{name}: {rate:.1f} FOVs/s" for name, rate in rates.items())
     return Choice(engine, fastest, why if reason == ASKED_FOR else f"{reason}, and {why}", on_gpu)
 
 
-def calls_per_second(
-    alternatives: Mapping[str, Callable[[], object]], seconds: float = MEASURED_SECONDS, min_rounds: int = MIN_ROUNDS
-) -> dict[str, float]:
-    """Return one divided by the median time of a call of each alternative, called in turn.
-
-    A machine that slows down slows down all of them. The first call of each is not timed; no round starts after
-    `seconds`, but at least `min_rounds` are timed.
-    """
-    for call in alternatives.values():
-        call()
-    times: dict[str, list[float]] = {name: [] for name in alternatives}
-    end, rounds = time.perf_counter() + seconds, 0
-    while rounds < min_rounds or time.perf_counter() < end:
-        for name, call in alternatives.items():
-            begin = time.perf_counter()
-            call()
-            times[name].append(time.perf_counter() - begin)
-        rounds += 1
-    return {name: 1 / statistics.median(each) for name, each in times.items()}
-
-
-def _cpu_tells() -> tuple[str | None, str]:
-    flags = cpu_flags()
-    if "amx_bf16" in flags:
-        return "bfloat16", "the CPU has AMX"
-    return (None, "") if "avx512_bf16" in flags else ("float32", "the CPU has neither AMX nor AVX512-BF16")
+def _cpu_tells() -> tuple[str, str]:
+    """Take bfloat16 with AMX alone: elsewhere, float32 was faster in training and inference (docs/experiments.md)."""
+    return ("bfloat16", "the CPU has AMX") if "amx_bf16" in cpu_flags() else ("float32", "the CPU has no AMX")
 
 
 def _gpus_tell(engine: str, half: str) -> tuple[str, str]:

@@ -19,12 +19,6 @@ def tube_image(shape, starts):
     return image
 
 
-@pytest.fixture(autouse=True)
-def all_are_as_fast(monkeypatch):
-    """Let all commands of a test compute alike: where `auto` measures, noise may decide."""
-    monkeypatch.setattr("ffn.inference.fastest.fovs_per_second", lambda model, kinds, config: dict.fromkeys(kinds, 1.0))
-
-
 @pytest.fixture
 def tubes():
     """Return `tube_image`."""
