@@ -80,7 +80,7 @@ TOOLS = {
     "doctor": Command(
         "ffn.cluster.doctor",
         "say whether this site will work: scheduler, launcher, Horovod, file systems, nodes",
-        "ffn doctor --profile slurm --nodes 2 --submit",
+        "ffn doctor --profile slurm --nodes 2",
     ),
     "study": Command(
         "ffn.commands.study",

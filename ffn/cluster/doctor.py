@@ -6,13 +6,11 @@ import argparse
 import contextlib
 import dataclasses
 import logging
-import os
 import secrets
 import shlex
 import shutil
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,8 +18,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from ffn import kernels
-from ffn.cluster.batch import is_answering, run_command
-from ffn.cluster.job_script import PRIVATE, exports, warn_of_secrets, write_private
+from ffn.cluster.batch import is_answering
+from ffn.cluster.job_script import PRIVATE
 from ffn.cluster.probe import answers
 from ffn.cluster.site import Site, read_site, require_commands
 from ffn.config import ModelConfig
@@ -33,8 +31,6 @@ from ffn.machine.limits import cores_here, memory_mb
 from ffn.machine.schedulers import Scheduler
 from ffn.options import positive_number
 from ffn.workflow.rank_layout import Layout
-
-ENDED = "ffn doctor: exit code"  # last line of the job's output, with the code
 
 Probe = dict[str, Any]
 Verdict = Literal["ok", "FAIL", "warn", "skip"]
@@ -55,25 +51,23 @@ class Check:
     """How to check a site."""
 
     folder: Path  # where runs will be; all nodes must share it
-    submit: bool = False  # a job, if this process is not inside one
-    timeout: float = 600.0  # seconds, for each command and for the submitted job with its time in the queue
+    timeout: float = 600.0  # seconds, for all ranks to start, join and answer
     collective: str = "horovod"  # or mpi
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Check before the first long job whether this site works: one line per check, exit code 1 if one fails.
 
-    On a login node it checks the commands of the scheduler and the launcher; with --submit it also submits a job of a
-    few minutes, which describes its machine, checks all nodes and joins the ranks. Inside a job it checks that job.
+    On a login node it checks the commands of the scheduler and the launcher. Inside a job, which may be an interactive
+    one, it describes the machine, checks all nodes and joins the ranks, in a minute or two.
     """
     text = "a profile's folder, or its name in profiles/ (default: %(default)s)"
     parser.add_argument("--profile", default="local", help=text)
     text = "number of nodes to check (default: %(default)s)"
     parser.add_argument("--nodes", type=positive_number(int), default=2, metavar="INT", help=text)
-    parser.add_argument("--submit", action="store_true", help="submit a job that checks the nodes")
     text = "where runs will be written (default: %(default)s)"
     parser.add_argument("--folder", type=Path, default="results", help=text)
-    text = "limit for the queue and for each step (default: %(default)g)"
+    text = "until all ranks have answered (default: %(default)g)"
     parser.add_argument("--timeout", type=positive_number(float), default=Check.timeout, metavar="SECONDS", help=text)
     text = "library that joins the processes, as train.collective (default: %(default)s)"
     parser.add_argument("--collective", choices=("horovod", "mpi"), default=Check.collective, help=text)
@@ -97,10 +91,8 @@ def examine(site: Site, check: Check) -> list[Finding]:
         findings.append(Finding("nodes", "skip", "fix the above first"))
     elif site.is_inside_job:
         findings += [_machine(), *_nodes(site, check)]
-    elif check.submit:
-        findings.append(_submitted(site, check))
     else:
-        findings.append(Finding("nodes", "skip", "add --submit, or run this inside a job"))
+        findings.append(Finding("nodes", "skip", f"run the same inside a job of {site.layout.nodes} nodes"))
     return findings
 
 
@@ -148,8 +140,7 @@ def _nodes(site: Site, check: Check) -> list[Finding]:
     """Start the ranks on all nodes; judge the nodes, and whether the ranks join."""
     with _own_folder(check.folder) as folder:
         probes = _answers([check.collective, str(folder)], check.timeout, shlex.split(site.layout.command))
-    wanted = int((site.resources or {}).get("gpu", 0))
-    findings = judge_nodes([probe for probe in probes if "host" in probe], site.layout, wanted)
+    findings = judge_nodes([probe for probe in probes if "host" in probe], site.layout, site.num_gpus)
     if _failed(findings):
         return [*findings, Finding("one job", "skip", "fix the above first")]
     probes = [probe for probe in probes if "host" not in probe]
@@ -211,52 +202,6 @@ def _exchange(probes: Sequence[Probe]) -> list[Finding]:
     """Show what a step of training spends on its exchange, as rank 0 has timed it."""
     told = [f"{probe['exact_ms']} ms, {probe['allreduce_ms']} ms by" for probe in probes if probe.get("rank") == 0]
     return [Finding("exchange", "ok", f"{text} allreduce (train.exact_sums: false)") for text in told]
-
-
-def _submitted(site: Site, check: Check) -> Finding:
-    """Submit a job that runs this command inside, and wait for its output."""
-    assert site.scheduler is not None
-    warn_of_secrets()
-    with _own_folder(check.folder) as place:
-        output = place / "output"
-        write_private(place / "job.sh", _script(site, check))
-        command = site.submit_command(str(place / "job.sh"), str(output))
-        done = run_command(command)
-        job = site.scheduler.job_id(done.stdout) if done.returncode == 0 else None
-        if job is None:
-            said = " ".join((done.stderr or done.stdout).split())
-            return Finding("job", "FAIL", f"the scheduler refused {shlex.join(command)}: {said}")
-        log.info("submitted %s, waiting for its findings", job)
-        said = ""
-        try:
-            said = _wait_for(output, check.timeout)
-        finally:
-            if ENDED not in said:
-                run_command(site.scheduler.cancel_command([job]))
-    said, ended, code = said.rpartition(ENDED)
-    if ended:
-        return Finding("job", "ok" if code.strip() == "0" else "FAIL", f"{job}\n{said.rstrip()}")
-    late = f"{job}: has not ended in {check.timeout:.0f} s, so it was cancelled. Raise --timeout, or see its output"
-    return Finding("job", "FAIL", f"{late}\n{code.rstrip()}".rstrip())
-
-
-def _wait_for(output: Path, timeout: float) -> str:
-    """Return the output of a job once it is complete, or after some time what there is of it."""
-    deadline = time.monotonic() + timeout
-    while True:
-        text = output.read_text(errors="replace") if output.exists() else ""
-        if ENDED in text or time.monotonic() > deadline:
-            return text
-        time.sleep(1)
-
-
-def _script(site: Site, check: Check) -> str:
-    """Return the job that runs this command inside."""
-    inside = [sys.executable, "-m", "ffn", "doctor", "--profile", str(Path(site.name).resolve())]
-    inside += ["--folder", str(check.folder.absolute()), "--nodes", str(site.layout.nodes)]
-    inside += ["--collective", check.collective, "--timeout", f"{check.timeout:g}"]
-    lines = ["#!/bin/bash", *exports(), f"cd {shlex.quote(os.getcwd())}", f"{shlex.join(inside)} 2>&1"]
-    return "\n".join([*lines, f'echo "{ENDED} $?"\n'])
 
 
 @contextlib.contextmanager

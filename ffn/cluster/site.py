@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,48 +12,27 @@ from typing import Any
 import yaml
 
 from ffn.cluster.batch import makers_of, scheduler_of, still_queued
-from ffn.cluster.job_script import in_queue, with_environment
 from ffn.errors import ClusterError
 from ffn.machine.limits import usable_cores
-from ffn.machine.schedulers import BatchJob, Scheduler, slurm
+from ffn.machine.schedulers import Scheduler, slurm
 from ffn.workflow.config_files import ROOT
-from ffn.workflow.needs import memory_mb
 from ffn.workflow.rank_layout import Layout, layout_of
 
 SLURM = "slurm"  # the executor; with cluster-generic, the submit command names the scheduler
-CHECK_MINUTES = 10
 
 
 @dataclass(frozen=True)
 class Site:
     """The parts of a profile that `ffn doctor` needs."""
 
-    name: str  # folder of the profile
-    layout: Layout  # ranks of the check job, and their launcher
+    layout: Layout  # ranks of the check, and their launcher
     scheduler: Scheduler | None = None  # None for a workstation
-    resources: Mapping[str, Any] | None = None  # that the profile requests for training
+    num_gpus: int = 0  # of a node, that training asks for
 
     @property
     def is_inside_job(self) -> bool:
         """Whether this process runs in a job of the scheduler, or there is no scheduler."""
         return self.scheduler is None or self.scheduler.JOB_ID in os.environ
-
-    def submit_command(self, script: str, log: str) -> list[str]:
-        """Return the command that submits a script as the check job, with the resources of training."""
-        assert self.scheduler is not None
-        site = {**(self.resources or {}), "tasks": self.layout.ranks}
-        site["slurm_extra"] = f"{self.layout.spread} {site.get('slurm_extra', '')}"
-        site["mem_mb"] = self.layout.per_node * memory_mb("train")
-        job = BatchJob(
-            "ffn-doctor",
-            self.layout.nodes,
-            self.layout.depth,
-            min(self.layout.per_node, int(site.get("gpu", 0))),
-            CHECK_MINUTES,
-            is_mpi=True,
-            site=site,
-        )
-        return self.scheduler.submit_command(in_queue(job), script, log)
 
 
 def check_commands(executor: str, submit: str | None) -> None:
@@ -74,7 +52,7 @@ def require_commands(scheduler: Scheduler) -> None:
 
 
 def read_site(profile: str, num_nodes: int) -> Site:
-    """Read a profile: a folder with ``config.yaml``, or the name of one of this software's; for a check job."""
+    """Read a profile: a folder with ``config.yaml``, or the name of one of this software's."""
     folders = (Path(profile), ROOT / "profiles" / profile)
     folder = next((f for f in folders if (f / "config.yaml").is_file()), None)
     if folder is None:
@@ -83,18 +61,14 @@ def read_site(profile: str, num_nodes: int) -> Site:
     values = _read(folder / "config.yaml")
     train = (values.get("set-resources") or {}).get("train") or {}
     if "executor" not in values:
-        return Site(str(folder), layout_of(2, train, usable_cores()))
+        return Site(layout_of(2, train, usable_cores()))
     if "launcher" not in train:
         raise ClusterError(f"{folder}/config.yaml: set-resources: train has no launcher, a cluster needs one")
     per_node = layout_of(1, train, 1).ranks_per_node
     layout = layout_of(num_nodes * per_node, {"ranks_per_node": 1} | train, 1)
-    resources = {"gpu": (values.get("resources") or {}).get("gpu", 0)} | _defaults(values) | train
-    if values["executor"] == SLURM:  # its plugin has other names for what our batch profiles call so
-        resources |= {"account": resources.get("slurm_account"), "queue": resources.get("slurm_partition")}
-        resources |= {"qos": values.get("slurm-qos"), "reservation": values.get("slurm-reservation")}
-        return Site(str(folder), layout, slurm, _unquoted(resources))
-    scheduler = scheduler_of(str(values.get("cluster-generic-submit-cmd", "")))
-    return Site(str(folder), layout, scheduler, with_environment(_unquoted(resources)))
+    is_plugin = values["executor"] == SLURM
+    scheduler = slurm if is_plugin else scheduler_of(str(values.get("cluster-generic-submit-cmd", "")))
+    return Site(layout, scheduler, int(train.get("gpu", (values.get("resources") or {}).get("gpu", 0))))
 
 
 def check_none_left(submit: str, folder: str) -> None:
@@ -116,16 +90,3 @@ def _read(path: Path) -> dict[str, Any]:
     except (yaml.YAMLError, TypeError, ValueError) as reason:
         found = " ".join(str(reason).split())
         raise ClusterError(f"{path}: is not a mapping in YAML ({found}), expected options of Snakemake") from None
-
-
-def _defaults(values: Mapping[str, Any]) -> dict[str, Any]:
-    given = values.get("default-resources") or {}
-    return given if isinstance(given, dict) else dict(item.split("=", maxsplit=1) for item in given)
-
-
-def _unquoted(resources: Mapping[str, Any]) -> dict[str, Any]:
-    """Remove the second pair of quotes from names; they have it because Snakemake evaluates resources as Python."""
-    return {
-        name: value.strip("'\"") if isinstance(value, str) and name in slurm.SITE_NAMES else value
-        for name, value in resources.items()
-    }
