@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import numpy as np
 
 from ffn.config import ModelConfig
-from ffn.training.choice import step_on_noise
+from ffn.training.choice import make_learner, make_patches
 from ffn.training.config import TrainConfig
+from ffn.training.data.examples import Example, patch_size
+from ffn.training.parallel.process_group import ProcessGroup
+from ffn.training.plan import initial_weights
 
 from .common import TINY, Report, seconds_until, tflop
 
@@ -27,10 +31,20 @@ def rates(report: Report) -> None:
             time_steps(report, config, batch, precision)
 
 
+def step_on_noise(train: TrainConfig, model: ModelConfig) -> Callable[[], object]:
+    """Return a function that makes one step on patches of noise."""
+    learner = make_learner(model, train, initial_weights(model, rng_seed=0), ProcessGroup())
+    patches = make_patches(learner, model, train)
+    grey = np.random.default_rng(0).normal(size=patch_size(model, train)).astype(np.float32)
+    example = Example(grey, None, (grey > 0).astype(np.uint8), 1.0, ())
+    walks = [patches.walk(lane, example) for lane in range(train.batch_size)]
+    return lambda: learner.step(patches.batch(walks), train.learning_rate)
+
+
 def time_steps(report: Report, config: ModelConfig, batch: int, precision: str) -> None:
     """Make steps for 1.5 seconds."""
     start = time.perf_counter()
-    step = step_on_noise(TrainConfig(batch_size=batch), config, "jax", precision)
+    step = step_on_noise(TrainConfig(num_workers=1, batch_size=batch, engine="jax", precision=precision), config)
     step()
     first = time.perf_counter() - start
     times: list[float] = []
