@@ -20,40 +20,7 @@ from .pauses import Pause
 
 ROOT = Path(__file__).parents[1]
 
-SMALL_RUN = {
-    "run": "small",
-    "rng_seed": 3,
-    "volumes": {
-        "phantom": {
-            "synthetic": {"shape_zyx": [64, 56, 72]},
-            "train_box": "0:40,0:56,0:72",
-            "evaluate_box": "40:64,0:56,0:72",
-        }
-    },
-    "model": {"depth": 2, "features": 8, "fov_size_zyx": [9, 11, 13], "deltas_zyx": [2, 3, 3]},
-    "partition": {"min_label_um3": 0.0001},
-    "records": {"num_shards": 3, "max_records": 2000},
-    "train": {
-        "num_workers": 2,
-        "batch_size": 4,
-        "max_steps": 120,
-        "precision": "float32",  # the same on every machine
-        "learning_rate": 0.005,
-        "fov_policy": "faces",  # more examples in as many steps
-        "checkpoint_steps": 20,
-        "log_steps": 20,
-        "permutable_axes": [],
-    },
-    "subvolumes": {"size_zyx": [64, 35, 48], "overlap_zyx": [14, 14, 14]},
-    "segment": {
-        "precision": "float32",  # auto measures, so two runs on one machine may choose differently
-        "min_segment_um3": 5e-05,
-        "checkpoint_seconds": 0.2,  # soon enough for tests that kill it
-    },
-    "reconcile": {"min_component_um3": 5e-05},
-    "agglomerate": {"enabled": True, "min_overlap_voxels": 20},
-    "fill": {"max_distance_nm": 30},
-}
+SMALL_RUN = yaml.safe_load((ROOT / ".test/config/config.yaml").read_text())
 
 
 class Workflow:

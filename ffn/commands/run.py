@@ -51,4 +51,4 @@ def snakemake_words(config: Path, words: list[str]) -> list[str]:
     known = ROOT / "profiles" / words[at]
     if known.is_dir() and not Path(words[at], "config.yaml").is_file():
         words[at] = str(known)
-    return [*words, "--snakefile", str(ROOT / "Snakefile"), "--configfile", str(config)]
+    return [*words, "--snakefile", str(ROOT / "workflow/Snakefile"), "--configfile", str(config)]

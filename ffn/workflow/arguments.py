@@ -41,10 +41,9 @@ def import_flags(pipeline: Pipeline) -> str:
     return f"{network} {option('--reference-image', [reference] if reference else [])}".strip()
 
 
-def files(pipeline: Pipeline, as_list: bool, stage: str, **wildcards: str) -> str:
-    """Return the files of a stage as arguments: their list, or their names where no list was written."""
-    path, lines = file_list(pipeline, stage, **wildcards)
-    return f"@{path}" if as_list else shlex.join(lines)
+def files(pipeline: Pipeline, stage: str, **wildcards: str) -> str:
+    """Return the files of a stage as an argument, which names their list."""
+    return f"@{file_list(pipeline, stage, **wildcards)[0]}"
 
 
 def file_list(pipeline: Pipeline, stage: str, **wildcards: str) -> tuple[str, list[str]]:

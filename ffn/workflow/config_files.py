@@ -20,8 +20,8 @@ from ffn.errors import CHECK_SPELLING, ConfigError
 # env-modules`, and an image with the software, for `--software-deployment-method apptainer`.
 SOFTWARE = {"modules": "cray-python gcc/12", "container": "ffn.sif"}
 
-# The folder of Snakefile, rules, profiles and config: the checkout, to which the links point, or that in a wheel.
-ROOT = (Path(__file__).parents[1] / "pipeline/Snakefile").resolve().parent
+# The folder of workflow, profiles and config: the checkout, to which the links point, or that in a wheel.
+ROOT = (Path(__file__).parents[1] / "pipeline/config.yaml").resolve().parent
 
 MOST_VALUES = 100_000  # of a configuration, once aliases are replaced; our choice, config.yaml has 409
 
@@ -55,7 +55,7 @@ def instead_of(path: tuple[str, ...], value: Any, run: Any, volume: Any) -> str:
 
 
 def check_configfiles() -> None:
-    """End Snakemake with one line if packages, or its configuration, by default config.yaml, are unusable.
+    """End Snakemake with one line if packages, or its configuration, by default config/config.yaml, are unusable.
 
     The profiles call it, because Snakemake reads the file before the workflow, and would show a traceback or hang.
     """
@@ -69,7 +69,7 @@ def check_configfiles() -> None:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--configfile", "--configfiles", nargs="*", action="extend", default=[])
     try:
-        for path in parser.parse_known_args()[0].configfile or Path().glob("config.yaml"):
+        for path in parser.parse_known_args()[0].configfile or Path().glob("config/config.yaml"):
             check_keys(path)
     except ConfigError as error:
         sys.exit(str(error))

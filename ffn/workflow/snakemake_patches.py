@@ -93,7 +93,7 @@ def nodes(workflow: Workflow) -> int:
 
 def site(workflow: Workflow, rule: str) -> dict[str, Any]:
     """Return a rule's ``set-resources`` of the profile, as written there."""
-    resources = workflow.resource_settings.overwrite_resources.get(rule, {})
+    resources = workflow.resource_settings.overwrite_resources.get(workflow.modifier.modify_rulename(rule), {})
     return {name: resources[name].raw for name in resources}
 
 
@@ -117,9 +117,32 @@ def executor(workflow: Workflow) -> str:
     return str(workflow.executor_plugin.name)
 
 
-def jobs_to_run(workflow: Workflow, rule: str) -> list[Job]:
-    """Return the jobs of a rule that this run has to make; known when the run starts."""
-    return [job for job in workflow.dag.needrun_jobs() if job.rule.name == rule]
+def at_start(workflow: Workflow, root: str, start: Callable[[Callable[[str], list[Job]]], None]) -> None:
+    """Call a function once when a run starts that has jobs of this workflow, also of a module.
+
+    Snakemake ignores `onstart` in modules. The function gets another one, which returns the jobs of a rule that the run
+    has to make. Each `use rule` reads this workflow again and takes other rules, so `root` says what is one run.
+    """
+    parts, _ = vars(workflow).setdefault("starts", {}).setdefault(root, ([], start))
+    parts.append(workflow.modifier)
+    Workflow._onstart = property(_start, lambda workflow, own: vars(workflow).update(_onstart=own))
+
+
+def _start(workflow: Workflow) -> Callable[[str], None]:
+    """Return what Snakemake calls for `onstart`: that of the main workflow, then those of modules."""
+
+    def jobs_of(parts: list[Any], rule: str) -> list[Job]:
+        names = {part.modify_rulename(rule) for part in parts}
+        return [job for job in workflow.dag.needrun_jobs() if job.rule.name in names]
+
+    def start(log: str) -> None:
+        vars(workflow)["_onstart"](log)
+        needed = {job.rule.name for job in workflow.dag.needrun_jobs()}
+        for parts, function in vars(workflow).get("starts", {}).values():
+            if needed & {rule.name for part in parts for rule in part.rules}:
+                function(functools.partial(jobs_of, parts))
+
+    return start
 
 
 # --- Properties of all rules -------------------------------------------------------------------------

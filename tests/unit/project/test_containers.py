@@ -40,5 +40,6 @@ def test_what_is_copied_is_in_the_repository_and_is_all_that_the_package_needs()
     known = {line.split("/")[0] for line in tracked.splitlines()}
     assert set(copied) <= known
     read = set(re.findall(r'"(README.md|LICENSE)"', (ROOT / "pyproject.toml").read_text()))
-    assert {"envs", "ffn", "pyproject.toml", *read} == set(copied)
+    linked = {path.readlink().name for path in (ROOT / "ffn/pipeline").iterdir()}
+    assert {"envs", "ffn", "pyproject.toml", *linked, *read} == set(copied)
     assert {line[1:] for line in lines_of("Dockerfile.dockerignore") if line.startswith("!")} == set(copied)

@@ -51,12 +51,11 @@ def test_a_list_of_files_is_written_under_a_name_of_its_own(tmp_path, monkeypatc
     named = set()
     for volume in ("first", "second"):
         for order in ("", "-reversed"):
-            named.add(arguments.files(made, True, "segment", volume=volume, order=order))
-        named.add(arguments.files(made, True, "agglomerate", volume=volume))
+            named.add(arguments.files(made, "segment", volume=volume, order=order))
+        named.add(arguments.files(made, "agglomerate", volume=volume))
     assert {f"@{path}" for path in Path("results/small/lists").iterdir()} == named and len(named) == 6
     path, lines = arguments.file_list(made, "segment", **PARTS)
     files = [without_metadata(file) for file in made.files("segment", **PARTS)]
     assert Path(path).read_text().splitlines() == lines == files
     smaller = pipeline(subvolumes={"size_zyx": [64, 56, 40], "overlap_zyx": [14, 14, 14]})
-    assert arguments.files(smaller, True, "segment", **PARTS) not in named
-    assert arguments.files(made, False, "segment", **PARTS).split() == files
+    assert arguments.files(smaller, "segment", **PARTS) not in named

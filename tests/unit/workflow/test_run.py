@@ -121,7 +121,7 @@ def test_the_defaults_with_initial_weights_are_those_of_fine_tuning():
 
 
 def test_shipped_configurations_are_valid(pytestconfig):
-    paths = [pytestconfig.rootpath / "config.yaml", *pytestconfig.rootpath.glob("config/*.yaml")]
+    paths = list(pytestconfig.rootpath.glob("config/*.yaml"))
     configurations = [yaml.safe_load(path.read_text()) for path in paths]
     whole = [load_run(each) for each in configurations if "volumes" in each]
     assert len(whole) == len(paths) - 1  # demo-from-scratch.yaml is added to another

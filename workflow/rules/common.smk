@@ -44,7 +44,7 @@ snakemake_patches.apply(workflow)
 # `--configfile other.yaml` replaces the demo's configuration. Without this, Snakemake would merge the two.
 if not snakemake_patches.has_configfile(workflow):
 
-    configfile: "config.yaml"
+    configfile: "config/config.yaml"
 
 
 # envs/ffn.post-deploy.sh runs as a copy next to the new conda environment, in the folder of the run.
@@ -82,8 +82,7 @@ for warning in WARNINGS:
 
 PATHS = PIPELINE.paths
 COSTED = PIPELINE.models.costed
-# Snakemake runs `onstart`, which writes the lists, only for the main workflow.
-FILES = functools.cache(functools.partial(arguments.files, PIPELINE, not snakemake_patches.is_module(workflow)))
+FILES = functools.cache(functools.partial(arguments.files, PIPELINE))
 IMAGE = PATHS.file("ingest", "image")
 LABELS = PATHS.file("ingest", "labels")
 NORMALIZATION = PATHS.of("normalize")
@@ -139,9 +138,9 @@ if dying_with_parent() and not snakemake_patches.is_module(workflow):
     shell.prefix(f"exec {shlex.join(dying_with_parent())} ")
 
 
-onstart:
+def start(jobs_of):
+    """Lock the run and write what its jobs read."""
     submit = snakemake_patches.submit_command(workflow)
-    jobs_of = functools.partial(snakemake_patches.jobs_to_run, workflow)
     trains = bool(jobs_of("train"))
     try:
         check_commands(snakemake_patches.executor(workflow), submit)
@@ -163,6 +162,9 @@ onstart:
         raise WorkflowError(str(error)) from None
     if not snakemake_patches.is_quiet(workflow):
         LiveJobs().start(logger)
+
+
+snakemake_patches.at_start(workflow, PATHS.root, start)
 
 
 onsuccess:

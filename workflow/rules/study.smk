@@ -152,7 +152,7 @@ for study, (files, others, section) in STUDIES.items():
             others=list(others.values()),
         output:
             numbers=ensure(PATHS.study(f"{study}.json"), non_empty=True),
-            figure=report(PATHS.study(f"{study}.png"), caption="../docs/study-caption.rst", category="Studies"),
+            figure=report(PATHS.study(f"{study}.png"), caption="study-caption.rst", category="Studies"),
         log:
             PATHS.log("studies", study),
         benchmark:

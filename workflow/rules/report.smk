@@ -8,7 +8,7 @@ rule report:
         sweeps=PIPELINE.targets("sweep"),
         exports=PIPELINE.targets("export"),
     output:
-        report=report(PATHS.of("report"), caption="../docs/report-caption.rst"),
+        report=report(PATHS.of("report"), caption="report-caption.rst"),
     log:
         PATHS.log("report"),
     benchmark:
