@@ -148,9 +148,8 @@ def _normalize(value: object) -> object:
     try:
         return GreyLevels.model_validate(given)
     except ValidationError:
-        raise ValueError(
-            f"{value} is not a normalisation, expected {', '.join(NORMALIZE_METHODS)}, or numbers for mean and stddev"
-        ) from None
+        expected = f"{', '.join(NORMALIZE_METHODS)}, or numbers for mean and stddev"
+        raise ValueError(f"{value} is not a normalisation, expected {expected}") from None
 
 
 Normalize = Annotated[Literal["training", "volume", "match"] | GreyLevels, BeforeValidator(_normalize)]
@@ -176,14 +175,10 @@ class ModelConfig(Section):
     def _fov_fits(self) -> ModelConfig:
         for axis, fov, delta in zip("zyx", self.fov_size_zyx, self.deltas_zyx, strict=True):
             if fov % 2 == 0:
-                raise ValueError(
-                    f"fov_size_zyx: {fov} on axis {axis} is even, expected an odd size with a central voxel"
-                )
+                raise ValueError(f"fov_size_zyx: {fov} on axis {axis} is even, expected an odd size")
             if 2 * delta >= fov:
-                raise ValueError(
-                    f"deltas_zyx: {delta} on axis {axis} is not less than half the FOV ({fov}), "
-                    "so the next FOV centre would leave the predicted object map"
-                )
+                found = f"deltas_zyx: {delta} on axis {axis} is not less than half the FOV ({fov})"
+                raise ValueError(f"{found}, so the next FOV centre would leave it")
         if not any(self.deltas_zyx):
             raise ValueError(f"deltas_zyx: {self.deltas_zyx} never moves, expected a positive step on some axis")
         return self
@@ -333,10 +328,8 @@ class FloodConfig(Section):
     @model_validator(mode="after")
     def _seeds_are_strong(self) -> FloodConfig:
         if self.init_activation < self.move_threshold:
-            raise ValueError(
-                f"init_activation: {self.init_activation} is less than move_threshold ({self.move_threshold}), "
-                "so no seed would ever start"
-            )
+            found = f"init_activation: {self.init_activation} is less than move_threshold ({self.move_threshold})"
+            raise ValueError(f"{found}, so no seed would ever start")
         return self
 
     @model_validator(mode="after")

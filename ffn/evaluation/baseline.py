@@ -103,11 +103,8 @@ def score_watershed(
     middle = middle_of(box, max_voxels)
     truth = scorer.truth.read(middle)
     if not truth.any():
-        raise EvaluationError(
-            f"{scorer.truth.name}: the truth has no labelled voxel in {middle}, the middle of {box}, at least one is "
-            "needed to choose a watershed. Raise evaluate.watershed_max_voxels, choose another box, or set "
-            "evaluate.watershed: false"
-        )
+        found = f"{scorer.truth.name}: has no label in {middle}, the middle of {box}, so no watershed can be chosen"
+        raise EvaluationError(f"{found}. Raise watershed_max_voxels, choose another box, or set watershed: false")
     labels, sweep = best_watershed(image.read(middle), label_pieces(truth), scorer.voxel_size_zyx_nm)
     if out:
         made_by = provenance("evaluate", None, image=image.name)

@@ -253,14 +253,10 @@ def common_box(segmentation: Volume, truth: Volume, box: Box | None) -> Box:
     require_same_voxel_size(segmentation, truth)
     common = segmentation.box.intersect(truth.box)
     if common.is_empty:
-        raise EvaluationError(
-            f"{segmentation.name}: covers {segmentation.box} and the truth {truth.name} covers {truth.box}, "
-            "expected boxes that overlap. Check the offsets with 'ffn info'"
-        )
+        found = f"{segmentation.name}: covers {segmentation.box} and the truth {truth.name} covers {truth.box}"
+        raise EvaluationError(f"{found}, expected boxes that overlap. Check the offsets with 'ffn info'")
     if box is not None and common.intersect(box).is_empty:
-        raise EvaluationError(
-            f"--box: {box} lies outside {common}, where segmentation and truth overlap. Choose a box inside"
-        )
+        raise EvaluationError(f"--box: {box} lies outside {common}, which segmentation and truth share. Choose another")
     return common if box is None else common.intersect(box)
 
 
@@ -272,10 +268,8 @@ def _scorer(
     skeletons = None
     if skeletons_path:
         if size is None:
-            raise EvaluationError(
-                f"--skeletons: {skeletons_path} is in nm, and {truth.name} has no voxel size, one is needed. Ingest it "
-                "with 'ffn ingest --voxel-size'"
-            )
+            found = f"--skeletons: {skeletons_path} is in nm, and {truth.name} has no voxel size, one is needed"
+            raise EvaluationError(f"{found}. Ingest it with 'ffn ingest --voxel-size'")
         skeletons = _skeletons_near(skeletons_path, box, size)
     if size is None:
         log.warning("%s: has no voxel size, so there are no scores under the convention cremi", truth.name)
@@ -289,10 +283,8 @@ def _skeletons_near(path: str, box: Box, voxel_size_zyx_nm: VoxelSize) -> Skelet
     if not len(skeletons.edges):
         return None
     if not skeletons.crop(box, voxel_size_zyx_nm).edge_lengths_nm().any():
-        raise EvaluationError(
-            f"--skeletons: none of {len(np.unique(skeletons.owners))} lies in {box}, at least one is needed. "
-            "Are they in nanometres from the volume's origin?"
-        )
+        found = f"--skeletons: none of {len(np.unique(skeletons.owners))} lies in {box}, at least one is needed"
+        raise EvaluationError(f"{found}. Are they in nanometres from the volume's origin?")
     return skeletons
 
 

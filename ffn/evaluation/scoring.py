@@ -165,10 +165,8 @@ class Comparison:
         """Combine the results of all blocks, for each segmentation."""
         components = join_pieces(results)
         if len(components.bodies) < 2:
-            raise EvaluationError(
-                f"{self._scorer.truth.name}: has no labelled voxel in {self._box}, at least one is needed. "
-                "Choose another --box"
-            )
+            found = f"{self._scorer.truth.name}: has no labelled voxel in {self._box}, at least one is needed"
+            raise EvaluationError(f"{found}. Choose another --box")
         sums: dict[str, TableSum] = defaultdict(TableSum)
         at_nodes = np.zeros((1 + len(self._reads), len(self._nodes)), np.uint64)
         is_scored = np.zeros(len(self._nodes), bool)

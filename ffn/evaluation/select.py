@@ -101,9 +101,8 @@ def _read(path: str, convention: str) -> dict[str, Any]:
         for metric in METRICS:
             metric.value(scores, convention)
     except (OSError, ValueError, KeyError, TypeError) as reason:
-        raise EvaluationError(
-            f"{path}: has no scores of 'ffn evaluate' under {convention} ({reason!r}). Evaluate again"
-        ) from None
+        found = f"{path}: has no scores of 'ffn evaluate' under {convention} ({reason!r})"
+        raise EvaluationError(f"{found}. Evaluate again") from None
     return scores
 
 
@@ -116,8 +115,6 @@ def _best(values: Mapping[str, float | None], config: SelectConfig) -> str:
     """Return the name of the best value, the last one of equal values."""
     known = {name: value for name, value in values.items() if value is not None}
     if not known:
-        raise EvaluationError(
-            f"select: no candidate has a {config.metric} under the convention {config.convention}, at least one is "
-            "needed. None segmented anything: train longer or choose another box"
-        )
+        found = f"select: no candidate has a {config.metric} under the convention {config.convention}"
+        raise EvaluationError(f"{found}: none segmented anything. Train longer or choose another box")
     return min(reversed(known), key=lambda name: BY_NAME[config.metric].rank(known[name]))

@@ -100,10 +100,8 @@ def skeletonize(
         require_inside(volume, box)
         size = volume.voxel_size_zyx_nm
         if size is None:
-            raise EvaluationError(
-                f"{volume.name}: has no voxel size, it is needed to measure lengths. Ingest it with 'ffn ingest "
-                "--voxel-size'"
-            )
+            found = f"{volume.name}: has no voxel size, it is needed to measure lengths"
+            raise EvaluationError(f"{found}. Ingest it with 'ffn ingest --voxel-size'")
         step = step_for(config.spacing_nm, size, box.shape)
         key = fingerprint("skeletonize", None, **identities({"labels": labels_spec}, masks), box=box, step=step)
 

@@ -124,10 +124,8 @@ def _require_usable(skeletons: Skeletons, path: Path, voxel_size_zyx_nm: VoxelSi
         raise EvaluationError(f"{path}: has no skeletons, expected SWC files")
     usual = float(np.median(skeletons.edge_lengths_nm()))
     if voxel_size_zyx_nm and usual < min(voxel_size_zyx_nm) / SHORTEST:
-        raise EvaluationError(
-            f"{path}: its edges are {usual:.2g} nm long (median), voxels {voxel_size_zyx_nm} nm, expected coordinates "
-            "in nm. If they are in µm, multiply them by 1000"
-        )
+        found = f"{path}: its edges are {usual:.2g} nm long (median), voxels {voxel_size_zyx_nm} nm"
+        raise EvaluationError(f"{found}, expected coordinates in nm. If they are in µm, multiply them by 1000")
 
 
 def _swc_files(place: Path) -> list[Path]:

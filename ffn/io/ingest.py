@@ -260,10 +260,8 @@ def _voxel_size(volume: Volume, given: VoxelSize | None) -> VoxelSize:
         declared = f"one in {volume.unknown_unit!r:.100}, an unknown unit" if volume.unknown_unit else "none"
         raise ConfigError(f"--voxel-size: is missing and {volume.name} declares {declared}, expected Z Y X in nm")
     if given is not None and known is not None and not np.allclose(given, known, rtol=1e-4):
-        raise ConfigError(
-            f"--voxel-size: {given} nm differs from the {known} nm that {volume.name} declares, expected the same. "
-            "Leave the option out or correct the source; --mip makes larger voxels"
-        )
+        found = f"--voxel-size: {given} nm differs from the {known} nm that {volume.name} declares, expected the same"
+        raise ConfigError(f"{found}. Leave the option out or correct the source; --mip makes larger voxels")
     return given or known  # type: ignore[return-value]
 
 
@@ -333,10 +331,8 @@ def _as_ids(voxels: np.ndarray, ignore_labels: tuple[int, ...], name: str) -> np
     ids = voxels.astype(np.uint64)
     ignored = np.isin(ids, np.array([label % 2**64 for label in ignore_labels], np.uint64))
     if voxels.dtype.kind == "i" and (negative := (voxels < 0) & ~ignored).any():
-        raise VolumeError(
-            f"{name}: holds the label {voxels[negative].min()}, expected no negative label but those to ignore, "
-            f"{ignore_labels}. Correct the labels, or add it to ignore_labels"
-        )
+        found = f"{name}: holds the label {voxels[negative].min()}, expected no negative one but {ignore_labels}"
+        raise VolumeError(f"{found}. Correct the labels, or add it to ignore_labels")
     ids[ignored] = IGNORED
     return ids
 

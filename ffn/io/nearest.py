@@ -69,10 +69,8 @@ def require_cover(volume: Volume, box: Box, voxel_size_zyx_nm: VoxelSize | None)
     if covered(volume, box, voxel_size_zyx_nm) != box:
         part = _hull(_nearest(box, _ratios(volume, voxel_size_zyx_nm)))
         own = "" if part == box else f", which is {part} in its voxels of {volume.voxel_size_zyx_nm} nm"
-        raise VolumeError(
-            f"{volume.name}: the mask covers {volume.box}, expected all of {box}{own}. "
-            "Take a smaller box, or extend the mask"
-        )
+        found = f"{volume.name}: the mask covers {volume.box}, expected all of {box}{own}"
+        raise VolumeError(f"{found}. Take a smaller box, or extend the mask")
 
 
 def covered(volume: Volume, box: Box, voxel_size_zyx_nm: VoxelSize | None) -> Box:

@@ -225,10 +225,8 @@ def _open_hdf5(path: str, dataset: str | None) -> Hdf5Volume:
             dataset = candidates[0] if len(candidates) == 1 else ""
         found = hdf5.dataset_in(file, dataset)
         if found is None:
-            raise VolumeError(
-                f"{path}: expected dataset {dataset or 'FILE.h5:DATASET'!r}, found {sorted(datasets)}. "
-                "Was an earlier stage's output passed to the wrong option?"
-            )
+            wanted = dataset or "FILE.h5:DATASET"
+            raise VolumeError(f"{path}: found {sorted(datasets)}, expected dataset {wanted!r}. Is it the right file?")
         return Hdf5Volume(found, f"{path}:{dataset}")
     except VolumeError:
         file.close()

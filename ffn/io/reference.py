@@ -39,10 +39,8 @@ def open_reference(store: str) -> Volume | None:
         raise VolumeError(f"{store}: refers to a volume that cannot be opened: {reason}") from None
     volume = Placed(source, subtract(source.box.start, found["to_source_zyx"]), tuple(found["voxel_size_zyx_nm"]))
     if source.dtype.name != found["dtype"] or not volume.box.contains(box):
-        raise VolumeError(
-            f"{store}: refers to {source.name}, which holds {source.dtype.name} in {volume.box}, expected "
-            f"{found['dtype']} in {box} as before. Delete {store} and rerun ingest"
-        )
+        before = f"expected {found['dtype']} in {box} as before. Delete {store} and rerun ingest"
+        raise VolumeError(f"{store}: refers to {source.name}, {source.dtype.name} in {volume.box}, {before}")
     volume.name, volume.box, volume.provenance = store, box, ours["provenance"]
     return volume
 

@@ -151,10 +151,8 @@ def as_whole(labels: Volume) -> Volume:
     def convert(voxels: np.ndarray) -> np.ndarray:
         is_exact = (np.abs(voxels) <= largest) & (np.trunc(voxels) == voxels)
         if not is_exact.all():
-            raise VolumeError(
-                f"{labels.name}: holds {voxels[~is_exact][0]}, expected ids: whole numbers up to {largest} in "
-                f"{labels.dtype}. Save the ids as integers"
-            )
+            found = f"{labels.name}: holds {voxels[~is_exact][0]}, expected whole numbers up to {largest}"
+            raise VolumeError(f"{found} in {labels.dtype}. Save the ids as integers")
         return voxels.astype(np.int64)
 
     return Converted(labels, convert, np.dtype(np.int64))
@@ -248,10 +246,8 @@ def require_same_voxel_size(volume: Volume, other: Volume) -> None:
     """Check that two volumes have the same voxel size, see `have_same_voxel_size`."""
     if not have_same_voxel_size(volume, other):
         size, expected = volume.voxel_size_zyx_nm, other.voxel_size_zyx_nm
-        raise VolumeError(
-            f"{volume.name}: has voxels of {size} nm, expected the {expected} nm of {other.name}. Take the same mip of "
-            "both, or correct what one of them declares"
-        )
+        found = f"{volume.name}: has voxels of {size} nm, expected the {expected} nm of {other.name}"
+        raise VolumeError(f"{found}. Take the same mip of both, or correct what one of them declares")
 
 
 def number_type(name: str, dtype: np.dtype) -> np.dtype:

@@ -61,10 +61,8 @@ def plan_records(
             raise RecordError(f"--weight: found {name}={weight:g}, expected a positive number for one of {list(paths)}")
     of_all = tuple(given.get(name, 1.0) for name in paths)
     if max(of_all) > MAX_WEIGHT_RATIO * min(of_all):
-        raise RecordError(
-            f"--weight: {max(of_all):g} is more than {MAX_WEIGHT_RATIO:g} times {min(of_all):g}, so the lighter volume "
-            "would hardly ever be drawn. Leave it out"
-        )
+        found = f"--weight: {max(of_all):g} is more than {MAX_WEIGHT_RATIO:g} times {min(of_all):g}"
+        raise RecordError(f"{found}, so the lighter volume would hardly ever be drawn. Leave it out")
     tables = [_table_sizes(path) for path in paths.values()]
     partitions = sorted(set().union(*tables))
     sizes = {partition: tuple(table.get(partition, 0) for table in tables) for partition in partitions}
@@ -73,14 +71,11 @@ def plan_records(
         quota = min(quota, config.max_records // max(1, len(sizes)))
     plan = RecordsPlan(paths, sizes, quota, config.num_shards, rng_seed, of_all)
     if not quota:
-        raise RecordError(
-            f"--max-records: {config.max_records} leaves no record for each of the {len(sizes)} partitions in "
-            f"{', '.join(plan.paths.values())}, expected at least one. Raise it or check the coordinates"
-        )
+        found = f"--max-records: {config.max_records} leaves no record for each of {len(sizes)} partitions"
+        raise RecordError(f"{found} in {', '.join(plan.paths.values())}. Raise it or check the coordinates")
     if plan.num_records < config.num_shards:
-        raise RecordError(
-            f"--num-shards: {config.num_shards} is more than the {plan.num_records} records. Use fewer shards"
-        )
+        found = f"--num-shards: {config.num_shards} is more than the {plan.num_records} records"
+        raise RecordError(f"{found}. Use fewer shards")
     return plan
 
 

@@ -111,9 +111,8 @@ def coordinates(
     ):
         box = box or partitions.box
         if partitions.dtype != np.uint8:
-            raise VolumeError(
-                f"{partitions.name}: has type {partitions.dtype}, expected uint8, as 'ffn partition' writes"
-            )
+            expected = "uint8, as 'ffn partition' writes"
+            raise VolumeError(f"{partitions.name}: has type {partitions.dtype}, expected {expected}")
         for volume in filter(None, (partitions, distance)):
             require_inside(volume, box)
         inputs = {"partitions": partitions_spec, "membrane": membrane_spec, "box": box, **mask_inputs(masks)}
@@ -131,9 +130,7 @@ def coordinates(
             counts = {fate: found[fate] for fate in (*REASONS, "eligible") if fate in found}
             if not counts.get("eligible"):
                 fates = ", ".join(f"{counts[key]} are {text}" for key, text in REASONS.items() if counts.get(key))
-                raise RecordError(
-                    f"{partitions.name}: none of the {box.num_voxels} voxels of {box} is eligible: {fates}"
-                )
+                raise RecordError(f"{partitions.name}: of {box.num_voxels} voxels in {box}, none is eligible: {fates}")
             file.attrs["format"] = COORDINATES_FORMAT
             file.attrs["counts"] = json.dumps(counts)
             file.attrs["provenance"] = json.dumps(provenance("coordinates", config, **inputs), sort_keys=True)

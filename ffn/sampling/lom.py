@@ -63,10 +63,8 @@ def require_lom_fits(box: Box, lom_radius_zyx: ZYX, where: str) -> None:
     """Check that at least one voxel of `box` has a whole LOM."""
     needed = zyx(2 * r + 1 for r in lom_radius_zyx)
     if not box.has_room_for(needed):
-        raise VolumeError(
-            f"{where}: box {box} has {box.shape} voxels, a local object mask of radius {lom_radius_zyx} "
-            f"needs {needed}. Use a larger box or a smaller --lom-radius"
-        )
+        found = f"{where}: box {box} has {box.shape} voxels, a LOM of radius {lom_radius_zyx} needs {needed}"
+        raise VolumeError(f"{found}. Use a larger box or a smaller --lom-radius")
 
 
 @compiled

@@ -89,19 +89,16 @@ def check_keys(path: str | Path) -> None:
     except RecursionError:
         num_values = math.inf
     if num_values > MOST_VALUES:
-        raise ConfigError(
-            f"{path}: holds more than {MOST_VALUES:,} values, or lists in lists without end, once its aliases (*name) "
-            "are replaced, expected the configuration of a run. Write it without aliases"
-        )
+        large = f"{path}: holds more than {MOST_VALUES:,} values once its aliases (*name) are replaced"
+        raise ConfigError(f"{large}, expected the configuration of a run. Write it without aliases")
     for mapping in _mappings(root):
         found: dict[str, yaml.Node] = {}
         for key in (key for key, _ in mapping.value if isinstance(key, yaml.ScalarNode)):
             first = found.setdefault(key.value, key)
             if first is not key:
-                raise ConfigError(
-                    f"{path}: line {key.start_mark.line + 1}: {key.value!r} is also in line "
-                    f"{first.start_mark.line + 1}, which would not count, expected it once. Join the two, or rename one"
-                )
+                here, there = (each.start_mark.line + 1 for each in (key, first))
+                again = f"{path}: line {here}: {key.value!r} is also in line {there}"
+                raise ConfigError(f"{again}, which would not count, expected it once. Join the two, or rename one")
 
 
 def _text(path: str | Path) -> str:

@@ -134,8 +134,5 @@ class Models:
         names = [f"step-{step}" for step in self.steps if int(step)]  # step 0 are the weights of `init`
         missing = [name for name in names if name not in made + kept]
         if missing:
-            raise ConfigError(
-                "train.checkpoint_steps, train.keep_checkpoints, select.checkpoints: "
-                f"select needs {', '.join(missing)}, {folder} has {', '.join(kept) or 'none'}. "
-                f"Undo their change, or remove {folder.parent} to train again"
-            )
+            found = f"select.checkpoints: needs {', '.join(missing)}, {folder} has {', '.join(kept) or 'none'}"
+            raise ConfigError(f"{found}. Undo the change of select or train, or remove {folder.parent} to train again")

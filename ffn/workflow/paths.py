@@ -52,9 +52,7 @@ class RunPaths:
         """Raise if the folder of the run exists and is not a directory."""
         for folder in (Path(self.root), *Path(self.root).parents):
             if os.path.lexists(folder) and not folder.is_dir():
-                raise ConfigError(
-                    f"{folder}: is not a directory, or is a dangling link. Move it, or make the link's target"
-                )
+                raise ConfigError(f"{folder}: is not a directory, or a dangling link. Move it, or make its target")
 
     def of(self, stage: str, output: str | None = None, **wildcards: str) -> str:
         """Return where a stage writes; wildcards that are not given stay in the path, as Snakemake needs them."""
@@ -133,10 +131,9 @@ class RunPaths:
         try:
             return load_run(yaml.safe_load(path.read_text()))
         except (ConfigError, yaml.YAMLError, UnicodeDecodeError) as reason:
-            raise ConfigError(
-                f"{path}: cannot be read ({' '.join(str(reason).split())}), expected a configuration of this version. "
-                "Correct it, or start the workflow again"
-            ) from None
+            found = f"{path}: cannot be read ({' '.join(str(reason).split())})"
+            advice = "expected a configuration of this version. Correct it, or start the workflow again"
+            raise ConfigError(f"{found}, {advice}") from None
 
     def base(self, run: RunConfig, **wildcards: str) -> str:
         """Return the segmentation that agglomeration starts from."""

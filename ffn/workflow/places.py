@@ -140,10 +140,8 @@ def check_sources(config: RunConfig) -> dict[str, Place]:
     complaints.settle()
     if config.train.use_best and not any(place.config.is_validated_on for place in places.values()):
         name, place = next((name, place) for name, place in places.items() if config.is_cut(place.config))
-        raise ConfigError(
-            f"volumes.{name}.validate_box: auto, but train_box {place.train_box} has no room for a validation box "
-            "and training patches. Give more labels, or set validate_box: none to train without a validation"
-        )
+        found = f"volumes.{name}.validate_box: auto, but train_box {place.train_box} is too small to be cut in two"
+        raise ConfigError(f"{found}. Give more labels, or set validate_box: none to train without a validation")
     for name, place in places.items():
         with complaints.of():
             _check_held_out(name, places, config)
@@ -189,9 +187,8 @@ def _check_given(name: str, place: Place, config: RunConfig) -> None:
 
         if not (volume.is_segmented and config.agglomerate.enabled):
             key = "corrections" if volume.corrections else "nuclei"
-            raise InputError(
-                key, "is for merge, which leaves this volume out. Set agglomerate.enabled and a segment_box, or omit it"
-            )
+            advice = "Set agglomerate.enabled and a segment_box, or omit it"
+            raise InputError(key, f"is for merge, which leaves this volume out. {advice}")
         given.check(box, size, volume.corrections, volume.nuclei)
     if volume.skeletons:
         from ffn.evaluation import evaluate
@@ -340,10 +337,8 @@ def _check_selection(config: RunConfig, place: Place) -> None:
     if not labelled.contains(box):
         raise ConfigError(f"select.box: {box} leaves the labelled part of {config.select_volume}, {labelled}")
     if place.is_evaluated and not box.intersect(place.evaluate_box).is_empty:
-        raise ConfigError(
-            f"select.box: {box} overlaps volumes.{config.select_volume}.evaluate_box {place.evaluate_box}, so the "
-            "reported scores would be those that were selected for. Keep the two apart"
-        )
+        found = f"select.box: {box} overlaps volumes.{config.select_volume}.evaluate_box {place.evaluate_box}"
+        raise ConfigError(f"{found}, so the reported scores would be those that were selected for. Keep the two apart")
 
 
 def _check_validation(name: str, place: Place, config: RunConfig) -> None:
@@ -351,10 +346,8 @@ def _check_validation(name: str, place: Place, config: RunConfig) -> None:
     patch, labelled = _patch_size(config), _surroundings(place, "validate_box")
     half = (patch[0] // 2, patch[1] // 2, patch[2] // 2)
     if place.validate_box.intersect(labelled.grow(scale(half, -1))).is_empty:
-        raise ConfigError(
-            f"volumes.{name}.validate_box: {place.validate_box} has no voxel whose training patch of {patch} lies in "
-            f"the labelled part of the image, {labelled}. Move it away from the border"
-        )
+        found = f"volumes.{name}.validate_box: {place.validate_box} has no room for a patch of {patch}"
+        raise ConfigError(f"{found} within {labelled}, the labelled part of the image. Move it away from the border")
 
 
 def _check_held_out(name: str, places: Mapping[str, Place], config: RunConfig) -> None:
@@ -363,10 +356,8 @@ def _check_held_out(name: str, places: Mapping[str, Place], config: RunConfig) -
     if not (place.config.is_validated_on and config.train.max_steps):
         return
     for other in trained_in(places, name, place.validate_box):
-        raise ConfigError(
-            f"volumes.{name}.validate_box: {place.validate_box} overlaps train_box {places[other].train_box} of "
-            f"volumes.{other}, of the same image, so the scores would be those of training data. Keep the two apart"
-        )
+        found = f"volumes.{name}.validate_box: {place.validate_box} overlaps volumes.{other}.train_box"
+        raise ConfigError(f"{found} {places[other].train_box}, of the same image. Keep the two apart")
 
 
 def _patch_size(config: RunConfig) -> ZYX:
@@ -383,13 +374,9 @@ def _check_training(name: str, place: Place, config: RunConfig) -> None:
     """Check that a training box has room for whole LOMs, and that exchanged axes have equal voxel sizes."""
     for i, (axis, need) in enumerate(zip("zyx", _trainable_size(config), strict=True)):
         if place.train_box.shape[i] < need:
-            raise ConfigError(
-                f"volumes.{name}.train_box: {place.train_box} has {place.train_box.shape[i]} voxels on axis {axis}, "
-                f"at least {need} are needed for one LOM and the margin"
-            )
+            found = f"volumes.{name}.train_box: {place.train_box} has {place.train_box.shape[i]} voxels on axis {axis}"
+            raise ConfigError(f"{found}, at least {need} are needed for one LOM and the margin")
     sides = {axis: place.voxel_size_zyx_nm["zyx".index(axis)] for axis in config.train.permutable_axes}
     if sides and max(sides.values()) > MAX_VOXEL_SIZE_RATIO * min(sides.values()):
-        raise ConfigError(
-            f"train.permutable_axes: {list(sides)} have voxels of {list(sides.values())} nm in {name}, "
-            "only axes with equal voxel sizes can be exchanged. Leave the long one out"
-        )
+        found = f"train.permutable_axes: {list(sides)} have voxels of {list(sides.values())} nm in {name}"
+        raise ConfigError(f"{found}, only axes with equal voxel sizes can be exchanged. Leave the long one out")

@@ -60,13 +60,11 @@ class Layout:
             filled = self.launcher.format(**figures) if found <= set(figures) else ""
             shlex.split(filled)
         except (ValueError, KeyError) as reason:
-            raise ConfigError(
-                f"launcher: {self.launcher!r} cannot be read ({reason}). Close its braces and quotes"
-            ) from None
+            advice = "Close its braces and quotes"
+            raise ConfigError(f"launcher: {self.launcher!r} cannot be read ({reason}). {advice}") from None
         if unknown := found - set(figures):
-            raise ConfigError(
-                f"launcher: {self.launcher!r} has {sorted(unknown)}, expected {sorted(figures)} as placeholders"
-            )
+            expected = f"{sorted(figures)} as placeholders"
+            raise ConfigError(f"launcher: {self.launcher!r} has {sorted(unknown)}, expected {expected}")
         command = filled if self.ranks > 1 else ""
         return f"env {command}" if ASSIGNMENT.match(command) else command
 

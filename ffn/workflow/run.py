@@ -243,18 +243,14 @@ class RunConfig(Section):
         sizes = zip(self.coordinates.margin_zyx, training_reach(self.model, self.train), strict=True)
         for axis, (margin, reach) in zip("zyx", sizes, strict=True):
             if self.train.max_steps and margin < reach:
-                raise ConfigError(
-                    f"coordinates.margin_zyx: {margin} on axis {axis} is less than a training patch reaches ({reach}: "
-                    "FOV radius + deltas × moves + misalignment), so patches would leave the train_box"
-                )
+                found = f"coordinates.margin_zyx: {margin} on axis {axis}, but a training patch reaches {reach} voxels"
+                raise ConfigError(f"{found}: FOV radius + deltas × moves + misalignment. Raise the margin")
         tiles = self.subvolumes
         sizes_of_tiles = zip("zyx", tiles.overlap_zyx, self.model.fov_size_zyx, tiles.size_zyx, strict=True)
         for axis, overlap, fov, size in sizes_of_tiles:
             if not fov <= overlap < size:
-                raise ConfigError(
-                    f"subvolumes.overlap_zyx: {overlap} on axis {axis}, expected at least the FOV ({fov}) and less "
-                    f"than subvolumes.size_zyx ({size})"
-                )
+                found = f"subvolumes.overlap_zyx: {overlap} on axis {axis}, expected at least the FOV ({fov})"
+                raise ConfigError(f"{found} and less than subvolumes.size_zyx ({size})")
         return self
 
     @model_validator(mode="after")
@@ -266,10 +262,8 @@ class RunConfig(Section):
         first, *others = self.train.permutable_axes or ("z",)
         for axis in others:
             if self.train.max_steps and sizes[axis] != sizes[first]:
-                raise ConfigError(
-                    f"train.permutable_axes: {first} and {axis} differ in FOV or deltas "
-                    f"({sizes[first]} and {sizes[axis]}), only axes of equal size can be exchanged"
-                )
+                found = f"train.permutable_axes: {first} and {axis} differ in FOV or deltas"
+                raise ConfigError(f"{found} ({sizes[first]} and {sizes[axis]}), only equal axes can be exchanged")
         return self
 
     @model_validator(mode="after")
@@ -279,9 +273,7 @@ class RunConfig(Section):
                 raise ConfigError("train.max_steps: 0 keeps the initial weights, expected 'init' to name them")
             return self
         if not any(v.is_trained_on for v in self.volumes.values()):
-            raise ConfigError(
-                "volumes: none has labels and a train_box, training needs one. Set train.max_steps: 0 to skip it"
-            )
+            raise ConfigError("volumes: none has labels and a train_box to train on. Set train.max_steps: 0 to skip it")
         validates = self.is_validated
         read = {name: v for name, v in self.volumes.items() if v.is_trained_on or (validates and v.is_validated_on)}
         are_matched({name: volume.normalize for name, volume in read.items()}, self.model)
@@ -292,20 +284,16 @@ class RunConfig(Section):
         volumes = self.volumes.values()
         given = any(volume.is_validated_on for volume in volumes)
         if self.train.use_best and not (self.is_validated and (given or any(map(self.is_cut, volumes)))):
-            raise ConfigError(
-                "train.use_best: true, but training is not validated, expected a validate_box of a volume, "
-                "validation_steps and max_steps above 0"
-            )
+            needed = "a validate_box of a volume, validation_steps and max_steps above 0"
+            raise ConfigError(f"train.use_best: true, but training is not validated, expected {needed}")
         return self
 
     @model_validator(mode="after")
     def _checkpoints_are_kept(self) -> RunConfig:
         wanted, kept = self.select.checkpoints, len(self.kept_steps)
         if wanted > kept:
-            raise ConfigError(
-                f"select.checkpoints: {wanted}, but training leaves {kept} (train.max_steps {self.train.max_steps}, "
-                f"checkpoint_steps {self.train.checkpoint_steps}, keep_checkpoints {self.train.keep_checkpoints})"
-            )
+            found = f"select.checkpoints: {wanted}, but training leaves {kept}"
+            raise ConfigError(f"{found}. See max_steps, checkpoint_steps and keep_checkpoints of train")
         is_open = self.select.volume is None and len(self.volumes) > 1
         if wanted and (is_open or self.select.volume not in (None, *self.volumes)):
             raise ConfigError(f"select.volume: {self.select.volume!r}, expected one of {list(self.volumes)}")

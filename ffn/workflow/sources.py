@@ -56,9 +56,7 @@ def find_image(name: str, volume: VolumeConfig) -> Source:
     _check_size(f"{key}.voxel_size_zyx_nm", volume.voxel_size_zyx_nm, found)
     size = volume.voxel_size_zyx_nm or found.voxel_size_zyx_nm
     if size is None:
-        raise ConfigError(
-            f"volumes.{name}.voxel_size_zyx_nm: null, but {volume.image} does not declare it. Give z, y, x in nm"
-        )
+        raise ConfigError(f"{key}.voxel_size_zyx_nm: null, but {volume.image} declares none. Give z, y, x in nm")
     stays = not missing and can_stay(found, volume)
     return _made(Scale(found.box, size), volume.mip, missing, stays)
 
@@ -80,15 +78,11 @@ def find_labels(name: str, volume: VolumeConfig, image: Source) -> Source:
         size = found.voxel_size_zyx_nm or (image.finer.voxel_size_zyx_nm if image.finer else size)
     labels = _made(Scale(Box.from_shape(found.box.shape, offset) if offset else found.box, size), mip, missing)
     if offset is None and labels.box.intersect(image.box).is_empty:
-        raise ConfigError(
-            f"{key}: {volume.labels} covers {labels.box}, outside of the image {image.box}, "
-            "expected labels of a part of it. Say with labels_offset_zyx where they lie"
-        )
+        where = f"{key}: {volume.labels} covers {labels.box}, outside of the image {image.box}"
+        raise ConfigError(f"{where}, expected labels of a part of it. Say with labels_offset_zyx where they lie")
     if offset is not None and not image.box.contains(labels.box):
-        raise ConfigError(
-            f"{key}_offset_zyx: {offset} puts the labels at {labels.box}, which leaves "
-            f"the image {image.box}. Give the place of their first voxel in the order z, y, x"
-        )
+        where = f"{key}_offset_zyx: {offset} puts the labels at {labels.box}, which leaves the image {image.box}"
+        raise ConfigError(f"{where}. Give the place of their first voxel in the order z, y, x")
     return replace(labels, doubts=doubts)
 
 
@@ -116,9 +110,7 @@ def check_source(spec: str, config: VolumeConfig | None = None) -> None:
 def _check_size(key: str, wanted: VoxelSize | None, found: Volume) -> None:
     known = found.voxel_size_zyx_nm
     if wanted is not None and known is not None and not _same(wanted, known):
-        raise ConfigError(
-            f"{key}: {wanted} differs from the {known} nm that {found.name} declares. Correct one of them"
-        )
+        raise ConfigError(f"{key}: {wanted} differs from {known} nm, which {found.name} declares. Correct one of them")
 
 
 def is_newer(spec: str, made: str) -> bool:

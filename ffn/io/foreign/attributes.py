@@ -115,10 +115,8 @@ def _by_length(name: str, shape: Sequence[int]) -> list[int]:
     ]
     readings = sorted({tuple(shape[axis] for axis in axes) for axes in choices})
     if len(readings) > 1:
-        raise VolumeError(
-            f"{name}: has shape {tuple(shape)} and no names of axes, so it may have {readings[0]} or {readings[1]} "
-            "voxels, expected one reading. Save it with three axes"
-        )
+        found = f"{name}: has shape {tuple(shape)} without names of axes: {readings[0]} or {readings[1]} voxels"
+        raise VolumeError(f"{found}, expected one reading. Save it with three axes")
     return choices[-1] if choices else []
 
 
@@ -226,10 +224,8 @@ def mip_of_array(attributes: Mapping[str, Any], name: str) -> Mip:
     offset = three_numbers(attributes.get("offset", (0, 0, 0)), where)
     key = next((key for key in (VOXEL_SIZE_NM, "resolution", "voxel_size", ILASTIK) if key in attributes), None)
     if key in (None, ILASTIK) and any(offset):
-        raise VolumeError(
-            f"{where} is {offset}, which may be nm or voxels, expected a voxel size that says so. "
-            f"Add the attribute voxel_size, in nm, if it is nm, or {VOXEL_SIZE_NM} if it is voxels"
-        )
+        advice = f"Add the attribute voxel_size, in nm, if it is nm, or {VOXEL_SIZE_NM} if it is voxels"
+        raise VolumeError(f"{where} is {offset}, nm or voxels, expected a voxel size that says so. {advice}")
     if key is None:
         return Mip("", names=names)
     units = {VOXEL_SIZE_NM: ("nm",) * 3, ILASTIK: ("um",) * 3}.get(key) or _units(attributes)

@@ -169,10 +169,8 @@ def _refuse_large_chunks(name: str, store: ts.TensorStore, driver: str) -> None:
         shape = tuple(map(min, shape, store.shape))
     megabytes = math.prod(shape) * store.dtype.numpy_dtype.itemsize // 10**6
     if megabytes > (limit := memory_mb()):
-        raise VolumeError(
-            f"{name}: has chunks of {megabytes} MB, expected less than the {limit} MB of memory here. Copy it with "
-            "smaller chunks, on a machine with more memory"
-        )
+        found = f"{name}: has chunks of {megabytes} MB, expected less than the {limit} MB of memory here"
+        raise VolumeError(f"{found}. Copy it with smaller chunks, on a machine with more memory")
 
 
 def open_chunked(spec: str) -> ChunkedVolume:

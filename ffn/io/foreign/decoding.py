@@ -158,10 +158,8 @@ def _one_channel(path: Path, colours: np.ndarray, reading: Reading) -> np.ndarra
     opaque = np.iinfo(colours.dtype).max if colours.dtype.kind in "ui" else 1
     if colours.shape[-1] in (2, 4) and (last != opaque).any():
         y, x = np.argwhere(last != opaque)[0]
-        raise VolumeError(
-            f"{path}: alpha is {last[y, x]} at y, x {y}, {x}, expected {opaque}, opaque, everywhere. Take it off: "
-            f"magick mogrify -path opaque/ -alpha off *{path.suffix}"
-        )
+        found = f"{path}: alpha is {last[y, x]} at y, x {y}, {x}, expected {opaque} everywhere"
+        raise VolumeError(f"{found}. Take it off: magick mogrify -path opaque/ -alpha off *{path.suffix}")
     if colours.shape[-1] < 3:
         return red
     green, blue = colours[..., 1], colours[..., 2]
@@ -175,10 +173,8 @@ def _one_channel(path: Path, colours: np.ndarray, reading: Reading) -> np.ndarra
         found = f"{path}: red, green and blue are {red[y, x]}, {green[y, x]}, {blue[y, x]} at y, x {y}, {x}"
         if reading == "ids":
             raise VolumeError(f"{found}, expected ids. If colours stand for ids, add --colour-ids rgb (colour_ids)")
-        raise VolumeError(
-            f"{found}, expected one grey level. If it is an image, save one channel alone: magick mogrify -path red/ "
-            f"-channel R -separate *{path.suffix}"
-        )
+        command = f"magick mogrify -path red/ -channel R -separate *{path.suffix}"
+        raise VolumeError(f"{found}, expected one grey level. Of an image, save one channel alone: {command}")
     return red
 
 

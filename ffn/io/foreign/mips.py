@@ -48,10 +48,8 @@ def find_mips(folder: Folder, name: str) -> list[Mip]:
         if scales:
             odd = next((each.get("encoding") for each in scales if each.get("encoding", "raw") not in ENCODINGS), None)
             if odd is not None:
-                raise VolumeError(
-                    f"{name}: has the encoding {odd!s:.40}, expected one of {', '.join(ENCODINGS)}. Copy it with "
-                    "another: igneous image xfer --encoding compressed_segmentation for labels, raw for images"
-                )
+                advice = "Copy it: igneous image xfer --encoding compressed_segmentation (labels) or raw (images)"
+                raise VolumeError(f"{name}: has the encoding {odd!s:.40}, expected {', '.join(ENCODINGS)}. {advice}")
             for scale in scales:
                 folder.below(str(scale.get("key", "")))  # which refuses places outside of the folder
             return [_precomputed_mip(scale, name) for scale in scales]
