@@ -122,12 +122,6 @@ def add_store_option(parser: argparse.ArgumentParser, name: str, text: str) -> N
     parser.add_argument(name, required=True, metavar="NAME.zarr", help=f"{text} to write")
 
 
-def add_staging_option(parser: argparse.ArgumentParser) -> None:
-    """Give `parser` the option ``--stage-to``, None where it is not given."""
-    text = "node-local folder to which inputs are copied first, where there is room, as in '$TMPDIR'"
-    parser.add_argument("--stage-to", metavar="FOLDER", help=text)
-
-
 def add_machine_option(parser: argparse.ArgumentParser) -> None:
     """Give `parser` the option ``--machine``, None where it is not given."""
     text = "folder in which the first job records its choices for 'auto', which all others take (default: chosen anew)"

@@ -11,7 +11,6 @@ from ffn.geometry import ZYX
 from ffn.inference.fastest import chosen
 from ffn.io.masks import mask_inputs
 from ffn.io.open import identity
-from ffn.io.staging import stage_specs, staged_masks, staged_spec
 from ffn.machine.jax_device import keep_programs
 from ffn.model.choice import Choice
 from ffn.model.normalize import Normalisation, read_normalisation
@@ -107,13 +106,9 @@ class SegmentInputs(FloodInputs):
     ----------
     init_segmentation : str, optional
         Labels of any resolution that are segments from the start.
-    stage_to : str, optional
-        Node-local folder to which the whole image, and masks and given segments, are copied first, for all jobs on this
-        node.
     """
 
     init_segmentation: str | None = None
-    stage_to: str | None = None
 
     @property
     def known(self) -> dict[str, str]:
@@ -123,15 +118,6 @@ class SegmentInputs(FloodInputs):
     def files(self) -> list[str]:
         """Return the volumes that are read."""
         return [*super().files(), *filter(None, [self.init_segmentation])]
-
-    def staged(self) -> SegmentInputs:
-        """Return the inputs as they are on this node, after copying them there once."""
-        if not self.stage_to:
-            return self
-        stage_specs(self.files(), self.stage_to)
-        given = self.init_segmentation and staged_spec(self.init_segmentation, self.stage_to)
-        masks = staged_masks(self.masks, self.stage_to)
-        return replace(self, image=staged_spec(self.image, self.stage_to), masks=masks, init_segmentation=given)
 
 
 def add_flood_inputs(parser: argparse.ArgumentParser) -> None:

@@ -32,7 +32,7 @@ from ffn.model.choice import FOLDER
 from ffn.model.grey_levels import HISTOGRAM_DTYPES
 from ffn.model.normalize import survey_of
 from ffn.model.store import load_model, load_tissue
-from ffn.options import add_box_option, add_options, add_staging_option, box_value, from_arguments
+from ffn.options import add_box_option, add_options, box_value, from_arguments
 from ffn.progress import progress_bar
 
 log = logging.getLogger(__name__)
@@ -54,7 +54,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", required=True, metavar="VOLUME", help=text)
     add_options(parser, SubvolumesConfig)
     add_job_options(parser)
-    add_staging_option(parser)
     add_options(parser, ImageConfig, skip=("normalize",))
     add_options(parser, SegmentConfig)
     parser.set_defaults(function=_run)
@@ -62,8 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> None:
     config, job, out = from_arguments(SegmentConfig, arguments), job_of(arguments), arguments.out
-    given, stage_to = arguments.init_segmentation, arguments.stage_to
-    inputs = SegmentInputs(**flood_inputs(arguments), init_segmentation=given, stage_to=stage_to)
+    inputs = SegmentInputs(**flood_inputs(arguments), init_segmentation=arguments.init_segmentation)
     if out.endswith("/"):
         if arguments.within:
             raise ConfigError(f"--within: is for one subvolume, {out} gets those of --box. Leave it out")
@@ -258,8 +256,7 @@ def _prepared(
     within: Box | None,
 ) -> tuple[Common, Lanes]:
     """Return the common part of all floods of `boxes`, or of boxes of these shapes, and as many canvases."""
-    near = inputs.staged()
-    with open_volume(near.image) as volume:
+    with open_volume(inputs.image) as volume:
         dtype, model = volume.dtype, network.model.config
         shapes = [Frame.of(box, volume.box, model, config.mirror, within).canvas.shape for box in boxes]
     lanes = open_lanes(network, config, num_boxes, zyx(map(max, zip(*shapes, strict=True))), dtype)
@@ -267,7 +264,7 @@ def _prepared(
     key = {**_key(inputs, network, config), "engine": lanes.name, "canvases": lanes.size}  # others may round otherwise
     if network.choice.engine == "jax":
         key["device"] = results_depend_on(jax_device())
-    return Common(inputs, near, network, config, points, lanes.name, key, within), lanes
+    return Common(inputs, network, config, points, lanes.name, key, within), lanes
 
 
 def _key(inputs: SegmentInputs, network: Network, config: SegmentConfig) -> dict[str, object]:

@@ -53,7 +53,6 @@ class Common:
     """Inputs and options that the subvolumes of a call share."""
 
     inputs: SegmentInputs
-    near: SegmentInputs  # their staged copies, or themselves
     network: Network
     config: SegmentConfig
     points: np.ndarray | None  # seed points
@@ -76,18 +75,18 @@ class SubvolumeFlood:
     def read(self) -> None:
         """Read image, mask and checkpoint, and find the seeds; CPU-bound, uses no canvas."""
         common = self._common
-        with open_volume(common.near.image) as volume:
+        with open_volume(common.inputs.image) as volume:
             model, mirror = common.network.model.config, common.config.mirror
             frame = Frame.of(self.box, volume.box, model, mirror, common.within)
             self._part = ImagePart(volume.read(frame.seen), frame, voxel_size_of(volume))
             declared = volume.voxel_size_zyx_nm
-        self._refused = centres_across(read_table(common.near.image, JUMPS), frame.canvas, model.fov_radius_zyx)
-        with open_masks(common.near.masks, declared) as masks:
+        self._refused = centres_across(read_table(common.inputs.image, JUMPS), frame.canvas, model.fov_radius_zyx)
+        with open_masks(common.inputs.masks, declared) as masks:
             self._masked = masks.read_around(frame.seen) if masks else None
         if common.network.padding:
             padded = is_padding(self._part.raw, common.network.padding)
             self._masked = padded if self._masked is None else self._masked | padded
-        self._given = _given(common.near.init_segmentation, frame.seen, declared)
+        self._given = _given(common.inputs.init_segmentation, frame.seen, declared)
         found = fingerprint(common.config, {**common.key, "box": self.box, "seen": frame.seen})
         self.checkpoint = CheckpointFile(path_for(self.path), found, common.config.checkpoint_seconds)
         self._saved = self.checkpoint.load()

@@ -71,7 +71,6 @@ class Training(NamedTuple):
     config: TrainConfig
     rng_seed: int  # of everything random
     init: str | None = None  # model folder or checkpoint to start from; by default, weights are new
-    stage_to: str | None = None  # folder on the node, where records, volumes and masks are copied first, once per node
 
 
 @dataclass(frozen=True)

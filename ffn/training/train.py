@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import itertools
 import logging
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,12 +12,11 @@ from typing import Any
 
 from ffn.config import ModelConfig
 from ffn.errors import ConfigError
-from ffn.io.staging import stage_specs, staged_masks, staged_spec
 from ffn.machine.jax_device import keep_programs
 from ffn.machine.runlock import take_lock
 from ffn.model.choice import FOLDER
 from ffn.model.store import save_model
-from ffn.options import add_options, add_staging_option, from_arguments
+from ffn.options import add_options, from_arguments
 from ffn.provenance import provenance
 from ffn.training.checkpoint import architecture_of
 from ffn.training.choice import chosen_engine
@@ -52,7 +50,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     The same command resumes an interrupted run from its newest checkpoint.
     """
     add_data_arguments(parser)
-    add_staging_option(parser)
     parser.add_argument(
         "--validate",
         action="append",
@@ -75,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> None:
     data = training_data(arguments, arguments.validate)
     model, config = from_arguments(ModelConfig, arguments), _train_config(arguments)
-    train(Training(data, model, config, arguments.rng_seed, arguments.init, arguments.stage_to), arguments.out)
+    train(Training(data, model, config, arguments.rng_seed, arguments.init), arguments.out)
 
 
 def _train_config(arguments: argparse.Namespace) -> TrainConfig:
@@ -126,14 +123,13 @@ def training_job(
     training: Training,
 ) -> Iterator[tuple[ProcessGroup, TrainingPlan, Mapping[str, TrainingVolume]]]:
     """Join the processes and check the inputs for the length of a ``with`` block; also yield all open volumes."""
-    data, model, config, rng_seed, init, stage_to = training
+    data, model, config, rng_seed, init = training
     with contextlib.ExitStack() as stack:
         group = stack.enter_context(process_group(config.num_workers, config.stall_seconds, config.collective))
         if _computes(config):
             configure_libraries(group, config, rng_seed)
         group.watch()
-        near = group.together(lambda: _staged(data, stage_to, group)) if stage_to else data
-        opened = group.together(lambda: stack.enter_context(open_training_volumes(_sources(near), near.masks)))
+        opened = group.together(lambda: stack.enter_context(open_training_volumes(_sources(data), data.masks)))
         for volume in opened.values():
             volume.load(group)
         volumes = {name: opened[name] for name in data.volumes}
@@ -145,8 +141,7 @@ def training_job(
         if config.max_steps:
             tissue = group.together(lambda: tissue_of(volumes) if group.rank == 0 else None)  # it writes the model
             initial = dataclasses.replace(initial, trained_on=tissue)
-        named = dataclasses.replace(data, records=near.records)  # checkpoints are of the originals, not of copies
-        plan = group.together(lambda: make_training_plan(named, volumes, initial, config, rng_seed))
+        plan = group.together(lambda: make_training_plan(data, volumes, initial, config, rng_seed))
         yield group, plan, opened
 
 
@@ -177,23 +172,6 @@ def alone_in(folder: str, group: ProcessGroup) -> Iterator[None]:
     lock = group.together(lambda: take_lock(folder, LOCK_SECONDS) if group.rank == 0 else None)
     with lock or contextlib.nullcontext():
         yield
-
-
-def _staged(data: TrainingData, folder: str, group: ProcessGroup) -> TrainingData:
-    """Copy the inputs to the node, once, and return their new paths."""
-    if group.local_rank == 0:
-        masked = [mask.path for mask in itertools.chain(*data.masks.values()) if mask.path]
-        stage_specs([data.records, *itertools.chain(*_sources(data).values()), *masked], folder)
-    group.barrier()
-    volumes = {name: (staged_spec(a, folder), staged_spec(b, folder)) for name, (a, b) in data.volumes.items()}
-    validation = {
-        name: source._replace(image=staged_spec(source.image, folder), labels=staged_spec(source.labels, folder))
-        for name, source in data.validation.items()
-    }
-    masks = {name: staged_masks(masks, folder) for name, masks in data.masks.items()}
-    return dataclasses.replace(
-        data, records=staged_spec(data.records, folder), volumes=volumes, validation=validation, masks=masks
-    )
 
 
 def _sources(data: TrainingData) -> dict[str, tuple[str, str]]:

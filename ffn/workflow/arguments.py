@@ -166,15 +166,6 @@ def skeletons(pipeline: Pipeline, volume: str) -> str:
     return option("--skeletons", [given] if given else pipeline.files("skeletonize", volume=volume))
 
 
-def staging(wildcards: Any, resources: Any) -> str:
-    """Return the option with the node-local folder for inputs, from the profile's resource `stage_to`.
-
-    It is quoted, because each node expands its variables.
-    """
-    folder = resources.get("stage_to")
-    return option("--stage-to", [folder] if folder else [])
-
-
 def launcher(wildcards: Any, resources: Any) -> str:
     """Return the command that starts a job on its own node, the profile's resource `mpi`; empty at most sites."""
     return str(resources.get("mpi") or "")

@@ -27,7 +27,6 @@ SITE = {
 }
 # Fixed, because every attempt would double them, and the nodes are small.
 TRAIN = {"ranks_per_node": 1, "cores_per_node": 1, "runtime": 20, "mem_mb": 1000}
-NODE_DISK = "$TMPDIR"  # as the test cluster has it: another file system on every node
 
 
 def site_profile(folder: Path, name: str, **changes: Any) -> Path:
@@ -38,8 +37,5 @@ def site_profile(folder: Path, name: str, **changes: Any) -> Path:
         profile = yaml.safe_load((place / "config.yaml").read_text())
         profile |= SITE | changes
         profile["set-resources"]["train"] |= TRAIN
-        if name == "slurm":
-            profile["set-resources"]["train"]["stage_to"] = NODE_DISK
-            profile["set-resources"]["segment"] = {"stage_to": NODE_DISK}
         (place / "config.yaml").write_text(yaml.safe_dump(profile, sort_keys=False))
     return place

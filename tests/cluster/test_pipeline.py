@@ -29,12 +29,6 @@ def test_training_and_segmenting_ran_on_two_nodes_and_left_nothing_running(undis
     (nodes,) = used_nodes(undisturbed, "rule_train")
     assert re.fullmatch(r"n\[\d[-,]\d\]", nodes), nodes
     assert len(used_nodes(undisturbed, "group_segment_segment")) == 2
-    # The profile of the test has `stage_to`; the run on one machine, with the same bytes, has not.
-    logs = undisturbed.results / "logs"
-    trained = (logs / "train.log").read_text()
-    assert trained.count("INFO staged ") == 2 * 3, "records, image, labels on two nodes"
-    told = [path.read_text() for path in (logs / "segment/phantom").glob("*.log")]
-    assert len(told) == 4 and all("INFO staged " in text or "is already in" in text for text in told)
     assert undisturbed.cluster.jobs() == []
     assert not any(undisturbed.cluster.processes().values())
 

@@ -341,24 +341,6 @@ def test_what_is_segmented_already_keeps_its_voxels_and_is_not_entered(scene):
     np.testing.assert_array_equal(found["segmentation"][second] > 0, free["segmentation"][second] > 0)
 
 
-def test_masks_and_given_segments_are_read_from_copies_but_the_result_names_the_originals(scene, monkeypatch):
-    for name, side in (("soma", 12), ("mask", 5)):
-        voxels = np.zeros(IMAGE.shape, np.uint64)
-        voxels[8:18, 8:18, :side] = 9
-        write_volume(f"{scene}/{name}.h5:labels", voxels, Placement(IMAGE, (10, 10, 10)))
-    options = ["--init-segmentation", f"{scene}/soma.h5:labels", "--masks", f"{scene}/mask.h5:labels#values=9"]
-    whole = data(segment(scene, *options, name="far"))
-    paths, read = [], SubvolumeFlood.read
-
-    def noted(job):
-        paths.extend([job._common.near.init_segmentation, *(mask.path for mask in job._common.near.masks)])
-        read(job)
-
-    monkeypatch.setattr(SubvolumeFlood, "read", noted)
-    assert data(segment(scene, *options, "--stage-to", f"{scene}/near")) == whole
-    assert len(paths) == 2 and all(path.startswith(f"{scene}/near/") for path in paths)
-
-
 def test_a_run_with_given_segments_resumes_to_the_same_bytes(scene, monkeypatch):
     labels = np.zeros(IMAGE.shape, np.uint64)
     labels[8:18, 8:18, :12] = 9

@@ -32,11 +32,10 @@ rule segment:
         model=lambda wildcards: shlex.quote(PIPELINE.models.used),
         flags=lambda wildcards: flags(PIPELINE.orders[wildcards.order]),
         untracked=arguments.untracked(RUN.segment),
-        stage=arguments.staging,
         machine=PATHS.machine,
     shell:
         "{params.launcher} ffn segment --image {input.image} --model {params.model} --box={params.box} {params.within} "
-        "{params.flags} --normalization {input.normalization} {params.masks} {params.given} {params.untracked} {params.stage} "
+        "{params.flags} --normalization {input.normalization} {params.masks} {params.given} {params.untracked} "
         "--machine {params.machine:q} {params.out} > {log} 2>&1"
 
 

@@ -39,8 +39,7 @@ rule train:
         processes=arguments.processes(RUN.train),
         untracked=arguments.untracked(RUN.train),
         seed=SEED,
-        stage=arguments.staging,
     shell:
         "{resources.mpi} ffn train --records {params.records} {params.volumes} {params.validation} {params.init} "
-        "{params.stage} {params.model} {params.flags} {params.processes} {params.untracked} "
+        "{params.model} {params.flags} {params.processes} {params.untracked} "
         "--rng-seed {params.seed} --out {params.folder} > {log} 2>&1"

@@ -28,9 +28,9 @@ def test_options_reach_the_stage(monkeypatch):
     calls = []
     monkeypatch.setattr("ffn.inference.segment.segment", lambda *given: calls.append(given))
     assert main(WORDS) == 0
-    folders = ["--stage-to", "$TMPDIR", "--machine", "chosen", "--normalization", "n.json"]
+    folders = ["--machine", "chosen", "--normalization", "n.json"]
     assert main([*WORDS, "--box", "0:4,0:5,0:6", *folders, "--min-segment-um3", "7e-06"]) == 0
     plain, (inputs, _, changed, box, _) = calls
     assert plain == (SegmentInputs("a.h5:raw", "model"), "b.zarr", SegmentConfig(), None, None)
-    assert inputs == SegmentInputs("a.h5:raw", "model", "n.json", machine="chosen", stage_to="$TMPDIR")
+    assert inputs == SegmentInputs("a.h5:raw", "model", "n.json", machine="chosen")
     assert (changed.min_segment_um3, box) == (7e-6, Box((0, 0, 0), (4, 5, 6)))

@@ -13,7 +13,6 @@ from ffn.geometry import Box
 from ffn.io.config import IngestConfig
 from ffn.io.open import open_volume, voxel_sizes
 from ffn.io.reference import can_stay
-from ffn.io.staging import stage_specs, staged_spec
 from ffn.viewing.viewer import stores_state
 
 SHAPE = (20, 30, 40)
@@ -122,12 +121,10 @@ def test_copies_replace_references_and_jobs_leave_one(folder):
     assert content("jobs.zarr")[-1] == IMAGE.tolist()
 
 
-def test_a_reference_is_described_and_not_staged(folder, capsys, caplog):
+def test_a_reference_is_described(folder, capsys):
     ingest("raw.zarr")
     assert main(["info", "raw.zarr"]) == 0
     assert "0:20,0:30,0:40" in capsys.readouterr().out
-    stage_specs(["raw.zarr"], str(folder / "scratch"))
-    assert "copy_image" in caplog.text and staged_spec("raw.zarr", str(folder / "scratch")) == "raw.zarr"
 
 
 def test_a_source_that_is_gone_or_changed_its_shape_is_one_line(folder):

@@ -1,6 +1,5 @@
 """Every profile is found by its name from the repository's root, is complete, and does not change results."""
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -59,14 +58,3 @@ def test_there_is_no_default_profile():
 def test_a_profile_works_by_its_name(name, line):
     arguments = ["--profile", name, "-n", "-p", "--nolock", "--forceall", "train"]
     assert line in shown(fork_snakemake(arguments, ROOT))
-
-
-def test_each_node_expands_the_variables_of_the_staging_folder(tmp_path):
-    """The shell would stop at an unknown variable, and expand the others to the values of the first node."""
-    shutil.copytree(ROOT / "profiles/slurm", tmp_path / "site")
-    place = tmp_path / "site/config.yaml"
-    values = yaml.safe_load(place.read_text())
-    values["set-resources"]["train"]["stage_to"] = "$NODE_DISK"
-    place.write_text(yaml.safe_dump(values))
-    arguments = ["--profile", str(place.parent), "-n", "-p", "--nolock", "--forceall", "train"]
-    assert "--stage-to '$NODE_DISK' " in shown(fork_snakemake(arguments, ROOT))

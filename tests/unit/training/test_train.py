@@ -9,16 +9,14 @@ import numpy as np
 import pytest
 
 from ffn.cli import main
-from ffn.config import Mask, ModelConfig
+from ffn.config import ModelConfig
 from ffn.errors import ConfigError
-from ffn.io.volume import Placement
 from ffn.model.grey_levels import Histogram, count_levels
 from ffn.model.store import Model, load_model, save_model
 from ffn.training.config import TrainConfig
 from ffn.training.plan import Training, ValidationSource, initial_weights
 from ffn.training.train import training_job
 
-from ...volumes import write_volume
 from .conftest import VOLUME_BOX
 
 pytestmark = pytest.mark.usefixtures("no_launcher")
@@ -58,18 +56,15 @@ def measured(no_steps):
     return [*no_steps[:start], *no_steps[start + 2 :], *size]
 
 
-@pytest.mark.parametrize("staged", [False, True])
-def test_the_model_has_the_grey_levels_that_masks_leave_and_names_them(measured, image, tmp_path, staged):
-    masks = ("--masks", "a=#box=-99:99,-99:99,-99:10", *(("--stage-to", f"{tmp_path}/near") if staged else ()))
-    assert main([*measured, *masks]) == 0
+def test_the_model_has_the_grey_levels_that_masks_leave_and_names_them(measured, image, tmp_path):
+    assert main([*measured, "--masks", "a=#box=-99:99,-99:99,-99:10"]) == 0
     model = load_model(tmp_path / "model")
     assert model.config.image_mean == pytest.approx(image[:, :, 10 - VOLUME_BOX.start[2] :].mean())
     assert model.provenance["inputs"]["masks"] == "a=#box=-99:99,-99:99,-99:10"
 
 
-def test_staged_inputs_are_read_near_but_the_model_names_the_originals(no_steps, data, tmp_path):
-    assert main([*no_steps, "--stage-to", f"{tmp_path}/near", "--rng-seed", "7"]) == 0
-    assert sorted(path.name for path in (tmp_path / "near").rglob("*.h5")) == ["labels.h5", "raw.h5"]
+def test_the_model_names_its_inputs(no_steps, data, tmp_path):
+    assert main([*no_steps, "--rng-seed", "7"]) == 0
     image, labels = data.volumes["a"]
     assert load_model(tmp_path / "model").provenance["inputs"] == {
         "records": data.records,
@@ -77,18 +72,6 @@ def test_staged_inputs_are_read_near_but_the_model_names_the_originals(no_steps,
         "rng_seed": "7",
         "init": f"{tmp_path}/init",
     }
-
-
-def test_masks_are_read_from_copies_and_a_checkpoint_is_of_the_originals(data, tmp_path):
-    spec = write_volume(f"{tmp_path}/mask.h5:mask", np.ones(VOLUME_BOX.shape, np.uint8), Placement(VOLUME_BOX))
-    masked = replace(data, masks={"a": (Mask.model_validate(f"{spec}#values=2"),)})
-    config, found = TrainConfig(num_workers=1, batch_size=1, permutable_axes=(), max_steps=0), []
-    for folder in (None, f"{tmp_path}/near"):
-        with training_job(Training(masked, MODEL, config, 1, stage_to=folder)) as (_, plan, opened):
-            (_, volume), *_ = opened["a"]._masks._masks
-            found.append((volume.name, plan.fingerprint()))
-    (far, of_far), (near, of_near) = found
-    assert far == spec and near.startswith(f"{tmp_path}/near/") and of_near == of_far
 
 
 def test_matched_volumes_come_in_the_grey_levels_that_the_initial_weights_know(data, image, tmp_path):

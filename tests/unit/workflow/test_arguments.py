@@ -33,12 +33,10 @@ def test_only_labels_are_moved_and_only_where_the_configuration_says_so():
     assert image == f"{sources()[0]} --box=0:9,0:9,0:9" and labels == f"{sources()[1]} --box=0:9,0:9,0:4"
 
 
-def test_options_that_keep_the_result_are_not_tracked_and_a_nodes_variables_reach_it():
+def test_options_that_keep_the_result_are_not_tracked():
     parameter = arguments.untracked(SegmentConfig(checkpoint_seconds=3.0, max_fovs=5))
     assert parameter(None, resources={}) == "--checkpoint-seconds 3.0"
     assert Rule._is_deriving_function(parameter)
-    assert arguments.staging(None, {"stage_to": "$TMPDIR"}) == "--stage-to '$TMPDIR'"
-    assert arguments.staging(None, {}) == ""
 
 
 PARTS = {"volume": "second", "order": ""}
