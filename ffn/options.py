@@ -28,27 +28,18 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
-        self._hidden: list[argparse.Action] = []
 
     def show_first(self, names: set[str]) -> None:
         """Let ``--help`` show required arguments and these options alone, and ``--help-all`` all."""
-        self._hidden = [each for each in self._actions if not each.required and each.dest not in {*names, "help"}]
+        hidden = {each: each.help for each in self._actions if not each.required and each.dest not in {*names, "help"}}
+        for action in hidden:
+            action.help = argparse.SUPPRESS
         self.add_argument(
-            "--help-all", action=_HelpAll, nargs=0, help=f"show {len(self._hidden)} more options and exit"
+            "--help-all", action=_HelpAll, nargs=0, const=hidden, help=f"show {len(hidden)} more options and exit"
         )
 
     def format_help(self) -> str:
         """Show only required arguments in the usage line; the options are listed below it."""
-        helps = [action.help for action in self._hidden]
-        for action in self._hidden:
-            action.help = argparse.SUPPRESS
-        try:
-            return self._format_help()
-        finally:
-            for action, text in zip(self._hidden, helps, strict=True):
-                action.help = text
-
-    def _format_help(self) -> str:
         needed = [word for action in self._actions if action.required for word in _words(action)]
         self.usage = self.usage or " ".join([self.prog, *needed, "[OPTION …]"])
         return super().format_help()
@@ -63,8 +54,8 @@ class _HelpAll(argparse.Action):
     """The help with all options."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        assert isinstance(parser, Parser)
-        parser._hidden = []
+        for action, text in self.const.items():
+            action.help = text
         parser.print_help()
         parser.exit()
 
