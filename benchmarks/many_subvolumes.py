@@ -44,11 +44,10 @@ from ffn.geometry import Box, cell_shape, tile
 from ffn.io.block_log import Result
 from ffn.io.blocks import reduce_step
 from ffn.io.open import open_volume
-from ffn.io.scratch import Table
+from ffn.io.scratch import Table, Tables
 from ffn.io.store import Store
 from ffn.io.store_folder import StoreFolder
 from ffn.io.store_names import MAIN
-from ffn.io.tables import Tables
 from ffn.io.volume import Placement
 from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.places import check_sources

@@ -17,10 +17,9 @@ from ffn.config import PART_ZYX
 from ffn.geometry import Box, divide_up
 from ffn.io.block_log import Result
 from ffn.io.blocks import WHOLE, Job, Writers, blocks_of, map_blocks, reduce_step
-from ffn.io.scratch import ScratchRows, Table, folder_beside, parts_of, sort_rows
+from ffn.io.scratch import ScratchRows, Table, Tables, folder_beside, parts_of, sort_rows
 from ffn.io.shards import Shards
 from ffn.io.store_names import MAIN
-from ffn.io.tables import Tables
 from ffn.io.volume import Placement
 
 log = logging.getLogger(__name__)

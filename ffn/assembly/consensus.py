@@ -38,12 +38,11 @@ from ffn.errors import VolumeError
 from ffn.geometry import Box, VoxelSize, cell_shape, voxels_in
 from ffn.io.block_log import Result
 from ffn.io.blocks import WHOLE, Job, Writers, add_job_options, blocks_of, job_of, map_blocks, reduce_step
-from ffn.io.scratch import ScratchRows, Table, folder_beside, parts_of
+from ffn.io.scratch import ScratchRows, Table, Tables, folder_beside, parts_of
 from ffn.io.shards import Shards
 from ffn.io.stage import Inputs
 from ffn.io.store import require_replaceable
 from ffn.io.store_names import MAIN
-from ffn.io.tables import Tables
 from ffn.io.volume import (
     Placement,
     Volume,

@@ -22,11 +22,10 @@ from ffn.inference.affinities import AXES, FRAGMENTS
 from ffn.io.block_log import Result
 from ffn.io.blocks import WHOLE, Job, Writers, reduce_step
 from ffn.io.masks import Masks
-from ffn.io.scratch import Table
+from ffn.io.scratch import Table, Tables
 from ffn.io.shards import Shards
 from ffn.io.stage import Inputs
 from ffn.io.store_names import MAIN
-from ffn.io.tables import Tables
 from ffn.io.volume import Volume, require_inside
 
 log = logging.getLogger(__name__)

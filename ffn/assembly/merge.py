@@ -32,9 +32,9 @@ from ffn.io import atomic
 from ffn.io.block_log import Result
 from ffn.io.blocks import WHOLE, Job, Writers, add_job_options, job_of, map_blocks, no_result, reduce_step
 from ffn.io.open import identity, open_segmentation
+from ffn.io.scratch import Tables
 from ffn.io.store import require_replaceable
 from ffn.io.store_names import MAIN
-from ffn.io.tables import Tables
 from ffn.io.volume import Placement, require_labels, require_other_file, voxel_size_of
 from ffn.options import add_options, add_store_option, add_volume_option, from_arguments
 from ffn.provenance import fingerprint, provenance

@@ -21,8 +21,7 @@ from ffn.geometry import ZYX, Box, VoxelSize, cell_shape
 from ffn.io import scratch
 from ffn.io.block_log import Result
 from ffn.io.open import identity, open_segmentation, open_volume
-from ffn.io.scratch import ScratchRows
-from ffn.io.tables import Tables
+from ffn.io.scratch import ScratchRows, Tables
 from ffn.io.volume import Volume, require_labels, require_same_voxel_size, voxel_size_of
 
 MAX_OPEN = 16  # a subvolume and its neighbours further on; each may hold a chunk cache of 32 MiB

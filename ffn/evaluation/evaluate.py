@@ -20,8 +20,7 @@ from ffn.evaluation.baseline import score_watershed
 from ffn.evaluation.bodies import bodies_csv
 from ffn.evaluation.config import EvaluateConfig
 from ffn.evaluation.errors import errors_csv, locate, worst_errors
-from ffn.evaluation.intervals import Intervals, change_intervals
-from ffn.evaluation.scores import BORDER_NM, CONVENTIONS
+from ffn.evaluation.scores import BORDER_NM, CONVENTIONS, Intervals, change_intervals
 from ffn.evaluation.scoring import Compared, Comparison, Scorer
 from ffn.evaluation.skeletons import Skeletons, check_skeletons, read_skeletons
 from ffn.geometry import Box, VoxelSize

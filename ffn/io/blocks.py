@@ -47,10 +47,9 @@ from ffn.errors import ConfigError, VolumeError
 from ffn.geometry import Box
 from ffn.io.atomic import write_json
 from ffn.io.block_log import BlockLogs, JobLog, Result, State, Work
-from ffn.io.scratch import Table
+from ffn.io.scratch import Table, Tables, read_tables, write_tables
 from ffn.io.shards import Shards, shard_shape
 from ffn.io.store_names import LAST, jobs_folder, tracked_file
-from ffn.io.tables import Tables, read_tables, write_tables
 from ffn.io.volume import Placement
 
 if TYPE_CHECKING:

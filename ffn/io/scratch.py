@@ -1,14 +1,17 @@
-"""Arrays in unlinked temporary files: as large as the disk allows, and gone with their process."""
+"""Tables of rows: in unlinked temporary files, or made once by a step of a stage for the jobs of later steps."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import itertools
+import json
 import math
 import os
 import tempfile
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,7 +19,9 @@ import numpy as np
 
 from ffn.errors import VolumeError
 from ffn.geometry import ZYX
+from ffn.io.atomic import atomic_path, write_json
 from ffn.io.faults import named
+from ffn.io.store_names import TABLES
 
 ROWS_AT_ONCE = 2**18  # rows of a table in memory at a time; our choice: what a million rows need is 0.5 GiB
 ROWS_TO_SORT = 2**20  # rows that are sorted in memory; our choice
@@ -132,3 +137,46 @@ def _bounds(rows: ScratchRows) -> np.ndarray:
         return np.empty(0, rows.dtype)
     sample = np.sort(np.concatenate([part[:: max(1, len(rows) // ROWS_AT_ONCE), 0] for part in parts_of(rows)]))
     return np.unique(sample[np.arange(1, num_parts) * len(sample) // num_parts])
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Tables of a finished step."""
+
+    arrays: Mapping[str, np.ndarray]  # on disk until they are read
+    digest: str = ""  # checksum of all of them
+
+    def read(self, name: str, start: int = 0, stop: int | None = None) -> np.ndarray:
+        """Return rows `start` … `stop` of a table, by default all."""
+        return np.array(self.arrays[name][start:stop])
+
+
+def write_tables(path: Path, tables: Mapping[str, Table], key: Mapping[str, Any]) -> None:
+    """Write tables part by part; those of a killed job do not count."""
+    (path / TABLES).unlink(missing_ok=True)
+    digest = hashlib.sha256()
+    for name, table in sorted(tables.items()):
+        digest.update(f"{name} {table.shape} {table.dtype}".encode())
+        with atomic_path(path / f"{name}.npy") as temporary, temporary.open("wb") as file:
+            header = {"shape": table.shape, "fortran_order": False, "descr": table.dtype.str}
+            np.lib.format.write_array_header_1_0(file, header)
+            for rows in map(np.ascontiguousarray, parts_of(table)):
+                file.write(rows.data)
+                digest.update(rows.data)
+    write_json(path / TABLES, {"key": _digest(key), "digest": digest.hexdigest(), "tables": sorted(tables)})
+
+
+def read_tables(path: Path, key: Mapping[str, Any]) -> Tables | None:
+    """Return the tables in a folder; None if there are none, or they depend on something else than `key`."""
+    try:
+        written = json.loads((path / TABLES).read_bytes())
+        if written["key"] != _digest(key):
+            return None
+        arrays = {name: np.load(path / f"{name}.npy", mmap_mode="r") for name in written["tables"]}
+    except (OSError, ValueError):
+        return None
+    return Tables(arrays, written["digest"])
+
+
+def _digest(key: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()

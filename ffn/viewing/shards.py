@@ -19,8 +19,7 @@ from ffn.geometry import Box, Grid, cut
 from ffn.io.atomic import atomic_path, this_job, write_json
 from ffn.io.block_log import Result
 from ffn.io.coarser import Scale
-from ffn.io.scratch import ScratchRows, Table, parts_of, sort_rows
-from ffn.io.tables import Tables
+from ffn.io.scratch import ScratchRows, Table, Tables, parts_of, sort_rows
 from ffn.viewing.precomputed import open_scale
 
 SHARD_BYTES = 2**26  # target size of a file

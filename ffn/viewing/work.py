@@ -24,9 +24,8 @@ from ffn.io.atomic import write_json, write_text
 from ffn.io.block_log import BlockLogs, Result, Work
 from ffn.io.blocks import Job, forget_blocks, no_result, reduce_step
 from ffn.io.faults import named
-from ffn.io.scratch import Table
+from ffn.io.scratch import Table, Tables, read_tables, write_tables
 from ffn.io.store_names import LAST, jobs_folder
-from ffn.io.tables import Tables, read_tables, write_tables
 from ffn.io.volume import Read
 from ffn.machine.limits import threads_here
 from ffn.viewing import COARSE, MIPS, PIECES, PLAN, STATE_FILE

@@ -1,24 +1,39 @@
-"""The volumes that each stage of a run works on, and the files that it has to make."""
+"""The volumes that each stage of a run works on, the files that it has to make, and what its jobs need."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
 from ffn.config import SegmentConfig
 from ffn.errors import ConfigError
-from ffn.geometry import Box, doubt_about_size
+from ffn.geometry import Box, doubt_about_size, extent_um
 from ffn.inference.canvas import Frame
 from ffn.io.store_names import tracked_file
 from ffn.workflow.jobs import Jobs
 from ffn.workflow.models import Models
+from ffn.workflow.needs import (
+    agglomerating_mb,
+    flooding_here,
+    flooding_mb,
+    flooding_minutes,
+    in_words,
+    memory_mb,
+    minutes,
+    takes_gpu,
+    training_here,
+)
 from ffn.workflow.paths import WILDCARD, RunPaths, find_output
 from ffn.workflow.places import Place, files_among, trained_in
 from ffn.workflow.run import RunConfig
 from ffn.workflow.sources import is_newer
 from ffn.workflow.stages import STAGES, Output
+
+MOST_VOLUMES = 5  # that a plan lists
+
+Resource = Callable[..., int]
 
 
 class Pipeline:
@@ -196,3 +211,68 @@ class Pipeline:
         """Whether several jobs share the blocks of a volume in this stage."""
         volumes = getattr(self, find_output(stage).of) if STAGES[stage].blocks else []
         return any(self.jobs.of(stage, volume) for volume in volumes)
+
+
+def plan_lines(pipeline: Pipeline) -> list[str]:
+    """Return at most ten lines on a run; times are those of this machine for the network, which takes most."""
+    run, model = pipeline.run, pipeline.models.costed
+    counts = {name: len(pipeline.watched(name, stage.outputs[0].name)) for name, stage in STAGES.items()}
+    stages = [name if count == 1 else f"{name} × {count}" for name, count in counts.items() if count]
+    lines = [f"{run.run}: {', '.join(stages)}"]
+    for name, place in list(pipeline.places.items())[:MOST_VOLUMES]:
+        sides = " × ".join(f"{side:g}" for side in place.voxel_size_zyx_nm)
+        extent = extent_um(place.image.shape, place.voxel_size_zyx_nm)
+        lines.append(f"  {name}: {' × '.join(map(str, place.image.shape))} voxels of {sides} nm, {extent}")
+    if len(pipeline.places) > MOST_VOLUMES:
+        lines.append(f"  and {len(pipeline.places) - MOST_VOLUMES} more volumes")
+    if pipeline.trained:
+        fovs = run.train.max_steps * run.train.num_lanes
+        lines.append(f"  training: {fovs:,} FOVs, about {in_words(training_here(model.model, fovs))} on this machine")
+    if pipeline.segmented:
+        voxels = sum(pipeline.places[name].segment_box.num_voxels for name in pipeline.segmented)
+        flooding = in_words(flooding_here(model.flooding_model, voxels))
+        lines.append(f"  flood filling: {voxels / 1e6:,.1f} million voxels, about {flooding} on this machine")
+    return lines
+
+
+def by_attempt(amount: int | Callable[[Any, int], int]) -> Resource:
+    """Return a resource that doubles with every attempt, for jobs that were killed because they had too little.
+
+    Examples
+    --------
+    >>> by_attempt(10)(None, threads=1, attempt=3)
+    40
+    """
+
+    def doubled(wildcards: Any, threads: int, attempt: int) -> int:
+        first = amount(wildcards, threads) if callable(amount) else amount
+        return first * 2 ** (attempt - 1)
+
+    return doubled
+
+
+def memory(stage: str) -> Resource:
+    """Memory of a stage's jobs by their threads, MB."""
+    return by_attempt(lambda wildcards, threads: memory_mb(stage, threads=threads))
+
+
+def resources_of(pipeline: Pipeline, rule: str) -> dict[str, Resource]:
+    """Return memory and time of the jobs of a rule, which follow from `Jobs.spec`."""
+    stage = rule.partition("_")[0]
+
+    def megabytes(wildcards: Any, threads: int) -> int:
+        job, model = pipeline.jobs.spec(rule, wildcards), pipeline.models.costed.flooding_model
+        if stage == "segment":
+            return flooding_mb(job.at_once, model, job.canvases)
+        if stage == "agglomerate":
+            return agglomerating_mb(pipeline.run.agglomeration, model, pipeline.gpus)
+        return memory_mb(stage, job.at_once, threads)
+
+    def duration(wildcards: Any, threads: int) -> int:
+        voxels = pipeline.jobs.spec(rule, wildcards).voxels
+        if stage in ("segment", "agglomerate"):
+            on_gpu = pipeline.gpus > 0 and takes_gpu(pipeline.run.segment)
+            return flooding_minutes(voxels, pipeline.models.costed.flooding_model, threads, on_gpu)
+        return minutes(stage, voxels, threads)
+
+    return {"mem_mb": by_attempt(megabytes), "runtime": by_attempt(duration)}

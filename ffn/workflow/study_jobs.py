@@ -9,8 +9,8 @@ from ffn.config import ModelConfig
 from ffn.studies.config import NUM_ROWS, WARM_UP_STEPS
 from ffn.training.config import TrainConfig, fine_tuning_defaults
 from ffn.workflow.needs import training_mb, training_minutes
+from ffn.workflow.pipeline import by_attempt
 from ffn.workflow.rank_layout import Layout, layout_of
-from ffn.workflow.resources import by_attempt
 from ffn.workflow.run import RunConfig
 
 LEAST_MEASURING = 60  # minutes to ask for; our choice

@@ -27,9 +27,9 @@ from ffn.workflow.needs import flooding_mb, flooding_minutes, minutes, takes_gpu
 from ffn.workflow.paths import any_of
 from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.places import files_among, open_run, skeleton_files
-from ffn.workflow.plan import plan_lines
+from ffn.workflow.pipeline import plan_lines
 from ffn.workflow.rank_layout import layout_of, possible_here
-from ffn.workflow.resources import by_attempt, memory, resources_of
+from ffn.workflow.pipeline import by_attempt, memory, resources_of
 from ffn.workflow.stages import STAGES
 from ffn.workflow.study_jobs import (
     measuring_minutes,

@@ -8,7 +8,7 @@ from ffn.assembly.components import Labels, component_blocks, with_seeds, write_
 from ffn.assembly.tables import OverlapIndex
 from ffn.geometry import Box
 from ffn.io.open import read_table
-from ffn.io.tables import Tables
+from ffn.io.scratch import Tables
 from ffn.io.volume import Placement
 
 from ..volumes import read

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from ffn.contingency import ContingencyTable, count_pairs, merge_tables
-from ffn.evaluation.intervals import change_intervals, intervals
-from ffn.evaluation.scores import CONVENTIONS, score
+from ffn.evaluation.scores import CONVENTIONS, change_intervals, intervals, score
 
 
 def many_bodies(count, split_every):

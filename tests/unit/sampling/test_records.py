@@ -8,9 +8,8 @@ import pytest
 from ffn.errors import RecordError
 from ffn.io import hdf5
 from ffn.io.training_records import COORDINATES_FORMAT, COORDINATES_GROUP, load_index, read_shard, shard_name
-from ffn.sampling.balance import draw, plan_records
 from ffn.sampling.config import RecordsConfig
-from ffn.sampling.records import records
+from ffn.sampling.records import draw, plan_records, records
 from ffn.sampling.shuffle import permutation_keys, permute
 
 CONFIG = RecordsConfig(num_shards=4, max_records=None)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ffn.geometry import Box
-from ffn.io.tables import Tables
+from ffn.io.scratch import Tables
 from ffn.viewing.inputs import Sources
 from ffn.viewing.meshes import Meshes
 from ffn.viewing.precomputed import Precomputed

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import zarr
 
-from ffn.workflow.resources import resources_of
+from ffn.workflow.pipeline import resources_of
 
 from .runs import RUN, Wildcards, pipeline
 

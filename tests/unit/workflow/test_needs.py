@@ -14,7 +14,7 @@ from ffn.workflow.needs import (
     minutes,
     training_mb,
 )
-from ffn.workflow.resources import by_attempt, resources_of
+from ffn.workflow.pipeline import by_attempt, resources_of
 
 from .runs import Wildcards, pipeline
 

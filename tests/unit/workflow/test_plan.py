@@ -2,9 +2,8 @@
 
 import pytest
 
-from ffn.workflow.pipeline import Pipeline
+from ffn.workflow.pipeline import MOST_VOLUMES, Pipeline, plan_lines
 from ffn.workflow.places import check_sources
-from ffn.workflow.plan import MOST_VOLUMES, plan_lines
 from ffn.workflow.run import load_run
 
 from .runs import GOOD, PHANTOM
