@@ -41,11 +41,7 @@ def validation_rows(folder: Path) -> list[dict[str, str]]:
 def told(tubes):
     """What trainings of one process told: with all there is to see, with nothing, the best weights."""
     seen = [*ALONE, *looking(tubes)]
-    options = {
-        "watched": seen,
-        "unseen": [*ALONE, *NOTHING],
-        "best": [*seen, "--use-best", "--learning-rate", "0.02"],
-    }
+    options = {"watched": seen, "unseen": [*ALONE, *NOTHING], "best": [*seen, "--use-best", "--learning-rate", "0.02"]}
     return succeed_side_by_side({name: command(tubes, tubes / name, given) for name, given in options.items()})
 
 

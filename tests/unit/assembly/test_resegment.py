@@ -63,18 +63,37 @@ def judge_of(tmp_path):
         yield opened
 
 
-def test_a_side_that_does_not_recover_itself_is_grown_from_another_seed(judge_of, monkeypatch):
+@pytest.fixture
+def compared(judge_of, monkeypatch):
+    """Function that returns the evidence of a contact of 3 and 8 where a network grows in what is bright."""
+
+    def evidence_of(labels, place, config, image=None, network=Choosy):
+        monkeypatch.setattr(lanes, "create_engine", lambda *_, **__: network())
+        here = judge_of(bright(labels) if image is None else image, labels, CHOSEN, config)
+        ((_, found),) = resegmented(here, [Contact(3, 8, place, 1.0, 1)], HostLanes(here.network, config))
+        return found
+
+    return evidence_of
+
+
+def bright(labels):
+    return np.where(labels > 0, 129, 127).astype(np.uint8)
+
+
+def two_bars():
     labels = np.zeros((7, 9, 40), np.uint64)
     labels[1:6, 1:8, 1:20], labels[1:6, 1:8, 20:39] = 3, 8
-    image = np.where(labels > 0, 129, 127).astype(np.uint8)
+    return labels
+
+
+def test_a_side_that_does_not_recover_itself_is_grown_from_another_seed(compared, monkeypatch):
+    image = bright(two_bars())
     image[2:5, 3:6, 17:20] = 128  # in front of the contact, side a has nothing to grow from
-    monkeypatch.setattr(lanes, "create_engine", lambda *_, **__: Choosy())
     tries = {}
     for most in (1, 9):
         monkeypatch.setattr("ffn.assembly.resegment.MAX_TRIES", most)
         config = Agglomeration(window_radius_zyx=(3, 4, 20), max_fovs=None, max_deleted=1)
-        contact, here = Contact(3, 8, (3, 4, 19), 1.0, 1), judge_of(image, labels, CHOSEN, config)
-        ((_, tries[most]),) = resegmented(here, [contact], HostLanes(here.network, config))
+        tries[most] = compared(two_bars(), (3, 4, 19), config, image)
     assert tries[1].tries_a == tries[9].tries_b == 1 < tries[9].tries_a
     assert tries[1].tries_b == tries[1].fovs_b == 0 and math.isnan(tries[1].score(Agglomeration()))
     assert tries[1].recovered_aa == 0 and tries[9].recovered_aa > 0.2 and tries[9].recovered_bb > 0.2
@@ -89,29 +108,21 @@ class Doubtful(Choosy):
         return answer
 
 
-def test_the_map_of_a_weak_seed_is_kept_and_the_rim_that_no_fov_centre_reaches_does_not_count(judge_of, monkeypatch):
+def test_the_map_of_a_weak_seed_is_kept_and_the_rim_that_no_fov_centre_reaches_does_not_count(compared):
     """The first FOV leaves the seed below the threshold of moves, so that nothing else grows."""
-    labels = np.zeros((7, 9, 40), np.uint64)
-    labels[1:6, 1:8, 1:20], labels[1:6, 1:8, 20:39] = 3, 8
-    image = np.where(labels > 0, 129, 127).astype(np.uint8)
-    monkeypatch.setattr(lanes, "create_engine", lambda *_, **__: Doubtful())
     config = Agglomeration(window_radius_zyx=(3, 4, 20), mirror=False)
-    contact, here = Contact(3, 8, (3, 4, 19), 1.0, 1), judge_of(image, labels, CHOSEN, config)
-    ((_, found),) = resegmented(here, [contact], HostLanes(here.network, config))
+    found = compared(two_bars(), (3, 4, 19), config, network=Doubtful)
     assert (found.voxels_a, found.voxels_b) == (5 * 7 * 18, 5 * 7 * 18)  # of 5 * 7 * 19
     assert found.fovs_a == 1 and found.recovered_aa == pytest.approx(45 / (5 * 7 * 18))
 
 
-def test_a_side_is_grown_again_from_where_the_other_enters_it(judge_of, monkeypatch):
+def test_a_side_is_grown_again_from_where_the_other_enters_it(compared):
     """Segment a has a part far from the contact, which is deeper and so has the first seed."""
     labels = np.zeros((19, 19, 60), np.uint64)
     labels[2:17, 2:17, 1:16] = labels[8:11, 1:18, 18:30] = 3
     labels[8:11, 1:18, 30:50] = 8
-    image = np.where(labels > 0, 129, 127).astype(np.uint8)
-    monkeypatch.setattr(lanes, "create_engine", lambda *_, **__: Choosy())
     config = Agglomeration(window_radius_zyx=(9, 9, 30), max_fovs=None, min_recovered=0.1, min_crossing=0.1)
-    contact, here = Contact(3, 8, (9, 9, 29), 1.0, 1), judge_of(image, labels, CHOSEN, config)
-    ((_, found),) = resegmented(here, [contact], HostLanes(here.network, config))
+    found = compared(labels, (9, 9, 29), config)
     assert (found.tries_a, found.tries_b) == (2, 1)
     assert found.recovered_ab > 0.4 and found.recovered_aa < 0.3 and found.agreement > 0.9
 
@@ -132,15 +143,12 @@ def test_contacts_at_the_faces_of_a_segmentation_are_judged(judge_of, mirror, mo
     assert (found.recovered_aa > 0) == (found.agreement > 0) == sees
 
 
-def test_contacts_of_a_single_section_are_judged(judge_of, monkeypatch):
+def test_contacts_of_a_single_section_are_judged(compared):
     """Within a FOV, the faces of the image are no surface of a segment, and moves beyond them lead back into it."""
     labels = np.zeros((1, 21, 40), np.uint64)
     labels[0, 1:20, 1:20], labels[0, 1:20, 20:39] = 3, 8
-    image = np.where(labels > 0, 129, 127).astype(np.uint8)
-    monkeypatch.setattr(lanes, "create_engine", lambda *_, **__: Choosy())
     config = Agglomeration(window_radius_zyx=(4, 10, 20), max_fovs=None)
-    contact, here = Contact(3, 8, (0, 10, 19), 1.0, 1), judge_of(image, labels, CHOSEN, config)
-    ((_, found),) = resegmented(here, [contact], HostLanes(here.network, config))
+    found = compared(labels, (0, 10, 19), config)
     assert found.radius_a == found.radius_b == 2
     assert min(found.recovered_aa, found.recovered_ab) > 0.3 and found.agreement > 0.9
 
@@ -201,74 +209,62 @@ def test_the_seed_lies_deep_inside_its_side_and_near_the_contact():
 CONFIG = Agglomeration()
 
 
-def halves():
-    a = np.zeros((4, 6, 10), bool)
-    b = a.copy()
-    a[1:3, 1:5, :5], b[1:3, 1:5, 5:] = True, True
-    return a, b
+A, B = np.zeros((2, 4, 6, 10), bool)
+A[1:3, 1:5, :5] = B[1:3, 1:5, 5:] = True
 
 
 def evidence(*objects, num_deleted=(0, 0)):
     """What `compare` makes of objects that have grown from the halves."""
-    a, b = halves()
     grown = [Grown(mask, 5, 1, lost) for mask, lost in zip(objects, num_deleted, strict=True)]
-    return compare([Side(a, 1.5, a), Side(b, 2.0, b)], grown, Box.from_shape(a.shape))
+    return compare([Side(A, 1.5, A), Side(B, 2.0, B)], grown, Box.from_shape(A.shape))
 
 
 def test_two_halves_of_one_object_agree_and_two_objects_do_not():
-    a, b = halves()
-    found = evidence(a | b, a | b)
+    found = evidence(A | B, A | B)
     assert (found.voxels_a, found.voxels_b, found.radius_a, found.radius_b) == (40, 40, 1.5, 2.0)
     assert (found.tries_a, found.fovs_a, found.tries_b, found.fovs_b) == (1, 5, 1, 5)
     assert (found.recovered_aa, found.recovered_ab, found.recovered_ba, found.recovered_bb) == (1, 1, 1, 1)
     assert (found.agreement, found.iou, found.deleted_a, found.deleted_b, found.lost) == (1, 1, 0, 0, 0)
     assert found.score(CONFIG) == 1.0
-    a, b = halves()
-    found = evidence(a, b)
+    found = evidence(A, B)
     assert (found.recovered_ab, found.recovered_ba, found.agreement) == (0, 0, 0)
     assert found.score(CONFIG) == 0.0
 
 
 def test_the_score_falls_with_the_share_of_an_object_that_is_entered():
-    a, b = halves()
-    for objects in ((a | b, b), (a, a | b)):
+    for objects in ((A | B, B), (A, A | B)):
         found = evidence(*objects)
         assert found.agreement == 1 and found.iou == 0.5
         assert found.score(CONFIG) == ONE_SIDED < 1
         assert found.score(CONFIG.model_copy(update={"min_crossing": 0})) == 1.0
     # Of what the other side recovers of itself: a right pair of FIB-25 entered each other by 0.23 and 0.27.
-    a, b = halves()
-    found = replace(evidence(a | b, a | b), recovered_ab=0.23, recovered_ba=0.27)
+    found = replace(evidence(A | B, A | B), recovered_ab=0.23, recovered_ba=0.27)
     assert found.score(CONFIG) == pytest.approx(0.27 / 0.3 * (0.6 + 0.4 * 0.23 / 0.3))
     assert replace(found, recovered_aa=0.8, recovered_bb=0.7).score(CONFIG) == 1
     assert 0 < replace(found, recovered_ab=0.0, recovered_ba=0.1).score(CONFIG) < 0.3
 
 
 def test_a_point_is_open_where_a_second_side_would_decide():
-    a, b = halves()
-    assert evidence(a | b, b).is_open(CONFIG)
-    assert not evidence(a | b, a | b).is_open(CONFIG)  # both sides say so
-    assert not evidence(a, b).is_open(CONFIG)  # neither does
-    assert not replace(evidence(a | b, b), agreement=0.6).is_open(CONFIG)  # not even both would reach the threshold
-    assert not replace(evidence(a | b, b), deleted_a=0.5).is_open(CONFIG)
+    assert evidence(A | B, B).is_open(CONFIG)
+    assert not evidence(A | B, A | B).is_open(CONFIG)  # both sides say so
+    assert not evidence(A, B).is_open(CONFIG)  # neither does
+    assert not replace(evidence(A | B, B), agreement=0.6).is_open(CONFIG)  # not even both would reach the threshold
+    assert not replace(evidence(A | B, B), deleted_a=0.5).is_open(CONFIG)
 
 
 def test_an_object_that_left_its_segment_or_lost_much_of_itself_is_no_evidence():
-    a, b = halves()
-    found = evidence(b, a | b)
+    found = evidence(B, A | B)
     assert found.recovered_aa == 0 and found.agreement == 1
     assert math.isnan(found.score(CONFIG))
     assert found.score(CONFIG.model_copy(update={"min_recovered": 0})) == ONE_SIDED
-    a, b = halves()
-    found = evidence(a | b, a | b, num_deleted=(0, 8))
+    found = evidence(A | B, A | B, num_deleted=(0, 8))
     assert (found.deleted_a, found.deleted_b) == (0, 0.1)
     assert found.score(CONFIG) == 1.0
     assert math.isnan(found.score(CONFIG.model_copy(update={"max_deleted": 0.09})))
 
 
 def test_agreement_counts_the_smaller_object():
-    a, b = halves()
-    small = a & (np.arange(10) >= 2)
-    found = evidence(small, b | small)
+    small = A & (np.arange(10) >= 2)
+    found = evidence(small, B | small)
     assert found.agreement == 1.0 and found.iou == pytest.approx(24 / 64)
     assert found.recovered_ba == pytest.approx(0.6) and found.lost == pytest.approx(16 / 80)

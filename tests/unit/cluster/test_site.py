@@ -45,13 +45,7 @@ def test_ranks_are_bound_to_the_gpus_of_training(tmp_path):
     assert read_site(str(place.parent), 2).num_gpus == 4
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("executor: [slurm", "config.yaml: "),
-        ("- slurm", "config.yaml: "),
-    ],
-)
+@pytest.mark.parametrize(("text", "message"), [("executor: [slurm", "config.yaml: "), ("- slurm", "config.yaml: ")])
 def test_a_mistake_in_a_profile_is_named(text, message, tmp_path):
     (tmp_path / "config.yaml").write_text(text)
     with pytest.raises(FfnError, match=message):

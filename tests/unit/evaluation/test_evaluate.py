@@ -119,15 +119,8 @@ def test_earlier_segmentations_are_scored_side_by_side(tmp_path, specs, truth, s
     merged = np.where(segmentation == 999, 15, segmentation)
     earlier = [f"base={specs[0]}", f"agglomerated={write(tmp_path / 'merged.h5', merged, size=SIZE)}"]
     filled = write(tmp_path / "filled.h5", truth, size=SIZE)
-    words = [
-        "--segmentation",
-        filled,
-        "--name",
-        "filled",
-        "--truth",
-        specs[1],
-        *(f"--earlier={one}" for one in earlier),
-    ]
+    words = ["--segmentation", filled, "--name", "filled", "--truth", specs[1]]
+    words += [f"--earlier={one}" for one in earlier]
     assert main(["evaluate", *words, "--out", str(tmp_path / "s.json")]) == 0
     result = json.loads((tmp_path / "s.json").read_text())
     alone = scored(tmp_path, *specs)
@@ -136,10 +129,8 @@ def test_earlier_segmentations_are_scored_side_by_side(tmp_path, specs, truth, s
     assert all(base[key] == alone[key] for key in ("scores", "intervals", "covered_fraction", "cremi_score"))
     assert agglomerated["scores"]["foreground"]["voi_split"] == 0 < base["scores"]["foreground"]["voi_split"]
     assert result["scores"]["all"]["voi"] == 0 and result["covered_fraction"] == 1 > base["covered_fraction"]
-    assert [(change["from"], change["to"]) for change in result["changes"]] == [
-        ("base", "agglomerated"),
-        ("agglomerated", "filled"),
-    ]
+    changes = [(change["from"], change["to"]) for change in result["changes"]]
+    assert changes == [("base", "agglomerated"), ("agglomerated", "filled")]
     assert result["changes"][1]["intervals"]["all"]["voi"][1] < 0
     low, high = base["intervals"]["all"]["voi"]
     assert low < base["scores"]["all"]["voi"] < high

@@ -7,13 +7,7 @@ import numpy as np
 import pytest
 
 from ffn.errors import RecordError
-from ffn.io.training_records import (
-    encode_example,
-    load_index,
-    read_shard,
-    shard_name,
-    write_shard,
-)
+from ffn.io.training_records import encode_example, load_index, read_shard, shard_name, write_shard
 
 from ...training_records import write_shards
 

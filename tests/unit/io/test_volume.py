@@ -2,12 +2,7 @@ import pytest
 
 from ffn.errors import VolumeError
 from ffn.io.open import open_volume
-from ffn.io.volume import (
-    NO_SIZE,
-    require_other_file,
-    split_spec,
-    voxel_size_of,
-)
+from ffn.io.volume import NO_SIZE, require_other_file, split_spec, voxel_size_of
 
 from .volumes import write_foreign
 
