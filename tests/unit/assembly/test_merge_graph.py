@@ -72,19 +72,6 @@ def test_a_group_has_its_smallest_id_whatever_the_order_of_edges():
     assert apply_groups(labels, base_ids, group_ids).tolist() == [0, 1, 2, 3, 2, 2**64 - 1]
 
 
-def test_one_wrong_edge_does_not_join_groups_that_others_hold_apart():
-    left, right = [(1, 2), (2, 3), (1, 3)], [(11, 12), (12, 13), (11, 13)]
-    good = [edge(a, b, 0.9) for a, b in left + right]
-    between = [edge(3, 11, 0.8), edge(2, 12, 0.1), edge(1, 13, 0.3)]  # 0.4 in the mean
-    for order in (good + between, between[::-1] + good[::-1]):
-        base_ids, group_ids = groups_of(order, 0.5)
-        assert dict(zip(base_ids.tolist(), group_ids.tolist(), strict=True)) == dict(
-            zip([1, 2, 3, 11, 12, 13], [1, 1, 1, 11, 11, 11], strict=True)
-        )
-    assert set(groups_of(good + between, 0.4)[1].tolist()) == {1}
-    assert set(groups_of([*good, edge(3, 11, 0.8)], 0.5)[1].tolist()) == {1}
-
-
 def test_no_answer_is_not_a_no():
     good, failed = [edge(1, 2, 0.95), edge(1, 3, 0.9)], edge(2, 3, float("nan"))
     assert groups_of([*good, failed], 0.7)[1].tolist() == [1, 1, 1]

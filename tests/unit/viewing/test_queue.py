@@ -170,11 +170,9 @@ def test_when_all_is_answered_the_last_two_have_one_colour(shown):
 
 def test_answers_of_others_in_the_same_file_stay_and_failures_are_told(shown):
     viewer, press, path = shown
-    press("same")
-    other = known_corrections(path)[0]._replace(action="separate") if known_corrections(path) else None
-    while other is None:
+    while not known_corrections(path):
         press("same")
-        other = known_corrections(path)[0]._replace(action="separate") if known_corrections(path) else None
+    other = known_corrections(path)[0]._replace(action="separate")
     path.write_text(corrections_text([other]))
     press("back")
     assert known_corrections(path) == [other]
