@@ -29,11 +29,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe a volume, records, a model, scores, an export or a run."""
     parser.add_argument("path", metavar="PATH", help="volume (FILE.h5:DATASET, URL, …), or any file or folder of a run")
     parser.add_argument("--json", action="store_true", help="print JSON instead of YAML")
+    parser.add_argument("--tables", action="store_true", help="print the stages and all scores of a run, too")
     parser.set_defaults(function=_print)
 
 
 def _print(arguments: argparse.Namespace) -> None:
     description = describe(arguments.path)
+    if description["kind"] == "run" and not arguments.tables and not arguments.json:
+        from ffn.report.verdict import format_verdict
+
+        if verdict := format_verdict(Path(arguments.path)):
+            print(verdict)
+            return
     print(json.dumps(description, indent=1) if arguments.json else render(description))
 
 
@@ -71,7 +78,7 @@ def render(description: Description) -> str:
     """Return a description as YAML. The scores of a run follow as a table."""
     if description["kind"] != "run":
         return _yaml(description)
-    from ffn.report.score_table import format_summary
+    from ffn.report.verdict import format_summary
 
     shown = {key: value for key, value in description.items() if key not in ("scores", "report")}
     return f"{_yaml(shown)}\n\n{format_summary(description['path'], description['report'])}"

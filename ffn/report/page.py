@@ -21,7 +21,8 @@ from ffn.io.section_faults import read_faults
 from ffn.report.charts import sweep_charts, training_charts
 from ffn.report.run_folder import VolumeFiles, read_costs, read_flood_findings, read_output, read_volumes
 from ffn.report.score_table import cell_text, figure, method_names, percent, run_lengths, score_rows
-from ffn.report.volume_pictures import close_ups, neurons, open_volumes, slices
+from ffn.report.verdict import verdict_on
+from ffn.report.volume_pictures import close_ups, neurons, open_volumes, slices, worst_picture
 from ffn.training.metrics import best_validation, read_complaints, read_metrics
 from ffn.viewing import LINKS_FOLDER
 from ffn.workflow.paths import RunPaths
@@ -51,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> None:
     out = arguments.out or str(Path(arguments.run) / "report.html")
     if arguments.summary:
-        from ffn.report.score_table import format_summary
+        from ffn.report.verdict import format_summary
 
         print(format_summary(arguments.run, out))
         return
@@ -136,7 +137,7 @@ def core_hours(seconds: float) -> str:
 
 def _volume_context(files: VolumeFiles, run_dir: Path) -> dict[str, Any]:
     """Return everything that the template shows of one volume."""
-    rows = score_rows(files.scores) if files.scores else []
+    rows, verdict = score_rows(files.scores) if files.scores else [], verdict_on(run_dir, files)
     errors = (files.scores or {}).get("errors", [])
     export = Path(RunPaths(run_dir).of("export", volume=files.name)).parent
     sweep = read_output(run_dir, "sweep", volume=files.name)
@@ -150,6 +151,8 @@ def _volume_context(files: VolumeFiles, run_dir: Path) -> dict[str, Any]:
             "run_lengths": run_lengths(files.scores or {}),
             "errors": errors,
             "close_ups": {} if volumes is None else close_ups(volumes, errors),
+            "verdict": verdict,
+            "worst": [] if volumes is None else [(error, worst_picture(volumes, error)) for error in verdict.worst],
             "has_links": (export / LINKS_FOLDER).is_dir(),
             "tables": [str(table.relative_to(run_dir)) for table in sorted(export.glob("*.csv"))],
             "grey_levels": read_output(run_dir, "normalize", volume=files.name),

@@ -24,6 +24,7 @@ OPACITY = 0.45
 CONTOUR = 0.35  # relative brightness of the lines between segments
 LUMINANCE = np.array([0.2126, 0.7152, 0.0722])
 MIN_LUMINANCE = 0.32
+RING = 14  # radius in pixels
 SMOOTHING = 0.7  # voxels, of surfaces
 
 PLANES = {"xy": 0, "xz": 1, "yz": 2}
@@ -38,14 +39,16 @@ class Plane(NamedTuple):
     size_pixels: tuple[int, int]  # height and width, proportional to nanometres
 
 
-def planes(box: Box, voxel_size_zyx_nm: VoxelSize) -> list[Plane]:
-    """Return three orthogonal slices through the middle of `box`, all at the same scale."""
+def planes(box: Box, voxel_size_zyx_nm: VoxelSize, section: int | None = None) -> list[Plane]:
+    """Return three orthogonal slices through the middle of `box`, or its `section`, all at the same scale."""
     lengths = [n * size for n, size in zip(box.shape, voxel_size_zyx_nm, strict=True)]
     pixels = [max(1, round(MAX_PIXELS * length / max(lengths))) for length in lengths]
     result = []
     for name, axis in PLANES.items():
         start, stop = list(box.start), list(box.stop)
         start[axis] = (start[axis] + stop[axis]) // 2
+        if axis == 0 and section is not None:
+            start[axis] = section
         stop[axis] = start[axis] + 1
         height, width = (pixels[other] for other in range(3) if other != axis)
         result.append(Plane(name, axis, Box(zyx(start), zyx(stop)), (height, width)))
@@ -79,6 +82,13 @@ def overlay(picture: np.ndarray, labels: np.ndarray, color_ids: dict[int, int] |
     result = np.where(labels[..., None] == 0, picture, (1 - OPACITY) * picture + OPACITY * tint)
     result[_contours(labels)] *= CONTOUR
     return result
+
+
+def with_ring(picture: np.ndarray, y: float, x: float) -> np.ndarray:
+    """Return a picture with a white ring around a place, given in parts of its sides."""
+    rows, columns = np.ogrid[: picture.shape[0], : picture.shape[1]]
+    distance = np.hypot(rows - y * picture.shape[0], columns - x * picture.shape[1])
+    return np.where((np.abs(distance - RING) < 1.5)[..., None], 1.0, picture)
 
 
 def data_uri(picture: np.ndarray) -> str:

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import os
-import shlex
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ffn.evaluation.metrics import METRICS, Metric
-from ffn.report.run_folder import VolumeFiles, read_flood_findings, read_output, read_volumes
-from ffn.training.metrics import read_complaints
-from ffn.workflow.paths import RunPaths
+from ffn.report.run_folder import VolumeFiles, read_volumes
 
 MISSING = "–"
 SHOWN_CONVENTIONS = ("foreground", "all")  # cremi is for comparisons with the challenge
@@ -102,27 +97,6 @@ def format_scores(run_dir: str | Path) -> str:
     """Return the score table of a run as text, for a terminal."""
     tables = [_text_table(volume) for volume in read_volumes(Path(run_dir)) if volume.scores]
     return "\n\n".join(tables) or f"{run_dir}: no scores, because no volume was evaluated"
-
-
-def format_summary(run_dir: str | Path, report: str | Path) -> str:
-    """Return the score table, warnings, the main outputs and the commands to see more, for the end of a run."""
-    program = sys.argv[0] if Path(sys.argv[0]).name == "ffn" else "ffn"  # as called, so that lines can be pasted
-    program, given = min(program, os.path.relpath(program), key=len), shlex.quote(str(run_dir))
-    paths, volumes = RunPaths(run_dir), read_volumes(Path(run_dir))
-    lines = [format_scores(run_dir), ""]
-    lines += [f"training     {warning}" for warning in read_complaints(paths.folder("train"))]
-    for volume in volumes:
-        contrast = read_output(run_dir, "normalize", volume=volume.name).get("warning")
-        lines += [f"contrast     {volume.name}: {contrast}"] if contrast else []
-        lines += [f"segment      {volume.name}: {text}" for text in read_flood_findings(Path(run_dir), volume.name)]
-    lines += [f"model        {model.parent}" for stage in ("train", "select") for model in paths.existing(stage)]
-    lines += [f"segmentation {volume.segmentation}" for volume in volumes if volume.segmentation]
-    page = report if Path(report).is_file() else f"none yet, write it: {program} report {given}"
-    lines.append(f"report       {page}")
-    exports = [state.parent.name for state in paths.existing("export")]
-    choices = [f" --volume {name}" for name in exports] if len(exports) > 1 else [""] * len(exports)
-    lines += [f"Neuroglancer {program} view {given}{choice}" for choice in choices]
-    return "\n".join(lines)
 
 
 def figure(value: float | None, digits: int = 3) -> str:

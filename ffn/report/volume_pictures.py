@@ -29,6 +29,9 @@ CLOSE_UP_NM = 1600.0  # side of a close-up
 MAX_DRAWN_VOXELS = 10**9  # slices and neurons of a larger box show its middle: one job reads all of that
 
 
+PIECES = (10, 13, 3, 11)  # ids whose colours differ most: red, cyan, yellow, violet
+
+
 class Picture(NamedTuple):
     """One picture of a row."""
 
@@ -79,11 +82,24 @@ def open_volumes(files: VolumeFiles) -> Iterator[OpenVolumes | None]:
 
 def slices(volumes: OpenVolumes) -> list[dict[str, Any]]:
     """Return a row of pictures for each of three planes: image, ground truth, segmentation, baseline."""
-    planes = pictures.planes(volumes.drawn, volumes.voxel_size_zyx_nm)
+    size, section, found = volumes.voxel_size_zyx_nm, None, ""
+    if "truth" in volumes.labels and not (labelled := _labelled(volumes.labels["truth"], volumes.drawn)).all():
+        places = np.flatnonzero(labelled)
+        found = f"; labels in {len(places)} of {len(labelled)} sections"
+        if len(places):
+            section = volumes.drawn.start[0] + int(places[np.abs(places - len(labelled) // 2).argmin()])
+    planes = pictures.planes(volumes.drawn, size, section)
     return [
-        {"plane": plane, "extent": _extent(plane, volumes.voxel_size_zyx_nm), "pictures": _row(plane, volumes)}
-        for plane in planes
+        {"plane": plane, "extent": _extent(plane, size) + found, "pictures": _row(plane, volumes)} for plane in planes
     ]
+
+
+def _labelled(truth: Volume, box: Box) -> np.ndarray:
+    """Return which sections of a box have labels, bool of shape (Z,)."""
+    found = np.zeros(box.shape[0], bool)
+    for block in box.blocks((64, 512, 512)):
+        found[block.slices(box.start)[0]] |= truth.read(block).any(axis=(1, 2))
+    return found
 
 
 def neurons(volumes: OpenVolumes) -> list[Picture]:
@@ -110,6 +126,12 @@ def close_ups(volumes: OpenVolumes, errors: list[dict[str, Any]]) -> dict[str, l
     return {error["name"]: _close_up(volumes, error) for error in worst_of_each_kind(errors, NUM_CLOSE_UPS)}
 
 
+def worst_picture(volumes: OpenVolumes, error: dict[str, Any]) -> Picture:
+    """Draw the pieces of a split body, or the bodies in a merger, around the place where they meet."""
+    title = "truth" if error["kind"] == "merge" and "truth" in volumes.labels else volumes.own
+    return next(picture for picture in _close_up(volumes, error) if picture.title == title)
+
+
 def _close_up(volumes: OpenVolumes, error: dict[str, Any]) -> list[Picture]:
     """Draw image, ground truth and segmentation around an error. Only the objects involved are coloured."""
     size = volumes.voxel_size_zyx_nm
@@ -120,11 +142,14 @@ def _close_up(volumes: OpenVolumes, error: dict[str, Any]) -> list[Picture]:
     ids = {"truth": error["truth_ids"], volumes.own: error["segment_ids"]}
     row = []
     base = pictures.gray(volumes.image.read(box)[0], plane.size_pixels)
+    place = [(n - start + 0.5) / side for n, start, side in zip(centre[1:], box.start[1:], box.shape[1:], strict=True)]
     for title in ids:
         if title in volumes.labels:
             labels = volumes.labels[title].read(box)[0]
             kept = np.where(np.isin(labels, np.array(ids[title], labels.dtype)), labels, 0)
-            row.append(Picture(title, pictures.data_uri(pictures.overlay(base, kept))))
+            colors = {one: PIECES[i % len(PIECES)] for i, one in enumerate(ids[title])}
+            shown = pictures.with_ring(pictures.overlay(base, kept, colors), *place)
+            row.append(Picture(title, pictures.data_uri(shown)))
     return [Picture("image", pictures.data_uri(base)), *row]
 
 

@@ -8,7 +8,7 @@ import pytest
 from ffn.config import SegmentConfig
 from ffn.inference.sanity import Facts, facts_of, findings, measured
 from ffn.report.run_folder import read_flood_findings
-from ffn.report.score_table import format_summary
+from ffn.report.verdict import format_summary
 
 from ..volumes import write
 from .test_flood import Connected, flood_of, run, two_tubes

@@ -154,7 +154,7 @@ def test_a_run_shows_stages_and_scores(tmp_path, capsys):
     assert found["kind"] == "run"
     assert found["stages"] == {"ingest": 1, "train": 1, "evaluate": 1}
     assert found["scores"]["demo"]["scores"]["foreground"]["are"] == 0
-    assert main(["info", str(run)]) == 0
+    assert main(["info", "--tables", str(run)]) == 0
     text = capsys.readouterr().out
     assert "stages: {" in text and "VOI" in text and "report" in text
 

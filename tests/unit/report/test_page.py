@@ -20,9 +20,9 @@ def page(run):
 
 def test_the_page_is_self_contained_and_well_formed(page):
     assert page.open == []
-    assert all(url.startswith("data:") for url in page.loads)
-    # three planes of image, truth, FFN, watershed; truth and FFN in 3D; image, truth, FFN of a split and a merger
-    assert page.pictures == 3 * 4 + 2 + 2 * 3
+    assert all(url.startswith(("data:", "#")) for url in page.loads)
+    # three planes of image, truth, FFN, watershed; truth and FFN in 3D; image, truth, FFN of 2 errors, and both again
+    assert page.pictures == 3 * 4 + 2 + 2 * 3 + 2
 
 
 def test_the_page_shows_what_the_run_has(run, page):
@@ -30,6 +30,8 @@ def test_the_page_shows_what_the_run_has(run, page):
     scores = json.loads((run / "evaluation/cube.json").read_text())
     assert "tiny <run>" in text
     assert f"{scores['scores']['all']['are']:.3f}" in text
+    verdict = text.partition("Neurons")[0]
+    assert all(f"{each['voi']:.3f}" in verdict for each in (scores["scores"]["all"], scores["errors"][0]))
     assert f"{scores['baseline']['scores']['cremi']['voi']:.3f}" in text
     assert f"{scores['cremi_score']:.3f}" in text
     assert "95.5" not in text and "2,048 MiB" in text and "numpy" in text
