@@ -45,14 +45,15 @@ def table_metadata(shape: tuple[int, ...], dtype: np.dtype) -> dict[str, Any]:
     return _array(shape, dtype, (*rows, *(max(n, 1) for n in shape[1:])), _compressed(dtype))
 
 
-def image_metadata(name: str, placement: Placement, ours: dict[str, Any]) -> dict[str, Any]:
-    """Describe the group of a volume: an image with one mip, in nm."""
+def image_metadata(name: str, placement: Placement, dtype: np.dtype, ours: dict[str, Any]) -> dict[str, Any]:
+    """Describe the group of a volume: an image with one mip, in nm; one of 64 bit has ids, which viewers colour."""
     size = [float(side) for side in placement.voxel_size_zyx_nm]
     centre = np.multiply(placement.box.start, size).tolist()  # as all tools of the field, with 0 in that of voxel 0
     place = [{"type": "scale", "scale": size}, {"type": "translation", "translation": centre}]
     datasets = [{"path": MAIN, "coordinateTransformations": place}]
     image = {"name": name, "axes": AXES, "datasets": datasets}
-    return group_metadata({"ome": {"version": VERSION, "multiscales": [image]}, OURS: ours})
+    label: dict[str, Any] = {"image-label": {}} if dtype == np.uint64 else {}
+    return group_metadata({"ome": {"version": VERSION, "multiscales": [image], **label}, OURS: ours})
 
 
 def group_metadata(attributes: dict[str, Any]) -> dict[str, Any]:

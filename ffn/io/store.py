@@ -88,9 +88,11 @@ class Store:
             "tables": sorted(arrays),
         }
         for volume in sorted(self.dtypes.keys() - {MAIN}):
-            self.folder.write(f"{volume}/{METADATA}", encode(image_metadata(volume, self.placement, ours)))
+            image = image_metadata(volume, self.placement, self.dtypes[volume], ours)
+            self.folder.write(f"{volume}/{METADATA}", encode(image))
         title = Path(self.name).stem
-        root = image_metadata(title, self.placement, ours) if MAIN in self.dtypes else group_metadata({OURS: ours})
+        main = self.dtypes.get(MAIN)
+        root = image_metadata(title, self.placement, main, ours) if main is not None else group_metadata({OURS: ours})
         self.folder.write(METADATA, encode(root))
 
     def _keys(self, box: Box) -> list[str]:

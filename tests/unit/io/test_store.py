@@ -64,6 +64,7 @@ def test_a_link_to_another_disk_stays_and_the_store_is_written_there(is_there, t
 def test_other_programs_find_an_image_of_one_mip_in_shards(store):
     group = zarr.open_group(store, mode="r")
     (image,) = group.attrs["ome"]["multiscales"]
+    assert "image-label" in group.attrs["ome"], "ids, to be coloured"
     assert [axis["name"] for axis in image["axes"]] == ["z", "y", "x"]
     assert {axis["unit"] for axis in image["axes"]} == {"nanometer"}
     (dataset,) = image["datasets"]
@@ -94,6 +95,7 @@ def test_one_store_holds_several_volumes(tmp_path):
             np.testing.assert_array_equal(volume.read(), LABELS.astype(np.float32))
     with open_volume(path) as volume:
         assert not volume.read().any(), "nobody wrote to it"
+    assert "image-label" not in zarr.open_group(path, mode="r").attrs["ome"]
 
 
 @pytest.mark.parametrize("gathered", [2**29, 0])
