@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ffn.contingency import ContingencyTable, largest_parts
-from ffn.evaluation.scores import entropy_terms, group_totals
+from ffn.evaluation.scores import entropy_terms
 
 CSV_COLUMNS = ("kind", "id", "voxels", "parts", "voi", "share")
 
@@ -32,14 +32,10 @@ def costs_of(table: ContingencyTable, bodies: np.ndarray) -> tuple[Costs, Costs]
     return replace(components, names=bodies[components.numbers.astype(np.int64)]), segments
 
 
-def best_bodies(table: ContingencyTable, min_share: float = 0.0, min_labelled: float = 0.0) -> dict[int, int]:
+def best_bodies(table: ContingencyTable) -> dict[int, int]:
     """Map each segment to the body that it shares most voxels with; leave out segments that share none."""
-    labelled = np.where(table.a != 0, table.voxels, 0)
-    both = table.keep(group_totals(table.b, labelled) >= min_labelled * group_totals(table.b, table.voxels))
-    both = both.foreground()
+    both = table.foreground()
     best = both.keep(largest_parts(both.b, both.a, both.voxels))
-    totals = np.bincount(np.unique(both.b, return_inverse=True)[1], both.voxels)  # by segment, as `best` is
-    best = best.keep(best.voxels >= min_share * totals)
     return dict(zip(best.b.tolist(), best.a.tolist(), strict=True))
 
 

@@ -72,9 +72,9 @@ def doubts_about_labels(volume: Volume, box: Box | None = None) -> list[str]:
     return doubts
 
 
-def doubts_about_image(volume: Volume, box: Box | None = None) -> list[str]:
+def doubts_about_image(volume: Volume) -> list[str]:
     """Return why the voxels of a volume may not be grey levels, in words."""
-    found = statistics_of(volume, box or volume.box)
+    found = statistics_of(volume, volume.box)
     if not found.run > LONG_RUN:
         return []
     return [

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from ffn.errors import EvaluationError, ExportError
 from ffn.inference.sanity import facts_of, findings
-from ffn.io.provenance import read_provenance
-from ffn.io.store_names import tracked_file
+from ffn.io.faults import unreadable
+from ffn.io.store_names import METADATA, OURS, tracked_file
 from ffn.viewing import STATE_FILE
 from ffn.workflow.paths import RunPaths, finished
 from ffn.workflow.run import RunConfig
@@ -88,8 +88,13 @@ def read_flood_findings(run_dir: Path, name: str) -> list[str]:
     """
     found = RunPaths(run_dir).named("segment", volume=name, order="")
     chosen = found[:: math.ceil(len(found) / MOST_FILES) or 1]
-    facts = [facts_of(path.stem, read_provenance(path)) for path in finished(chosen)]
+    facts = [facts_of(path.stem, _provenance(path)) for path in finished(chosen)]
     return findings([one for one in facts if one])
+
+
+def _provenance(store: Path) -> dict[str, Any]:
+    with unreadable(store, "a whole store. Delete it and rerun its stage"):
+        return dict(json.loads((store / METADATA).read_text())["attributes"][OURS]["provenance"])
 
 
 def read_costs(run_dir: Path) -> list[StageCost]:

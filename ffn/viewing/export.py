@@ -11,7 +11,6 @@ from ffn.geometry import Box
 from ffn.io.atomic import write_json
 from ffn.io.blocks import WHOLE, Job, add_job_options, job_of
 from ffn.io.open import identity
-from ffn.io.provenance import PROVENANCE_FILE
 from ffn.io.store_names import JOBS
 from ffn.options import add_box_option, add_options, from_arguments
 from ffn.provenance import fingerprint, provenance
@@ -24,6 +23,7 @@ from ffn.viewing.state import write_links
 from ffn.viewing.volumes import plan_parts
 from ffn.viewing.work import ExportWork
 
+PROVENANCE_FILE = "provenance.json"
 OURS = (STATE_FILE, PROVENANCE_FILE, f"{STATE_FILE}.{JOBS}")  # any of them tells that a folder is an export
 
 
