@@ -142,39 +142,25 @@ def evaluate(
     rng_seed: int = 1,
     job: Job = WHOLE,
 ) -> dict[str, Any]:
-    """Score a segmentation where it overlaps the ground truth, and write the scores as JSON.
+    """Score a segmentation where it overlaps the ground truth; write the scores as JSON, and return them.
 
-    Blocks give the pairs of body and segment and the segments along skeletons, from which the scores follow. The last
-    job makes the baseline, and reads those blocks again that hold the worst errors.
+    The last job makes the baseline, and reads those blocks again that hold the worst errors.
 
     Parameters
     ----------
-    inputs : Inputs
-        Volumes and files to read. The scores of a baseline, on the same voxels, are under the key ``baseline``, those
-        of earlier segmentations under the key ``earlier``.
+    inputs, config, box
+        What to read, limits of the baseline, and the part to score.
     out : path
-        JSON file to write. Its keys are in docs/outputs.md. Two CSV files are written to the same folder:
-        ``<name>-bodies.csv``, the cost of every body and segment, and ``<name>-errors.csv``.
-    config : EvaluateConfig
-        Limits of the baseline.
-    box : Box, optional
-        Part of the volumes to score.
+        JSON file to write, see docs/outputs.md, beside ``<name>-bodies.csv`` and ``<name>-errors.csv``.
     rng_seed : int
         Fixes the intervals.
     job : Job
-        Which blocks to compare, and whether to score; see `ffn.io.blocks`.
-
-    Returns
-    -------
-    dict
-        The content of the JSON file; empty if `job` does not finish.
+        Which blocks to compare, and whether to score, or to return nothing; see `ffn.io.blocks`.
 
     Raises
     ------
     EvaluationError
         If the volumes and `box` share no voxel, or the ground truth is empty there.
-    VolumeError
-        If a volume is missing, has no integer type or another voxel size, or an output would overwrite an input.
     """
     inputs.require_no_output(str(out), inputs.baseline_out)
     if inputs.name in inputs.earlier:

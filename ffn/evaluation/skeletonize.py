@@ -63,30 +63,19 @@ def skeletonize(
 
     Parameters
     ----------
-    labels_spec : str
-        Volume of integer labels.
+    labels_spec, config, box
+        Volume of integer labels; spacing and smallest body; part to skeletonize.
     out : path
         HDF5 file to write, for ``ffn evaluate --skeletons``.
-    config : SkeletonizeConfig
-        Spacing, smallest body.
-    box : Box, optional
-        Part of the volume to skeletonize.
     masks : tuple of Mask
         Voxels that are not scored, so bodies have no skeleton there.
     job : Job
-        Which blocks, and whether to join their skeletons; see `ffn.io.blocks`.
-
-    Returns
-    -------
-    Skeletons or None
-        The skeletons; None if `job` does not finish.
+        Which blocks, and whether to join their skeletons; without, None is returned. See `ffn.io.blocks`.
 
     Raises
     ------
     EvaluationError
         If the volume has no voxel size.
-    VolumeError
-        If the volume cannot be read or has no integer type.
 
     Notes
     -----

@@ -180,31 +180,19 @@ def map_blocks(
 
     Parameters
     ----------
-    path : str
-        Store ``NAME.zarr``.
-    dtypes : dict of str to dtype
-        Type of each volume, see `ffn.io.store.create_volumes`.
-    placement : Placement
-        Box, voxel size, provenance, shards.
+    path, dtypes, placement
+        The store and its volumes, see `ffn.io.store.create_volumes`.
     work : callable
         Takes a block and a writer for each volume, and writes all voxels of the block; what it leaves out is 0. It may
         return a result: values for JSON and arrays, by name. Nothing may depend on other blocks.
     key : dict
         All that voxels and results depend on, ready for JSON: `ffn.provenance.fingerprint` with `ffn.io.open.identity`
         of each input. With another key, all blocks are done again.
-    job : Job
-        Which blocks, and whether to finish.
-    tables : dict of str to ndarray or callable, optional
-        Small arrays in the store; a callable makes one of the results, in the order of the blocks, or None.
-    at_end : callable
-        Takes the results before the volumes appear.
-    layers : bool
-        Whether a block is a layer of shards, all that have the same z, rather than one.
-
-    Raises
-    ------
-    VolumeError
-        If nothing can be written.
+    job, layers
+        Which blocks, and whether to finish; whether a block is a layer of shards, all that have the same z.
+    tables, at_end
+        Small arrays in the store, or callables that make one, or None, of the results in the order of the blocks; what
+        is called with the results before the volumes appear.
     """
     from ffn.io.store import Store, require_replaceable
     from ffn.io.store_folder import StoreFolder

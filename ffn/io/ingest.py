@@ -88,26 +88,13 @@ def ingest(source: str, out: str, config: IngestConfig, box: Box | None = None, 
 
     Parameters
     ----------
-    source : str
-        Any volume that `ffn.io.open.open_volume` reads. The supervoxels of a NeuroProof file (datasets `stack` and
-        `transforms`) are mapped to bodies.
-    out : str
-        ``NAME.zarr``. Images stay uint8 or uint16, or become it if they are signed; labels
-        become uint64. Those to ignore become `IGNORED`.
-    config : IngestConfig
-        Kind, voxel size, mip, offset, labels to ignore, equalisation of an image.
+    source, out : str
+        Any volume, and ``NAME.zarr``. Supervoxels of a NeuroProof file (datasets `stack` and `transforms`) are mapped
+        to bodies. Signed images become unsigned, labels uint64, and those to ignore `IGNORED`.
+    config, job
+        What the source may not say of itself; which layers to copy, see `ffn.io.blocks`.
     box : Box, optional
         Part to copy, in full-volume voxels of the mip after ``config.offset_zyx`` is applied; default: all.
-    job : Job
-        Which layers to copy, see `ffn.io.blocks`.
-
-    Raises
-    ------
-    VolumeError
-        If the source cannot be read, has the wrong type for its kind, holds negative labels that count, or no label;
-        if the output is the source, in a store.
-    ConfigError
-        If the voxel size is unknown or differs from that of the source.
     """
     require_other_file(out, source)
     is_placed = config.offset_zyx is not None
@@ -126,10 +113,9 @@ def ingest(source: str, out: str, config: IngestConfig, box: Box | None = None, 
             volume = _unsigned(volume)
             log.info("%s: has type %s, so %d is added to every voxel", source, found.dtype, *changes.values())
         if missing:
-            method: Downsample = "mode" if is_labels else "mean"
-            volume = coarser(Converted(volume, convert, IGNORED.dtype) if is_labels else volume, missing, method)
-            convert, made = _unchanged, volume.voxel_size_zyx_nm
-            log.info("%s: has no mip %d; its voxels of %s nm become %s nm (%s)", source, config.mip, size, made, method)
+            volume, convert = _coarser(volume, convert, missing, is_labels), _unchanged
+            made = volume.voxel_size_zyx_nm
+            log.info("%s: has no mip %d; its voxels of %s nm become %s nm", source, config.mip, size, made)
         box = box or volume.box
         if not volume.box.contains(box):
             raise VolumeError(f"{source}: box {box} leaves the volume {volume.box}, expected a box inside")
@@ -142,12 +128,7 @@ def ingest(source: str, out: str, config: IngestConfig, box: Box | None = None, 
             box, voxel_size_of(volume), made_by, shard_shape(box.shape, dtype.itemsize), LEVEL_OF_LABELS
         )
         if isinstance(volume, Placed) and stays:
-            log.info("%s: stays where it is, --copy-image always copies it", source)
-            content = identity(found.address)  # type: ignore[attr-defined]
-            if job.finishes:
-                write_reference(out, volume, content, placement)
-            elif job.record_path:
-                write_json(job.record_path, {"content": content})
+            _refer(out, volume, placement, job)
             return
 
         def work(layer: Box, writers: Writers) -> Result:
@@ -170,6 +151,22 @@ def ingest(source: str, out: str, config: IngestConfig, box: Box | None = None, 
 
         key = fingerprint("ingest", config, source=identity(source), box=box)
         map_blocks(out, {MAIN: dtype}, placement, work, key, job, {DISPLACED: jumps_of}, at_end, layers=True)
+
+
+def _coarser(volume: Volume, convert: Conversion, number: int, is_labels: bool) -> Volume:
+    """Return a mip that the source lacks: of labels as they are converted, of an image as it is."""
+    method: Downsample = "mode" if is_labels else "mean"
+    return coarser(Converted(volume, convert, IGNORED.dtype) if is_labels else volume, number, method)
+
+
+def _refer(out: str, volume: Placed, placement: Placement, job: Job) -> None:
+    """Write a store, or the record of a share of the layers, for an image that stays where it is."""
+    log.info("%s: stays where it is, --copy-image always copies it", volume.name)
+    content = identity(volume.source.address)  # type: ignore[attr-defined]
+    if job.finishes:
+        write_reference(out, volume, content, placement)
+    elif job.record_path:
+        write_json(job.record_path, {"content": content})
 
 
 def _with_even_sections(image: Volume, box: Box, config: IngestConfig, stays: bool) -> Volume:

@@ -75,34 +75,23 @@ def coordinates(
 
     Parameters
     ----------
-    partitions_spec : str
-        Volume that the stage `partition` wrote.
-    membrane_spec : str or None
-        Store that the stage `membrane` wrote, or another volume of distances; None keeps voxels near membranes.
+    partitions_spec, membrane_spec
+        From the stages `partition` and `membrane`; None instead of distances keeps voxels near membranes.
     out_path : path
         HDF5 file to write, with ``partitions/1`` and so on: int32 of shape (N, 3), full-volume voxels, zyx, block by
         block. Its attributes tell how many voxels each condition removed.
-    config : CoordinatesConfig
-        Margin, distance from membranes, background.
-    box : Box, optional
-        Part to search; default: all.
-    masks : tuple of Mask
-        Voxels that are never the centre of an example.
-    job : Job
-        Which rows of blocks to look at, see `ffn.io.blocks`.
+    config, box, masks, job
+        Margin, distances, background; the part to search; voxels that are no centres; rows of blocks to look at.
 
     Raises
     ------
-    VolumeError
-        If a volume cannot be read or does not cover the box.
     RecordError
-        If no voxel is eligible; the message tells how many voxels each condition removed.
+        If no voxel is eligible.
 
     Notes
     -----
     Partition 0 is left out by default. The target of an example is the object at its centre, and a background centre
-    has none: the network would learn to reject its seed. google/ffn trains on such examples, as a partition like the
-    others.
+    has none: the network would learn to reject its seed. google/ffn trains on such examples, too.
     """
     with (
         open_volume(partitions_spec) as partitions,
@@ -127,15 +116,21 @@ def coordinates(
         with hdf5.create_file(out_path) as file:
             found = Counter(margin=box.num_voxels - inner.num_voxels)
             found.update(_write_tables(file, rows, results))
-            counts = {fate: found[fate] for fate in (*REASONS, "eligible") if fate in found}
-            if not counts.get("eligible"):
-                fates = ", ".join(f"{counts[key]} are {text}" for key, text in REASONS.items() if counts.get(key))
-                raise RecordError(f"{partitions.name}: of {box.num_voxels} voxels in {box}, none is eligible: {fates}")
+            counts = _in_order(found, partitions.name, box)
             file.attrs["format"] = COORDINATES_FORMAT
             file.attrs["counts"] = json.dumps(counts)
             file.attrs["provenance"] = json.dumps(provenance("coordinates", config, **inputs), sort_keys=True)
     forget_blocks(str(out_path))
     log.info("%s: %s", out_path, ", ".join(f"{count} {fate}" for fate, count in counts.items()))
+
+
+def _in_order(found: Counter[str], name: str, box: Box) -> dict[str, int]:
+    """Return the numbers of voxels in the order of `REASONS`; refuse a box without an eligible one."""
+    counts = {fate: found[fate] for fate in (*REASONS, "eligible") if fate in found}
+    if not counts.get("eligible"):
+        fates = ", ".join(f"{counts[key]} are {text}" for key, text in REASONS.items() if counts.get(key))
+        raise RecordError(f"{name}: of {box.num_voxels} voxels in {box}, none is eligible: {fates}")
+    return counts
 
 
 def _classes(partitions: Volume, distance: Volume | None, masks: Masks, config: CoordinatesConfig, row: Box) -> Result:

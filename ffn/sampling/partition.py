@@ -69,13 +69,11 @@ def partition(
 
     Parameters
     ----------
-    labels_spec : str
-        Integer labels, 0 is background.
+    labels_spec, config
+        Integer labels, 0 is background; LOM, thresholds, smallest object.
     out : str
         ``NAME.zarr`` of uint8: 1, 2, … for rising active fractions, 0 for background and labels smaller than
         ``config.min_label_um3``, 255 for ignored voxels and those without a whole LOM inside the box.
-    config : PartitionConfig
-        LOM, thresholds, smallest object.
     box : Box, optional
         Part to read and write; default: all. Nothing outside is read, so held-out labels have no influence, and the
         sizes of labels are those inside.
@@ -83,12 +81,6 @@ def partition(
         0 takes all cores of the job; the result does not depend on it.
     job : Job
         What to do of it, see `ffn.io.blocks`.
-
-    Raises
-    ------
-    VolumeError
-        If the labels cannot be read or are not integers, the box reaches outside them or is smaller than one LOM, or
-        jobs are missing before this one.
     """
     require_other_file(out, labels_spec)
     with open_labels(labels_spec) as labels:
