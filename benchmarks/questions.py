@@ -26,7 +26,7 @@ from ffn.assembly.merge_graph import MergeEdge, read_graphs
 from ffn.assembly.questions import PENALTIES, PRIOR, Pairs
 from ffn.assembly.tables import OVERLAPS, overlap_rows, read_rows
 from ffn.contingency import ContingencyTable
-from ffn.evaluation.bodies import best_bodies
+from ffn.evaluation.errors import best_bodies
 from ffn.evaluation.evaluate import common_box
 from ffn.evaluation.scoring import tabulate
 from ffn.evaluation.sweep import sweep_step

@@ -42,7 +42,7 @@ from ffn.io.store import create_volume
 from ffn.io.volume import Placement
 from ffn.report.run_folder import StageCost, read_costs
 from ffn.synthetic.config import SynthConfig
-from ffn.synthetic.phantom import make_phantom
+from ffn.synthetic.write import make_phantom
 
 ROOT = Path(__file__).resolve().parents[1]
 VOXEL_SIZE = (10.0, 10.0, 10.0)

@@ -17,9 +17,8 @@ from ffn.config import Mask
 from ffn.contingency import ContingencyTable
 from ffn.errors import ConfigError, EvaluationError, under
 from ffn.evaluation.baseline import score_watershed
-from ffn.evaluation.bodies import bodies_csv
 from ffn.evaluation.config import EvaluateConfig
-from ffn.evaluation.errors import errors_csv, locate, worst_errors
+from ffn.evaluation.errors import bodies_csv, errors_csv, locate, worst_errors
 from ffn.evaluation.scores import BORDER_NM, CONVENTIONS, Intervals, change_intervals
 from ffn.evaluation.scoring import Compared, Comparison, Scorer
 from ffn.evaluation.skeletons import Skeletons, check_skeletons, read_skeletons

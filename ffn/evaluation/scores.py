@@ -54,6 +54,7 @@ CONVENTIONS = {
 }
 
 Scores = dict[str, float | None]
+RATIOS = [metric.name for metric in METRICS if metric.by_convention]
 
 
 def score(table: ContingencyTable, convention: str) -> Scores:
@@ -77,8 +78,7 @@ def score(table: ContingencyTable, convention: str) -> Scores:
     ``voi_split`` is H(segment | truth), ``voi_merge`` is H(truth | segment), both in bits.
     """
     sums = body_terms(table, CONVENTIONS[convention]).sum(axis=1, keepdims=True)
-    names = [metric.name for metric in METRICS if metric.by_convention]
-    return {name: value.item() for name, value in ratios(sums).items()} if sums[-1] else dict.fromkeys(names)
+    return {name: value.item() for name, value in ratios(sums).items()} if sums[-1] else dict.fromkeys(RATIOS)
 
 
 def body_terms(table: ContingencyTable, rule: Convention) -> np.ndarray:
@@ -169,10 +169,8 @@ def intervals(table: ContingencyTable, convention: str, rng_seed: int) -> Interv
     Source: percentile bootstrap of a ratio, Efron and Tibshirani 1993. Two bodies may hold half of all errors, which no
     number of voxels makes up for. With fewer than about ten bodies the intervals are too narrow.
     """
-    terms = body_terms(table, CONVENTIONS[convention])
-    if np.count_nonzero(terms[-1]) < 2:
-        return dict.fromkeys(ratios(np.ones((len(terms), 1))))
-    return _limits(ratios(_resampled(terms, np.random.default_rng(rng_seed))))
+    drawn = _drawn(table, convention, rng_seed)
+    return _limits(drawn) if drawn else dict.fromkeys(RATIOS)
 
 
 def change_intervals(before: ContingencyTable, after: ContingencyTable, convention: str, rng_seed: int) -> Intervals:
@@ -181,11 +179,16 @@ def change_intervals(before: ContingencyTable, after: ContingencyTable, conventi
     Both are scored on the same draws, so these are narrower than the intervals of the two suggest: a body that is
     hard for one is hard for both.
     """
-    terms = [body_terms(table, CONVENTIONS[convention]) for table in (before, after)]
-    if min(np.count_nonzero(one[-1]) for one in terms) < 2:
-        return dict.fromkeys(ratios(np.ones((len(terms[0]), 1))))
-    first, second = (ratios(_resampled(one, np.random.default_rng(rng_seed))) for one in terms)
-    return _limits({name: second[name] - first[name] for name in first})
+    first, second = (_drawn(table, convention, rng_seed) for table in (before, after))
+    return _limits({name: second[name] - first[name] for name in first}) if first and second else dict.fromkeys(RATIOS)
+
+
+def _drawn(table: ContingencyTable, convention: str, rng_seed: int) -> dict[str, np.ndarray]:
+    """Return the scores of each resample; nothing for fewer than two bodies."""
+    terms = body_terms(table, CONVENTIONS[convention])
+    if np.count_nonzero(terms[-1]) < 2:
+        return {}
+    return ratios(_resampled(terms, np.random.default_rng(rng_seed)))
 
 
 def _limits(drawn: dict[str, np.ndarray]) -> Intervals:

@@ -18,9 +18,8 @@ from ffn.contingency import ContingencyTable, TableSum, count_pairs, merge_table
 from ffn.errors import EvaluationError
 from ffn.evaluation.components import bodies_of, cut, join_pieces, renamed
 from ffn.evaluation.errors import Scene
-from ffn.evaluation.run_length import expected_run_length
 from ffn.evaluation.scores import BORDER_NM, CONVENTIONS, intervals, summarize
-from ffn.evaluation.skeletons import Skeletons
+from ffn.evaluation.skeletons import Skeletons, expected_run_length
 from ffn.geometry import ZYX, Box, VoxelSize, zyx
 from ffn.io.block_log import Result
 from ffn.io.blocks import blocks_of

@@ -18,7 +18,7 @@ from ffn.io import hdf5
 from ffn.io.atomic import write_json
 from ffn.io.block_log import Result
 from ffn.io.blocks import WHOLE, Job, Results, Writers, add_job_options, job_of, map_blocks
-from ffn.io.coarser import Downsample, Placed, coarser, equalized
+from ffn.io.coarser import JUMPS, WINDOW, Downsample, Placed, coarser, equalized, levelled, levels_of
 from ffn.io.config import IngestConfig, SourceConfig
 from ffn.io.foreign import readable_formats
 from ffn.io.label_statistics import doubts_about_image, doubts_about_labels
@@ -26,7 +26,6 @@ from ffn.io.open import identity, open_mip_or_finer, open_volume
 from ffn.io.reference import can_stay, has_copy, write_reference
 from ffn.io.section_faults import JUMPS as DISPLACED
 from ffn.io.section_faults import Fault, SectionWatch, faults_of, jumps_of, write_faults
-from ffn.io.sections import JUMPS, WINDOW, levelled, levels_of
 from ffn.io.shards import CHUNK, shard_shape
 from ffn.io.store_names import MAIN, split_store
 from ffn.io.volume import (

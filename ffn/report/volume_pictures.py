@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ffn.evaluation.baseline import middle_of
-from ffn.evaluation.bodies import best_bodies
-from ffn.evaluation.errors import worst_of_each_kind
+from ffn.evaluation.errors import best_bodies, worst_of_each_kind
 from ffn.evaluation.scoring import tabulate
 from ffn.evaluation.skeletonize import read_thinned, step_for
 from ffn.geometry import Box, VoxelSize, zyx

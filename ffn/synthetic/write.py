@@ -1,10 +1,15 @@
-"""Stage `synth`: write a synthetic volume and its ground truth."""
+"""Stage `synth`: make and write a synthetic volume and its ground truth, in which every label is one piece."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
+from scipy.ndimage import distance_transform_edt
+from skimage.measure import label
+from skimage.segmentation import relabel_sequential
 
 from ffn.geometry import Box
 from ffn.io.store import create_volume, require_replaceable
@@ -13,7 +18,12 @@ from ffn.io.volume import Placement, require_other_file
 from ffn.options import add_options, add_store_option, from_arguments, whole_number
 from ffn.provenance import provenance
 from ffn.synthetic.config import SynthConfig
-from ffn.synthetic.phantom import make_phantom
+from ffn.synthetic.neurites import Path, grow_neurites, power_diagram
+from ffn.synthetic.tissue import photograph, smooth_noise, stain
+
+UNDULATION_NM = 10.0  # amplitude of the membranes' undulation
+UNDULATION_LENGTH_NM = 40.0  # standard deviation of the Gaussian that makes it smooth
+MIN_NEURITE_VOXELS = 500  # smaller connected pieces become part of their neighbours
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,3 +70,57 @@ def synth(image_spec: str, labels_spec: str, config: SynthConfig, rng_seed: int)
         phantom = make_phantom(config, rng_seed)
         image.write(placement.box, phantom.image)
         labels.write(placement.box, phantom.labels)
+
+
+@dataclass(frozen=True)
+class Phantom:
+    """An image and its ground truth."""
+
+    image: np.ndarray
+    labels: np.ndarray
+
+
+def make_phantom(config: SynthConfig, rng_seed: int) -> Phantom:
+    """Make a block of neuropil and its image.
+
+    Memory and time grow with the volume, so this is for demos and tests.
+    """
+    growth, shape, staining, imaging = np.random.default_rng(rng_seed).spawn(4)
+    paths = grow_neurites(config, growth)
+    labels = fill_territories(paths, config, shape)
+    tissue = stain(labels, paths, config, staining)
+    return Phantom(photograph(tissue, config, imaging), labels)
+
+
+def fill_territories(paths: list[Path], config: SynthConfig, rng: np.random.Generator) -> np.ndarray:
+    """Assign every voxel to the neurite with the nearest tube, with undulating borders; see `connected_pieces`."""
+    neurite_ids = np.concatenate([np.full(len(path.points_nm), path.neurite_id) for path in paths])
+    diagram = power_diagram(paths)
+    # Section by section, because the search needs a hundred bytes per voxel.
+    territories = [neurite_ids[diagram.owner(places)] for places in _displaced_sections_nm(config, rng)]
+    return connected_pieces(np.reshape(territories, config.shape_zyx), MIN_NEURITE_VOXELS)
+
+
+def _displaced_sections_nm(config: SynthConfig, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    """Yield the displaced voxel centres of each section, of shape (voxels, 3)."""
+    sigma = np.divide(UNDULATION_LENGTH_NM, config.voxel_size_zyx_nm)
+    shifts_nm = [UNDULATION_NM * smooth_noise(config.shape_zyx, sigma, rng) for _ in range(3)]
+    _, height, width = config.shape_zyx
+    y, x = np.meshgrid(np.arange(height) + 0.5, np.arange(width) + 0.5, indexing="ij")
+    for section, shift_nm in enumerate(zip(*shifts_nm, strict=True)):
+        centres = np.stack([np.full_like(y, section + 0.5), y, x], axis=-1) * config.voxel_size_zyx_nm
+        yield (centres + np.stack(shift_nm, axis=-1)).reshape(-1, 3)
+
+
+def connected_pieces(territories: np.ndarray, min_voxels: int) -> np.ndarray:
+    """Give every connected piece its own id, and merge small pieces into their neighbours: 1 to N without gaps.
+
+    A neurite that leaves the volume and comes back becomes two labels, as it would for an annotator.
+    """
+    pieces = label(territories, connectivity=3)
+    small = np.bincount(pieces.ravel()) < min_voxels
+    while (missing := small[pieces]).any() and not missing.all():
+        nearest = distance_transform_edt(missing, return_distances=False, return_indices=True)
+        pieces = label(pieces[tuple(nearest)], connectivity=3)
+        small = np.bincount(pieces.ravel()) < min_voxels
+    return relabel_sequential(pieces)[0].astype(np.uint64)

@@ -14,11 +14,11 @@ from pydantic import ValidationError
 from ffn.config import ModelConfig
 from ffn.errors import ConfigError, explain
 from ffn.geometry import Box, VoxelSize, doubt_about_size, extent_um, zyx
+from ffn.io.coarser import JUMPS, levels_of
 from ffn.io.foreign.locations import Location
 from ffn.io.ingest import read_as
 from ffn.io.label_statistics import doubts_about_image
 from ffn.io.open import open_mip_or_finer
-from ffn.io.sections import JUMPS, levels_of
 from ffn.io.volume import Volume, is_ignored
 from ffn.machine.limits import gpus_here, usable_cores
 from ffn.model.store import DESCRIPTION, load_architecture, load_histogram, load_tissue

@@ -7,8 +7,16 @@ import numpy as np
 import pytest
 
 from ffn.contingency import count_pairs
-from ffn.evaluation.bodies import bodies_csv
-from ffn.evaluation.errors import Error, Scene, errors_csv, locate, worst_errors, worst_of_each_kind
+from ffn.evaluation.errors import (
+    Error,
+    Scene,
+    best_bodies,
+    bodies_csv,
+    errors_csv,
+    locate,
+    worst_errors,
+    worst_of_each_kind,
+)
 from ffn.evaluation.scores import score
 from ffn.geometry import Box
 
@@ -102,3 +110,8 @@ def test_the_csv_has_a_row_for_each_body_and_segment(random_volumes):
         assert sum(float(row["share"]) for row in own) == pytest.approx(1, rel=1e-3)
         costs = [float(row["voi"]) for row in own]
         assert costs == sorted(costs, reverse=True)
+
+
+def test_segments_of_several_bodies_have_none_that_holds_most_of_them():
+    truth, segments = np.array([1, 1, 1, 1, 1, 2, 2, 3, 0]), np.array([4, 4, 4, 4, 4, 4, 5, 5, 6])
+    assert best_bodies(count_pairs(truth, segments), 0.8) == {4: 1}

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from ffn.errors import EvaluationError
-from ffn.evaluation.run_length import expected_run_length
-from ffn.evaluation.skeletons import check_skeletons, join, read_skeletons
+from ffn.evaluation.skeletons import check_skeletons, expected_run_length, join, read_skeletons
 from ffn.geometry import Box
 from ffn.io import hdf5
 

@@ -6,8 +6,8 @@ from scipy import ndimage
 
 from ffn.cli import main
 from ffn.geometry import Box
+from ffn.io.coarser import JUMPS, levelled, levels_of
 from ffn.io.foreign.arrays import ArrayVolume
-from ffn.io.sections import JUMPS, levelled, levels_of
 
 from ..volumes import read
 

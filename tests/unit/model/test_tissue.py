@@ -8,7 +8,7 @@ from ffn.io.volume import Placement
 from ffn.model.normalize import survey_of
 from ffn.model.tissue import Tissue, is_padding, membranes_of
 from ffn.synthetic.config import SynthConfig
-from ffn.synthetic.phantom import make_phantom
+from ffn.synthetic.write import make_phantom
 
 from ...volumes import write_volume
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ffn.contingency import count_pairs
-from ffn.evaluation.bodies import best_bodies
+from ffn.evaluation.errors import best_bodies
 from ffn.geometry import Box
 from ffn.report import pictures, volume_pictures
 from ffn.report.run_folder import read_volumes

@@ -11,8 +11,7 @@ from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io.open import open_volume
 from ffn.synthetic.config import SynthConfig
-from ffn.synthetic.phantom import MIN_NEURITE_VOXELS, Phantom, connected_pieces, make_phantom
-from ffn.synthetic.write import synth
+from ffn.synthetic.write import MIN_NEURITE_VOXELS, Phantom, connected_pieces, make_phantom, synth
 
 SMALL = SynthConfig(shape_zyx=(24, 40, 56))
 DEMO = SynthConfig(shape_zyx=(64, 88, 104))
