@@ -20,7 +20,7 @@ REVISIONS: dict[str, int] = {
     "coordinates": 2,
     "evaluate": 8,
     "export": 8,
-    "fill": 5,
+    "fill": 6,
     "ingest": 4,
     "membrane": 2,
     "merge": 5,

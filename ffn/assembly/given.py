@@ -252,13 +252,9 @@ def constraints_of(corrections: Sequence[Correction], path: str | Path, base: Vo
     return Constraints(pairs[is_join], pairs[~is_join])
 
 
-def separated(path: str | None, segmentation: Volume) -> np.ndarray:
-    """Return the pairs of segments (uint64, (N, 2)) that a file of corrections separates."""
-    if path is None:
-        return NOTHING_GIVEN.apart
-    return constraints_of(
-        [each for each in read_corrections(path) if each.action == SEPARATE], path, segmentation
-    ).apart
+def corrected(path: str | None, segmentation: Volume) -> Constraints:
+    """Return the segments that a file of corrections joins and separates."""
+    return NOTHING_GIVEN if path is None else constraints_of(read_corrections(path), path, segmentation)
 
 
 def nearest_voxel(volume: Volume, place_zyx: ZYX, wanted: Callable[[Box], np.ndarray]) -> ZYX | None:

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from ffn.assembly.config import FillConfig
-from ffn.assembly.fragments import agglomerate, join, settle
+from ffn.assembly.fragments import agglomerate, join, settle, undenied
+from ffn.assembly.given import NOTHING_GIVEN
 from ffn.cli import main
 from ffn.config import Mask
 from ffn.errors import VolumeError
@@ -42,6 +43,16 @@ def test_two_segments_need_more_even_through_fragments():
 def test_nothing_joins_what_people_keep_apart():
     pairs = [(0, 3, 0.99, 1), (3, 4, 0.98, 1), (1, 4, 0.97, 1), (2, 4, 0.96, 1)]
     assert joined(pairs, segments=3, apart=[(0, 1)]) == {(0, 3), (3, 4), (2, 4)}
+
+
+def test_large_membranes_inside_of_a_segment_free_its_smaller_part():
+    def owners(faces, *edges, joined=()):
+        edges = np.array([(0, 1, 255, 1), (1, 2, 2 * faces, faces), (2, 3, 255, 1), *edges])
+        sizes = np.array([9, 9, 5, 5])
+        return undenied(np.full(4, 7, np.uint64), sizes, edges, np.array(joined, np.uint64)).tolist()
+
+    assert owners(100) == [7, 7, 0, 0]
+    assert owners(99) == owners(100, (0, 3, 255, 1)) == owners(100, joined=[[7, 7]]) == [7, 7, 7, 7]
 
 
 @pytest.fixture
@@ -96,7 +107,7 @@ def test_new_ids_are_those_of_no_segment_not_even_of_one_without_a_fragment():
     none = np.empty((0, 3), np.int64)
 
     def owners():
-        return settle([{"covered": rows, "sums": none, "faces": none}], CONFIG, NO_PAIRS)["owners"].tolist()
+        return settle([{"covered": rows, "sums": none, "faces": none}], CONFIG, NOTHING_GIVEN)["owners"].tolist()
 
     assert owners() == [7, 9]
     rows[0, 1] = 2**64 - 1  # after it, new ids would begin at 0
