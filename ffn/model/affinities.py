@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +15,12 @@ from ffn.errors import ModelError
 from ffn.geometry import Box, VoxelSize, zyx
 from ffn.io.hdf5 import read_arrays, write_arrays
 from ffn.io.volume import Volume
+from ffn.model.tissue import Tissue
 
 if TYPE_CHECKING:
     import keras
+
+log = logging.getLogger(__name__)
 
 NEAR = 3  # sections that the network sees before and after its own
 WIDTHS = (16, 32, 48, 64)  # features by level; our choice
@@ -67,9 +71,8 @@ def load(path: str | Path, voxel_size_zyx_nm: VoxelSize) -> keras.Model:
     net, weights = network(), [array for _, array in sorted(arrays.items())]
     if [each.shape for each in weights] != [each.shape for each in net.get_weights()]:
         raise ModelError(f"{path}: has other layers, expected a network of 'ffn learn-affinities' of this version")
-    learnt = json.loads(attributes.get(VOXEL_SIZE, "[]"))
-    if not np.allclose(learnt, voxel_size_zyx_nm, rtol=0.01):
-        raise ModelError(f"{path}: learnt on voxels of {learnt} nm, expected {list(voxel_size_zyx_nm)}. Learn it anew")
+    if other := Tissue((tuple(json.loads(attributes[VOXEL_SIZE])),)).other_size(voxel_size_zyx_nm):
+        log.warning("%s: %s", path, other)
     if not all(np.isfinite(each).all() for each in weights):
         raise ModelError(f"{path}: has weights that are not finite, expected numbers. Learn it anew")
     net.set_weights(weights)

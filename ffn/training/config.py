@@ -69,10 +69,15 @@ FINE_TUNING = {"learning_rate": 1e-5, "warmup_steps": 100}
 class AffinitiesConfig(Section):
     """Affinities of neighbouring voxels, learnt from labels in minutes; `fill` assembles the segments by them."""
 
-    for_workflow = frozenset({"enabled"})
+    for_workflow = frozenset({"enabled", "network"})
 
     enabled: bool = Field(
         False, description="learn affinities from the training boxes, and let fill assemble the segments by them"
+    )
+    network: str | None = Field(
+        None,
+        description="affinities that were learnt before, such as config/weights/fib-sem/affinities.h5; then none are "
+        "learnt",
     )
     max_steps: PositiveInt = Field(4000, description="training steps of four crops; 4,000 take 10 minutes of a core")
 

@@ -30,7 +30,7 @@ from ffn.workflow.places import Place, open_run
 from ffn.workflow.run import RunConfig, VolumeConfig
 from ffn.workflow.sources import Source, find_image, find_labels
 
-STARTER = ROOT / "config/demo-weights"
+STARTERS = {"serial-sections": "mouse cortex", "fib-sem": "fly medulla"}  # folders of config/weights
 FIRST_MINUTES = 4  # of training from other weights, and of flood filling, or a fifth of training; our choice
 GOOD_STEPS, FOVS_PER_STEP = 50_000, 4  # 200,000 FOVs, as in config/own-data.yaml, whose recipe this is
 FROM_SCRATCH = {"optimizer": "muon", "fov_policy": "faces", "schedule": "cosine"}
@@ -53,12 +53,13 @@ class Data(NamedTuple):
 
 
 class Network(NamedTuple):
-    """The network of a first run, and what its weights were trained on."""
+    """The network of a first run, what its weights were trained on, and affinities that were learnt there."""
 
     init: str | None
     model: ModelConfig
     normalize: str | None = None
     remark: str = ""
+    affinities: str | None = None
 
 
 def first_run(name: str, volume: Mapping[str, Any], init: str | None = None, hours: float | None = None) -> str:
@@ -144,16 +145,30 @@ def _labelled(config: VolumeConfig, found: Source, image: Source) -> tuple[Box, 
 
 def _network(size: VoxelSize, init: str | None, is_trained: bool) -> Network:
     """Return the network of a first run; if it is not trained, it starts from weights, also from those of others."""
-    folder = Path(init or STARTER)
+    name = "" if init else _starter(size)
+    folder = Path(init or ROOT / "config/weights" / name)
     if init and not (folder / DESCRIPTION).is_file():  # a published checkpoint, which does not say what it knows
         return Network(init, ModelConfig())
     tissue = load_tissue(folder)
     other = tissue.other_size(size) if tissue else None
     if init is None and other and is_trained:
         return Network(None, ModelConfig(**defaults.derived({}, size)["model"]))
-    made = "" if init else "the demo's, of synthetic tissue" + ("" if is_trained else ", so expect little")
+    made = "" if init else f"ours, of {STARTERS[name]}" + ("" if is_trained else ", so expect little elsewhere")
     normalize = "match" if load_histogram(folder) else "volume"
-    return Network(str(folder), load_architecture(folder), normalize, "; ".join(filter(None, [made, other])))
+    remark, affinities = "; ".join(filter(None, [made, other])), folder / "affinities.h5"
+    known = str(affinities) if affinities.is_file() else None
+    return Network(str(folder), load_architecture(folder), normalize, remark, known)
+
+
+def _starter(size: VoxelSize) -> str:
+    """Return those of our weights whose voxels are most like `size`."""
+
+    def away(name: str) -> float:
+        tissue = load_tissue(ROOT / "config/weights" / name)
+        assert tissue
+        return min(float(np.abs(np.log(np.divide(size, own))).sum()) for own in tissue.voxel_sizes_zyx_nm)
+
+    return min(STARTERS, key=away)
 
 
 def _candidates(
@@ -212,7 +227,8 @@ def _values(name: str, data: Data, network: Network, boxes: dict[str, Any], trai
     normalize = {"normalize": network.normalize} if network.normalize else {}
     init = {"init": network.init} if network.init else {}
     volumes = {name: {**data.volume, **boxes, **normalize}}
-    affinities = {"affinities": {"enabled": True}} if train["max_steps"] else {}
+    learnt = {} if train["max_steps"] else {"network": network.affinities}
+    affinities = {"affinities": {"enabled": True, **learnt}} if train["max_steps"] or network.affinities else {}
     return {"run": name, **init, "volumes": volumes, "train": train, **affinities}
 
 

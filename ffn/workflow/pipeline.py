@@ -111,7 +111,8 @@ class Pipeline:
         self.agglomerated = self.segmented if run.agglomerate.enabled else []
         self.filled = self.segmented if run.is_filled else []
         self.joined = self.segmented if run.affinities.enabled else []  # by affinities, which are learnt from `taught`
-        self.taught = [name for name, volume in volumes.items() if self.joined and volume.is_trained_on]
+        learns = bool(self.joined) and run.affinities.network is None
+        self.taught = [name for name, volume in volumes.items() if learns and volume.is_trained_on]
         self.evaluated = [name for name, place in places.items() if place.is_evaluated]
         self.compared = self.evaluated if run.evaluate.watershed else []  # with a watershed
         self.swept = [name for name in self.agglomerated if name in self.evaluated]

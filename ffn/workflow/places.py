@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from ffn.config import MAX_VOXEL_SIZE_RATIO
-from ffn.errors import Complaints, ConfigError, FfnError, InputError, under
+from ffn.errors import Complaints, ConfigError, FfnError, InputError, ModelError, under
 from ffn.geometry import ZYX, Box, VoxelSize, add, scale, zyx
 from ffn.io.foreign.locations import Location
 from ffn.io.store_names import tracked_file
@@ -161,6 +161,11 @@ def _check_files(config: RunConfig) -> None:
     if config.normalize.reference_image:
         with under("normalize.reference_image"):
             check_source(config.normalize.reference_image)
+    if config.affinities.enabled and config.affinities.network:
+        from ffn.io.hdf5 import read_arrays
+
+        with under("affinities.network"):
+            read_arrays(config.affinities.network, ModelError)
 
 
 def _check_given(name: str, place: Place, config: RunConfig) -> None:
@@ -172,7 +177,7 @@ def _check_given(name: str, place: Place, config: RunConfig) -> None:
         boxes.append(place.train_box)
     if config.select.checkpoints and name == config.select_volume:
         boxes.append(Box.parse(str(config.select.box)))
-    if volume.is_trained_on and config.affinities.enabled:
+    if volume.is_trained_on and config.affinities.enabled and config.affinities.network is None:
         from ffn.training import affinities
 
         affinities.crop_of(place.train_box, name)

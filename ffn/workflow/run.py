@@ -301,8 +301,13 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _affinities_have_labels(self) -> RunConfig:
-        if self.affinities.enabled and not any(volume.is_trained_on for volume in self.volumes.values()):
-            raise ConfigError("affinities.enabled: true, but no volume has labels and a train_box to learn them from")
+        given = self.affinities
+        has_labels = any(volume.is_trained_on for volume in self.volumes.values())
+        if given.enabled and given.network is None and not has_labels:
+            raise ConfigError(
+                "affinities.enabled: true, but no volume has labels and a train_box to learn them from. Name an "
+                "affinities.network"
+            )
         return self
 
     @property

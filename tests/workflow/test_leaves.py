@@ -18,6 +18,7 @@ import pytest
 from ffn.errors import ConfigError
 from ffn.geometry import Box
 from ffn.io.config import SourceConfig
+from ffn.io.hdf5 import write_arrays
 from ffn.workflow.places import check_sources
 from ffn.workflow.run import RunConfig, load_run
 from ffn.workflow.stages import STAGES
@@ -106,6 +107,7 @@ READ_BY = {
     "agglomerate.enabled": {"agglomerate", "fill"},
     "affinities": {"learn_affinities"},
     "affinities.enabled": {"fill"},
+    "affinities.network": {"affinities"},
     "subvolumes": {"segment"},
     "workflow": set(),
     "study": {*TRAININGS, *STUDIES} - {"train"},
@@ -121,6 +123,7 @@ OTHER_VALUES: dict[str, list[Any]] = {
     "volumes.labels": ["labels-too.npy"],
     "volumes.labels_offset_zyx": [[0, 0, 0]],
     "volumes.skeletons": ["skeletons-too"],
+    "affinities.network": ["network.h5"],
     "volumes.mip": [0],
     "volumes.image_box": ["0:64,0:56,0:72"],
     "volumes.clahe_tile": [64],
@@ -213,6 +216,7 @@ def write_sources(folder: Path) -> None:
     for name in ("labels", "labels-too", "mask"):
         np.save(folder / f"{name}.npy", np.zeros(SHAPE, np.uint64))
     (folder / "corrections.csv").write_text("action,z_a,y_a,x_a,z_b,y_b,x_b\n")
+    write_arrays(folder / "network.h5", {}, {})
     (folder / "points.csv").write_text("z,y,x\n1,2,3\n")
     for name in ("skeletons", "skeletons-too"):
         (folder / name).mkdir()

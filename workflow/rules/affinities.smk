@@ -1,10 +1,11 @@
 # Affinities of neighbouring voxels, and fragments, which `fill` joins to segments.
+NETWORK = RUN.affinities.network or PATHS.of("learn-affinities")
 
 
 rule affinities:
     input:
         image=IMAGE,
-        network=PATHS.of("learn-affinities"),
+        network=NETWORK,
         blocks=of("affinities", "files"),
     output:
         affinities=ensure(PATHS.file("affinities"), non_empty=True),
@@ -28,7 +29,7 @@ rule affinities:
 use rule affinities as affinities_blocks with:
     input:
         image=IMAGE,
-        network=PATHS.of("learn-affinities"),
+        network=NETWORK,
     output:
         record=ensure(PATHS.job("affinities"), non_empty=True),
     log:

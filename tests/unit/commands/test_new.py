@@ -1,5 +1,7 @@
 """`ffn new` writes a configuration that runs as it is, whatever the format of image and labels."""
 
+from pathlib import Path
+
 import h5py
 import numpy as np
 import pytest
@@ -121,7 +123,7 @@ def test_an_image_alone_is_segmented_with_the_weights_that_there_are(tmp_path, i
     folder = tmp_path / " ".join(30 * ["long"])  # a line is not broken at a space
     folder.mkdir()
     run, place = new(alone(folder, image, labels), tmp_path / "mine.yaml")
-    assert run.init and run.train.max_steps == 0
+    assert run.init and Path(run.affinities.network).parent == Path(run.init) and run.train.max_steps == 0
     assert place.image.contains(place.segment_box)
 
 
