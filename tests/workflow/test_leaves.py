@@ -127,6 +127,7 @@ OTHER_VALUES: dict[str, list[Any]] = {
     "volumes.mip": [0],
     "volumes.image_box": ["0:64,0:56,0:72"],
     "volumes.clahe_tile": [64],
+    "volumes.intensity_range": [[0, 200]],
     "normalize.reference_image": ["raw.npy"],
     "volumes.train_box": ["0:24,0:56,0:72"],
     "volumes.validate_box": ["27:40,0:56,0:72", "40:52,0:56,0:72"],
