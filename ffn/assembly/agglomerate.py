@@ -81,9 +81,7 @@ def agglomerate(
     (the table ``overlaps`` in the segmentation's file). Places with few such voxels for the size of the contact there
     are left out. The brightest of the others are the decision points, and the network grows both segments in a window
     around each: one after the other, and as many windows at once as there are canvases. Points do not depend on `box`,
-    so jobs that tile the volume find each once. With larger steps than the model's (`effort`), points where only one
-    side entered the other are judged once more in the model's steps, and the higher score counts. A killed
-    job resumes.
+    so jobs that tile the volume find each once. A killed job resumes.
 
     Parameters
     ----------

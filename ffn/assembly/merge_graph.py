@@ -17,7 +17,6 @@ from ffn.io.store_names import how_to_make
 
 DIGITS = 6
 ONE_SIDED = 0.6  # our choice: a threshold above it needs both sides
-OPEN = 0.7  # default of merge.threshold; to judge again is to grow both sides in small steps
 
 
 class MergeGraphError(FfnError):
@@ -65,10 +64,6 @@ class Evidence:
         """How far each side entered the other, the smaller share first: as a share of what that recovers of itself."""
         shares = ((self.recovered_ab, self.recovered_bb), (self.recovered_ba, self.recovered_aa))
         return sorted(min(1.0, entered / own) if own else 0.0 for entered, own in shares)
-
-    def is_open(self, config: AgglomerateConfig) -> bool:
-        """Whether a side hardly entered the other, and the default of `merge.threshold` would join them if it did."""
-        return self.score(config) < OPEN <= self.agreement and self.crossing[1] >= config.min_crossing
 
 
 @dataclass(frozen=True, slots=True)

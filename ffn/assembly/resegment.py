@@ -14,7 +14,7 @@ import numpy as np
 
 from ffn.assembly.config import AgglomerateConfig, Agglomeration
 from ffn.assembly.contacts import Contact, Scene
-from ffn.assembly.merge_graph import Evidence, MergeEdge, header, parse_edge
+from ffn.assembly.merge_graph import Evidence, MergeEdge, header
 from ffn.geometry import ZYX, Box, VoxelSize, add, relative_sides, subtract, zyx
 from ffn.inference.canvas import MASKED, Canvas, Frame, is_free, reach_of
 from ffn.inference.grower import ObjectGrower
@@ -66,36 +66,20 @@ class Judge:
             labels[frame.box.slices(frame.seen.start)] = scene.segmentation.read(frame.box)
             return scene.image.read(frame.seen), labels, scene.masks.read_around(frame.seen)
 
-    def with_smaller_steps(self) -> Judge | None:
-        """Return a judge that moves in the steps of training where these are smaller; None if they are on no axis."""
-        model = self.network.model
-        deltas_zyx = zyx(map(min, model.config.deltas_zyx, self.network.trained_deltas_zyx))
-        if deltas_zyx == model.config.deltas_zyx:
-            return None
-        finer = replace(model, config=model.config.model_copy(update={"deltas_zyx": deltas_zyx}))
-        return replace(self, network=replace(self.network, model=finer))
-
 
 def judge_all(judge: Judge, points: list[Contact], out_path: str, inputs: AgglomerateInputs, box: Box) -> None:
     """Write the edges of all decision points, in order.
 
-    They are appended to ``<out>.partial``, and those judged again to ``<out>.again.partial``, from which a killed job
-    resumes.
+    They are appended to ``<out>.partial``, from which a killed job resumes.
     """
     judge = replace(judge, jumps=read_table(inputs.image, JUMPS))
-    partials = Path(f"{out_path}.partial"), Path(f"{out_path}.again.partial")
-    lanes = judge.open_lanes(len(points))
+    partial, lanes = Path(f"{out_path}.partial"), judge.open_lanes(len(points))
     made_of = {**inputs.key(judge.network), "box": box, "engine": lanes.name, "canvases": lanes.size}
     head = header(fingerprint("agglomerate", judge.config, **made_of))
     about = {**inputs.about(judge.network, lanes.name), "segmentation": inputs.segmentation, "box": box, **inputs.known}
-    lines = _judged(partials[0], head, points, judge, lanes)
-    del lanes  # a device may have no room for a second set
-    finer = judge.with_smaller_steps()
-    if finer:
-        lines = _judged_again(partials[1], head, lines, points, finer)
+    lines = _judged(partial, head, points, judge, lanes)
     _write_lines(Path(out_path), header(provenance("agglomerate", judge.config, **about)), lines)
-    for partial in partials:
-        partial.unlink(missing_ok=True)
+    partial.unlink(missing_ok=True)
 
 
 def _judged(partial: Path, head: str, points: list[Contact], judge: Judge, lanes: Lanes) -> list[str]:
@@ -111,18 +95,6 @@ def _judged(partial: Path, head: str, points: list[Contact], judge: Judge, lanes
             file.write(lines[-1] + "\n")
             file.flush()
     return lines
-
-
-def _judged_again(partial: Path, head: str, lines: list[str], points: list[Contact], finer: Judge) -> list[str]:
-    """Judge open contacts again, in smaller steps; return all lines, with the higher score of both."""
-    edges = [parse_edge(line, "") for line in lines]
-    left = [n for n, edge in enumerate(edges) if edge.evidence.is_open(finer.config)]
-    if not left:
-        return lines  # an engine takes seconds to start
-    found = _judged(partial, head, [points[n] for n in left], finer, finer.open_lanes(len(left)))
-    better = {n: line for n, line in zip(left, found, strict=True) if parse_edge(line, "").score > edges[n].score}
-    log.info("%d decision points judged again in smaller steps, %d with a higher score", len(left), len(better))
-    return [better.get(n, line) for n, line in enumerate(lines)]
 
 
 def _resumed(partial: Path, head: str, expected: list[Contact]) -> list[str]:

@@ -1,16 +1,13 @@
 """`ffn agglomerate`, `merge` and `sweep`: two halves of a tube are joined, two tubes are not."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
 
-from ffn.assembly import resegment
-from ffn.assembly.config import Agglomeration
-from ffn.assembly.merge_graph import Evidence, MergeEdge, read_graph
+from ffn.assembly.merge_graph import MergeEdge, read_graph
 from ffn.cli import main
 from ffn.geometry import Box, add
 from ffn.io.open import open_volume
@@ -106,36 +103,6 @@ def test_larger_steps_take_fewer_fovs(scene):
         assert code == 0 and [edge.score > 0.9 for edge in edges] == [True, False]
         num_fovs[number] = sum(edge.evidence.fovs_a + edge.evidence.fovs_b for edge in edges)
     assert num_fovs[0] > num_fovs[1] > num_fovs[2]
-
-
-OPEN = Evidence(9, 9, 2.0, 2.0, 1, 1, 5, 5, 0.9, 0.1, 0.9, 0.9, 0.8, 0.5, 0.0, 0.0, 0.0)  # only b enters a
-
-
-def test_what_large_steps_leave_open_is_judged_again_in_those_of_the_model(scene, monkeypatch):
-    """Of two open points, smaller steps join one; they find nothing at the other, whose score stays."""
-    large, both, asked, kills = (2, 2, 3), [(FIRST, SECOND), (FIRST, OTHER)], [], [True]
-
-    def grown(judge, contacts, lanes):
-        is_large = judge.network.model.config.deltas_zyx == large
-        asked.append((is_large, [contact.pair for contact in contacts]))
-        for contact in contacts:
-            entered = 0.9 if contact.pair == both[0] else 0.0
-            yield contact, OPEN if is_large else replace(OPEN, recovered_ab=entered, recovered_ba=entered)
-            if not is_large and kills and kills.pop():
-                raise Killed
-
-    monkeypatch.setattr(resegment, "resegmented", grown)
-    with pytest.raises(Killed):
-        agglomerate(scene, "--deltas", *map(str, large))
-    assert asked == [(True, both), (False, both)]
-    asked.clear()
-    code, graph = agglomerate(scene, "--deltas", *map(str, large))
-    assert code == 0 and asked == [(True, []), (False, both[1:])]
-    assert [edge.score for edge in read_graph(graph)] == pytest.approx([0.8, OPEN.score(Agglomeration())])
-    assert not list(scene.glob("*.partial"))
-    asked.clear()
-    agglomerate(scene, "--effort", "best", name="best")
-    assert len(asked) == 1  # no smaller steps than these
 
 
 def pairs_of(edges):

@@ -96,7 +96,7 @@ MADE = {
     "segment": (6, "b3b93f10b759", 106.3707633),
     "reconcile": (6, "de56c5094856", 0.0),
     "consensus": (4, "1314b645680a", 0.0),
-    "agglomerate": (8, "a2fc3c0daf99", 0.0),
+    "agglomerate": (9, "a2fc3c0daf99", 0.0),
     "merge": (5, "4c2962cbc2cf", 0.0),
     "sweep": (7, "f88ddebcb26e", 0.0),
     "fill": (6, "075099d06089", 0.0),

@@ -244,14 +244,6 @@ def test_the_score_falls_with_the_share_of_an_object_that_is_entered():
     assert 0 < replace(found, recovered_ab=0.0, recovered_ba=0.1).score(CONFIG) < 0.3
 
 
-def test_a_point_is_open_where_a_second_side_would_decide():
-    assert evidence(A | B, B).is_open(CONFIG)
-    assert not evidence(A | B, A | B).is_open(CONFIG)  # both sides say so
-    assert not evidence(A, B).is_open(CONFIG)  # neither does
-    assert not replace(evidence(A | B, B), agreement=0.6).is_open(CONFIG)  # not even both would reach the threshold
-    assert not replace(evidence(A | B, B), deleted_a=0.5).is_open(CONFIG)
-
-
 def test_an_object_that_left_its_segment_or_lost_much_of_itself_is_no_evidence():
     found = evidence(B, A | B)
     assert found.recovered_aa == 0 and found.agreement == 1
