@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import dataclasses
 import logging
 import secrets
 import shlex
@@ -13,7 +12,6 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -32,6 +30,8 @@ from ffn.machine.schedulers import Scheduler
 from ffn.options import positive_number
 from ffn.workflow.rank_layout import Layout
 
+TIMEOUT_SECONDS = 600.0  # for all ranks to start, join and answer; our choice
+
 Probe = dict[str, Any]
 Verdict = Literal["ok", "FAIL", "warn", "skip"]
 
@@ -44,15 +44,6 @@ class Finding(NamedTuple):
     name: str
     verdict: Verdict
     text: str
-
-
-@dataclass(frozen=True)
-class Check:
-    """How to check a site."""
-
-    folder: Path  # where runs will be; all nodes must share it
-    timeout: float = 600.0  # seconds, for all ranks to start, join and answer
-    collective: str = "horovod"  # or mpi
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,29 +59,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "where runs will be written (default: %(default)s)"
     parser.add_argument("--folder", type=Path, default="results", help=text)
     text = "until all ranks have answered (default: %(default)g)"
-    parser.add_argument("--timeout", type=positive_number(float), default=Check.timeout, metavar="SECONDS", help=text)
+    parser.add_argument("--timeout", type=positive_number(float), default=TIMEOUT_SECONDS, metavar="SECONDS", help=text)
     text = "library that joins the processes, as train.collective (default: %(default)s)"
-    parser.add_argument("--collective", choices=("horovod", "mpi"), default=Check.collective, help=text)
+    parser.add_argument("--collective", choices=("horovod", "mpi"), default="horovod", help=text)
     parser.set_defaults(function=_run)
 
 
 def _run(arguments: argparse.Namespace) -> None:
     """Print the table; exit with 1 if anything fails."""
-    check = Check(**{field.name: getattr(arguments, field.name) for field in dataclasses.fields(Check)})
-    findings = examine(read_site(arguments.profile, arguments.nodes), check)
+    site = read_site(arguments.profile, arguments.nodes)
+    findings = examine(site, arguments.folder, arguments.collective, arguments.timeout)
     failed = sum(finding.verdict == "FAIL" for finding in findings)
     verdict = f"{failed} of {len(findings)} checks failed" if failed else "no check failed"
     sys.stdout.write(f"{table(findings)}\n{verdict}\n")
     raise SystemExit(1 if failed else 0)
 
 
-def examine(site: Site, check: Check) -> list[Finding]:
+def examine(site: Site, folder: Path, collective: str, timeout: float) -> list[Finding]:
     """Check all that can be checked from here, in order of dependence; skip checks that depend on a failed one."""
     findings = _commands(site)
     if _failed(findings):
         findings.append(Finding("nodes", "skip", "fix the above first"))
     elif site.is_inside_job:
-        findings += [_machine(), *_nodes(site, check)]
+        findings += [_machine(), *_nodes(site, folder, collective, timeout)]
     else:
         findings.append(Finding("nodes", "skip", f"run the same inside a job of {site.layout.nodes} nodes"))
     return findings
@@ -136,10 +127,10 @@ def _machine() -> Finding:
     return Finding("machine", "warn", f"{text}; our kernels are missing: {'; '.join(filter(None, missing))}")
 
 
-def _nodes(site: Site, check: Check) -> list[Finding]:
+def _nodes(site: Site, folder: Path, collective: str, timeout: float) -> list[Finding]:
     """Start the ranks on all nodes; judge the nodes, and whether the ranks join."""
-    with _own_folder(check.folder) as folder:
-        probes = _answers([check.collective, str(folder)], check.timeout, shlex.split(site.layout.command))
+    with _own_folder(folder) as place:
+        probes = _answers([collective, str(place)], timeout, shlex.split(site.layout.command))
     findings = judge_nodes([probe for probe in probes if "host" in probe], site.layout, site.num_gpus)
     if _failed(findings):
         return [*findings, Finding("one job", "skip", "fix the above first")]

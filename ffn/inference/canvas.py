@@ -54,13 +54,8 @@ class Thresholds:
     @classmethod
     def of(cls, config: FloodConfig) -> Thresholds:
         """Convert the probabilities of the configuration."""
-        return cls(
-            init=logit(config.init_activation),
-            pad=logit(config.pad_value),
-            move=logit(config.move_threshold),
-            segment=logit(config.segment_threshold),
-            freeze_share=config.disco_seed_threshold,
-        )
+        of_flood = (config.init_activation, config.pad_value, config.move_threshold, config.segment_threshold)
+        return cls(*map(logit, of_flood), config.disco_seed_threshold)
 
 
 class Canvas:

@@ -180,19 +180,22 @@ def choose_model(
     if init_folder is None:
         return Model(wanted, initial_weights(wanted, rng_seed, initial), {})
     model = load_checkpoint(init_folder) if is_checkpoint(init_folder) else load_model(init_folder)
+    require_network(wanted, model.config, init_folder)
     given = {name: getattr(wanted, name) for name in wanted.model_fields_set}
-    for name in ("depth", "features"):
-        wanted_value, found = given.get(name), getattr(model.config, name)
-        if wanted_value not in (None, found):
-            raise ModelError(
-                f"--{name}: found {wanted_value}, expected {found} as in the model {init_folder}. Omit the option"
-            )
     forgotten = dict.fromkeys(("image_mean", "image_stddev")) if remeasures else {}
     try:
         config = ModelConfig(**{**model.config.model_dump(), **forgotten, **given})
     except ValidationError as error:
         raise ModelError(explain(error, lambda path: option_name(path[0]) if path else "options")) from None
     return replace(model, config=config)
+
+
+def require_network(wanted: ModelConfig, own: ModelConfig, init: str) -> None:
+    """Refuse a network of another size than that of the initial weights, if it was asked for."""
+    for name in ("depth", "features"):
+        asked, found = getattr(wanted, name), getattr(own, name)
+        if name in wanted.model_fields_set and asked != found:
+            raise ConfigError(f"model.{name}: found {asked}, expected {found} as in {init}. Leave the option out")
 
 
 def with_normalisation(model: Model, volumes: Mapping[str, TrainingVolume], group: ProcessGroup) -> Model:

@@ -34,6 +34,7 @@ from ffn.training.plan import (
     add_data_arguments,
     choose_model,
     make_training_plan,
+    require_network,
     training_data,
     with_normalisation,
 )
@@ -210,8 +211,4 @@ def check(init: str, model: ModelConfig, is_trained: bool) -> None:
         return
     if not Path(init).is_dir():
         raise ConfigError(f"init: {init!r} is neither a model folder nor a checkpoint's prefix. Check the path")
-    own = architecture_of(init)
-    for key in ("depth", "features"):
-        wanted, found = getattr(model, key), getattr(own, key)
-        if wanted != found and key in model.model_fields_set:
-            raise ConfigError(f"model.{key}: {wanted}, but init {init} has {found}. Give {found} to keep it")
+    require_network(model, architecture_of(init), init)

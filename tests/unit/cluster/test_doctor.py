@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from ffn.cluster import doctor
-from ffn.cluster.doctor import Check, examine, judge_job, judge_nodes
+from ffn.cluster.doctor import examine, judge_job, judge_nodes
 from ffn.cluster.probe import answers, join, node
 from ffn.cluster.site import read_site
 from ffn.workflow.rank_layout import Layout
@@ -31,7 +31,7 @@ def slurm(tmp_path, monkeypatch):
 def test_a_silent_scheduler_is_a_failure(slurm, tmp_path):
     for listed, scheduler in (("echo no controller >&2; exit 1", "FAIL"), ("true", "ok")):
         slurm("true", listed=listed)
-        verdicts = {name: verdict for name, verdict, _ in examine(read_site("slurm", 2), Check(tmp_path / "runs"))}
+        verdicts = {name: verdict for name, verdict, _ in examine(read_site("slurm", 2), tmp_path, "mpi", 9)}
         assert verdicts == {"scheduler": scheduler, "launcher": "ok", "nodes": "skip"}
 
 

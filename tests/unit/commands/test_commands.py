@@ -72,7 +72,7 @@ def test_what_snakemake_watches_names_the_store(source, tmp_path):
 )
 def test_a_failed_check_is_the_exit_code(verdict, code, last, monkeypatch, capsys):
     findings = [Finding("folder", "warn", "is slow"), Finding("one job", verdict, "found it")]
-    monkeypatch.setattr("ffn.cluster.doctor.examine", lambda site, check: findings)
+    monkeypatch.setattr("ffn.cluster.doctor.examine", lambda *arguments: findings)
     with pytest.raises(SystemExit, match=str(code)):
         main(["doctor", "--profile", "local"])
     lines = capsys.readouterr().out.splitlines()

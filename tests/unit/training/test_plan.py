@@ -151,9 +151,9 @@ def test_the_initial_model_decides_options_that_are_not_set(tmp_path):
         chosen = choose_model(wanted, str(tmp_path / "model"), 1)
         assert chosen.config == MODEL  # whose normalisation is measured
         np.testing.assert_equal(chosen.weights, weights)
-    with pytest.raises(ModelError, match=r"--features: found 8"):
+    with pytest.raises(ConfigError, match=r"model.features: found 8"):
         choose_model(ModelConfig(depth=2, features=8), str(tmp_path / "model"), 1)
-    with pytest.raises(ModelError, match=r"--depth: found 3"):
+    with pytest.raises(ConfigError, match=r"model.depth: found 3"):
         choose_model(ModelConfig(depth=3), str(tmp_path / "model"), 1)
     given = ModelConfig(image_mean=7.0, fov_size_zyx=(5, 5, 7), deltas_zyx=(1, 1, 2))
     assert choose_model(given, str(tmp_path / "model"), 1).config == given.model_copy(
