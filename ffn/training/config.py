@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
@@ -287,6 +287,14 @@ class TrainConfig(Section):
     def num_lanes(self) -> int:
         """FOVs in the global batch of all workers, including virtual ones."""
         return self.num_workers * self.virtual_workers * self.batch_size
+
+
+def require_equal_sides(axes: Sequence[str], sides_zyx: Sequence[float], of: str, ratio: float = 1.0) -> None:
+    """Refuse to exchange axes along which FOVs, patches or voxels differ by more than a ratio."""
+    sides = {axis: sides_zyx["zyx".index(axis)] for axis in axes}
+    if sides and max(sides.values()) > ratio * min(sides.values()):
+        found = " and ".join(f"{axis} {side:g}" for axis, side in sides.items())
+        raise ConfigError(f"train.permutable_axes: {of} have sides of {found}, expected equal ones. Leave one out")
 
 
 def fine_tuning_defaults(config: TrainConfig, is_validated: bool) -> dict[str, float | bool]:

@@ -17,6 +17,7 @@ from ffn.geometry import ZYX, Box, VoxelSize, add, scale, zyx
 from ffn.io.foreign.locations import Location
 from ffn.io.store_names import tracked_file
 from ffn.io.volume import file_of, is_same_source
+from ffn.training.config import require_equal_sides
 from ffn.workflow import defaults
 from ffn.workflow.config_files import in_root
 from ffn.workflow.run import NEEDED, RunConfig, VolumeConfig, load_run
@@ -381,7 +382,5 @@ def _check_training(name: str, place: Place, config: RunConfig) -> None:
         if place.train_box.shape[i] < need:
             found = f"volumes.{name}.train_box: {place.train_box} has {place.train_box.shape[i]} voxels on axis {axis}"
             raise ConfigError(f"{found}, at least {need} are needed for one LOM and the margin")
-    sides = {axis: place.voxel_size_zyx_nm["zyx".index(axis)] for axis in config.train.permutable_axes}
-    if sides and max(sides.values()) > MAX_VOXEL_SIZE_RATIO * min(sides.values()):
-        found = f"train.permutable_axes: {list(sides)} have voxels of {list(sides.values())} nm in {name}"
-        raise ConfigError(f"{found}, only axes with equal voxel sizes can be exchanged. Leave the long one out")
+    axes, size = config.train.permutable_axes, place.voxel_size_zyx_nm
+    require_equal_sides(axes, size, f"voxels of {name}", MAX_VOXEL_SIZE_RATIO)

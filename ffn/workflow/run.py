@@ -44,7 +44,14 @@ from ffn.io.foreign import readable_formats
 from ffn.sampling.config import CoordinatesConfig, MembraneConfig, PartitionConfig, RecordsConfig
 from ffn.studies.config import StudyConfig
 from ffn.synthetic.config import SynthConfig
-from ffn.training.config import MAX_MISALIGNMENT, AffinitiesConfig, TrainConfig, are_matched, fine_tuning_defaults
+from ffn.training.config import (
+    MAX_MISALIGNMENT,
+    AffinitiesConfig,
+    TrainConfig,
+    are_matched,
+    fine_tuning_defaults,
+    require_equal_sides,
+)
 from ffn.viewing.config import ExportConfig
 from ffn.workflow.config_files import instead_of
 
@@ -258,12 +265,9 @@ class RunConfig(Section):
         """Check the deltas of flood filling, the window of agglomeration and the axes that training exchanges."""
         flooding_model(self.model, self.segment)
         require_window(self.agglomerate.window_radius_zyx, self.flooding_model, "agglomerate.window_radius_zyx")
-        sizes = dict(zip("zyx", zip(self.model.fov_size_zyx, self.model.deltas_zyx, strict=True), strict=True))
-        first, *others = self.train.permutable_axes or ("z",)
-        for axis in others:
-            if self.train.max_steps and sizes[axis] != sizes[first]:
-                found = f"train.permutable_axes: {first} and {axis} differ in FOV or deltas"
-                raise ConfigError(f"{found} ({sizes[first]} and {sizes[axis]}), only equal axes can be exchanged")
+        if self.train.max_steps:
+            require_equal_sides(self.train.permutable_axes, self.model.fov_size_zyx, "FOVs")
+            require_equal_sides(self.train.permutable_axes, self.model.deltas_zyx, "moves of the FOV")
         return self
 
     @model_validator(mode="after")

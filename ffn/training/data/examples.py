@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from ffn.config import MAX_VOXEL_SIZE_RATIO, ModelConfig
-from ffn.errors import ConfigError, RecordError
+from ffn.errors import RecordError
 from ffn.geometry import ZYX, Box, add, scale, subtract, zyx
 from ffn.io.volume import is_ignored
 from ffn.model.normalize import Normalisation
-from ffn.training.config import MAX_MISALIGNMENT, TrainConfig
+from ffn.training.config import MAX_MISALIGNMENT, TrainConfig, require_equal_sides
 from ffn.training.data.lanes import Record
 from ffn.training.data.volumes import TrainingVolume
 
@@ -95,7 +95,11 @@ class ExampleMaker:
         self._moves_zyx = moves(model.deltas_zyx, train.fov_policy)
         self._permutable = axis_numbers(train.permutable_axes)
         self._reflects = reflects
-        self._check_permutable()
+        axes = train.permutable_axes
+        require_equal_sides(axes, self._patch_size_zyx, "patches")
+        for name, volume in volumes.items():
+            size = volume.voxel_size_zyx_nm or (1.0, 1.0, 1.0)
+            require_equal_sides(axes, size, f"voxels of {name}", MAX_VOXEL_SIZE_RATIO)
 
     def make(self, record: Record, rng: np.random.Generator) -> Example:
         """Return the example at `record`, which `check` has passed; `rng` decides augmentation and order of moves."""
@@ -158,23 +162,6 @@ class ExampleMaker:
         shown = patch.grow(self._shift_zyx)
         held_out = next(box for box in self._held_out[record.volume] if not box.intersect(shown).is_empty)
         return f"{found} overlaps the validation box {held_out}. Make the records from a box that excludes it"
-
-    def _check_permutable(self) -> None:
-        for a, b in itertools.pairwise(self._permutable):
-            where = f"train.permutable_axes: {_AXES[a]} and {_AXES[b]} cannot be exchanged"
-            sizes = self._patch_size_zyx[a], self._patch_size_zyx[b]
-            if sizes[0] != sizes[1]:
-                raise ConfigError(
-                    f"{where}, patches have {sizes[0]} and {sizes[1]} voxels along them. Exchange equal axes only"
-                )
-            for volume in self._volumes.values():
-                voxel_size = volume.voxel_size_zyx_nm or (1.0, 1.0, 1.0)
-                low, high = sorted((voxel_size[a], voxel_size[b]))
-                if high > MAX_VOXEL_SIZE_RATIO * low:
-                    raise ConfigError(
-                        f"{where}, voxels of {volume.name} measure {voxel_size[a]:g} and {voxel_size[b]:g} nm "
-                        "along them. Exchange equal axes only"
-                    )
 
 
 def patch_size(model: ModelConfig, train: TrainConfig) -> ZYX:

@@ -42,7 +42,7 @@ REFUSED = [
     ({"subvolumes": {"overlap_zyx": [8, 16, 16]}}, "subvolumes.overlap_zyx: 8"),
     ({"subvolumes": {"size_zyx": [16, 40, 40]}}, "subvolumes.overlap_zyx: 16"),
     ({"train": {"max_steps": 0}}, "train.max_steps: 0"),
-    ({"train": {"permutable_axes": ["z", "x"]}}, "train.permutable_axes: z and x"),
+    ({"train": {"permutable_axes": ["z", "x"]}}, "train.permutable_axes: FOVs .*z .*x"),
     ({"segment": {"init_activation": 0.8}}, "segment: init_activation: 0.8"),
     ({"segment": {"engine": "openvino", "precision": "float16"}}, "segment: precision: .*openvino"),
     ({"partition": {"thresholds": [0.5, 0.2]}}, "partition: thresholds"),
