@@ -365,8 +365,8 @@ class SegmentConfig(FloodConfig):
         description="where objects start instead, full-volume voxels: a CSV file with the header z,y,x and one seed "
         "per line, or one seed as z,y,x",
     )
-    checkpoint_seconds: SameResult[Annotated[float, Field(ge=0)]] = Field(
-        300.0, description="seconds between checkpoints, from which a killed job resumes; 0 writes none"
+    checkpoint_seconds: SameResult[Annotated[float, Field(gt=0)]] = Field(
+        300.0, description="seconds between checkpoints, from which a killed job resumes"
     )
 
 

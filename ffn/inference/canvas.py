@@ -54,8 +54,9 @@ class Thresholds:
     @classmethod
     def of(cls, config: FloodConfig) -> Thresholds:
         """Convert the probabilities of the configuration."""
-        of_flood = (config.init_activation, config.pad_value, config.move_threshold, config.segment_threshold)
-        return cls(*map(logit, of_flood), config.disco_seed_threshold)
+        of_voxels = config.init_activation, config.pad_value, config.move_threshold, config.segment_threshold
+        init, pad, move, segment = map(logit, of_voxels)
+        return cls(init, pad, move, segment, config.disco_seed_threshold)
 
 
 class Canvas:

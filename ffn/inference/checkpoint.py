@@ -31,14 +31,9 @@ class CheckpointFile:
         self._seconds = seconds
         self._last = time.monotonic()
 
-    @property
-    def is_used(self) -> bool:
-        """Whether checkpoints are written at all."""
-        return self._seconds > 0
-
     def load(self) -> Arrays | None:
         """Return the saved arrays; return None and log the reason if they cannot be used."""
-        if not self.is_used or not self.path.exists():
+        if not self.path.exists():
             return None
         try:
             with open(self.path, "rb") as file, np.load(file) as saved:  # which compares the content with its checksums
@@ -58,7 +53,7 @@ class CheckpointFile:
 
     def save_when_due(self, state: Callable[[], Arrays], now: bool = False) -> None:
         """Save ``state()`` if the interval has passed, or `now`."""
-        if now or (self._seconds > 0 and time.monotonic() - self._last >= self._seconds):
+        if now or time.monotonic() - self._last >= self._seconds:
             self.save(state())
 
     def save(self, arrays: Arrays) -> None:
@@ -73,12 +68,9 @@ class CheckpointFile:
 
 
 @contextlib.contextmanager
-def sigterm_noticed(saves: bool) -> Iterator[threading.Event]:
-    """Yield whether SIGTERM has arrived, which no longer ends the process, if states are saved."""
+def sigterm_noticed() -> Iterator[threading.Event]:
+    """Yield whether SIGTERM has arrived, which no longer ends the process."""
     arrived = threading.Event()
-    if not saves:
-        yield arrived
-        return
     before = signal.signal(signal.SIGTERM, lambda number, frame: arrived.set())
     try:
         yield arrived

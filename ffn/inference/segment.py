@@ -175,7 +175,7 @@ def _flood_all(
         progress.show(num_fovs, active)
 
     # the bar is closed first, so that the line of an error is the last one
-    with sigterm_noticed(config.checkpoint_seconds > 0) as sigterm, contextlib.closing(progress):
+    with sigterm_noticed() as sigterm, contextlib.closing(progress):
         for job in run_jobs(jobs, lanes, threads_here(), save):
             job.write()
             finished(job.box)

@@ -173,11 +173,6 @@ def read_normalisation(path: str | None, model: ModelConfig) -> Normalisation:
     return normalisation
 
 
-def histogram_of(spec: str, masks: Sequence[Mask] = ()) -> Histogram:
-    """Return the histogram of a sample of an image, without masked voxels and padding."""
-    return survey_of(spec, masks).of_several_levels(spec)
-
-
 @dataclass(frozen=True)
 class Survey:
     """Grey levels of a sample of an image without padding, the padding by its level, and the side of membranes."""
@@ -220,7 +215,7 @@ def survey_of(spec: str, masks: Sequence[Mask] = (), box: Box | None = None) -> 
 
 def reference_histogram(image_spec: str | None) -> Histogram | None:
     """Return the histogram of a reference image, None without one."""
-    return histogram_of(image_spec) if image_spec else None
+    return survey_of(image_spec).of_several_levels(image_spec) if image_spec else None
 
 
 def reference_input(image_spec: str | None) -> dict[str, str]:

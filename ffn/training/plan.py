@@ -21,7 +21,7 @@ from ffn.io.masks import identities
 from ffn.io.volume import is_same_source
 from ffn.model.network import Weights, weight_shapes
 from ffn.model.store import Model, load_model, weights_checksum
-from ffn.options import option_name, whole_number
+from ffn.options import option_name, parse_named, whole_number
 from ffn.provenance import revision
 from ffn.training.checkpoint import is_checkpoint, load_checkpoint
 from ffn.training.config import TrainConfig
@@ -313,15 +313,10 @@ def _one_line(option: str) -> Iterator[None]:
 
 def _by_name(option: str, items: list[str], form: str) -> dict[str, list[str]]:
     """Split ``NAME=PART,PART`` items; the last part may contain commas."""
-    found: dict[str, list[str]] = {}
-    for item in items:
-        name, _, rest = item.partition("=")
-        parts = rest.split(",", form.count(","))
-        if not name or len(parts) <= form.count(",") or not all(parts):
-            raise ConfigError(f"{option}: found {item!r}, expected NAME={form}")
-        if name in found:
-            raise ConfigError(f"{option}: {name!r} occurs twice, expected each volume once")
-        found[name] = parts
+    found = {name: rest.split(",", form.count(",")) for name, rest in parse_named(option, items).items()}
+    for name, parts in found.items():
+        if len(parts) <= form.count(",") or not all(parts):
+            raise ConfigError(f"{option}: found {name}={','.join(parts)}, expected NAME={form}")
     return found
 
 

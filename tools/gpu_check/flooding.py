@@ -63,7 +63,7 @@ def flood(report: Report, canvases: int, precision: str, **options: Any) -> None
     """Flood until the end or the time limit, and report FOVs/s and where the time went."""
     with open_volume(packed_image()) as volume:
         half = zyx((side + OVERLAP + 1) // 2 for side in volume.box.shape)
-    config = SegmentConfig(engine="jax", precision=precision, canvases=canvases, checkpoint_seconds=0, **options)
+    config = SegmentConfig(engine="jax", precision=precision, canvases=canvases, checkpoint_seconds=3600, **options)
     inputs = SegmentInputs(packed_image(), str(PACK / "model"))
     clock = Clock(report)
     with tempfile.TemporaryDirectory() as folder:

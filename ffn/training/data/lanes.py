@@ -7,7 +7,6 @@ shards of unequal length cannot stall any number of processes.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
@@ -32,7 +31,6 @@ def generator(rng_seed: int, purpose: Purpose, *position: int) -> np.random.Gene
 
 
 COLUMNS = 4  # of a table of records
-CACHED_SHARDS = 4  # at the start of an epoch, the lanes of one process read the same few shards
 
 ShardRecords = tuple[np.ndarray, np.ndarray]
 
@@ -50,7 +48,7 @@ class RecordShards:
     def __init__(self, paths: Sequence[Path], counts: Sequence[int], read: Callable[[Path], ShardRecords]) -> None:
         self.paths = list(paths)
         self.counts = np.asarray(counts, np.int64)
-        self._read = functools.lru_cache(CACHED_SHARDS)(read)
+        self._read = read
         self._table: tuple[np.ndarray, np.ndarray] | None = None
 
     @property

@@ -10,7 +10,7 @@ from ffn.geometry import Box
 from ffn.io.volume import Placement
 from ffn.model.grey_levels import Histogram, count_levels
 from ffn.model.network import weight_shapes
-from ffn.model.normalize import Normalisation, choose, compare, complaint, histogram_of, read_normalisation
+from ffn.model.normalize import Normalisation, choose, compare, complaint, read_normalisation, survey_of
 from ffn.model.store import Model, save_model
 
 from ...volumes import create_volume, write_volume
@@ -101,7 +101,7 @@ def test_blank_and_float_images_have_no_histogram(tmp_path):
     for voxels in (np.full(SHAPE, 7, np.uint8), TISSUE / 255):
         raw = write_image(tmp_path / "raw.h5", voxels)
         with pytest.raises(VolumeError, match="raw.h5:raw"):
-            histogram_of(raw)
+            survey_of(raw).of_several_levels(raw)
 
 
 def test_a_mask_that_cannot_be_read_is_not_taken_for_one_that_does_not_cover(tmp_path, monkeypatch):
@@ -109,14 +109,14 @@ def test_a_mask_that_cannot_be_read_is_not_taken_for_one_that_does_not_cover(tmp
     with create_volume(small, np.uint8, Placement(Box((0, 0, 0), (5, 5, 5)))):
         pass
     with pytest.raises(VolumeError, match="raw.h5:raw"):
-        histogram_of(image, [Mask(path=small)])
+        survey_of(image, [Mask(path=small)]).of_several_levels(image)
 
     def damaged(*read):
         raise VolumeError("chunk 0-0-0 is damaged")
 
     monkeypatch.setattr("ffn.io.masks.read_test", damaged)
     with pytest.raises(VolumeError, match="damaged"):
-        histogram_of(image, [Mask(path=image)])
+        survey_of(image, [Mask(path=image)]).of_several_levels(image)
 
 
 @pytest.mark.parametrize("text", ["{", "{}", '{"mean": "x", "stddev": 1, "curve": null}'])
