@@ -178,7 +178,7 @@ def judge_job(probes: Sequence[Probe], num_ranks: int) -> Finding:
     'FAIL'
     """
     if not probes:
-        return Finding("one job", "FAIL", "no process started. Look at the launcher's output above")
+        return Finding("one job", "FAIL", "no process joined. Look at the launcher's output above")
     if errors := [probe["error"] for probe in probes if "error" in probe]:
         return Finding("one job", "FAIL", errors[0])
     library = probes[0]["library"]
@@ -211,7 +211,7 @@ def _own_folder(folder: Path) -> Iterator[Path]:
 
 
 def _answers(arguments: Sequence[str], timeout: float, launcher: Sequence[str]) -> list[Probe]:
-    """Start the probes and return their answers; without any, log their output."""
+    """Start the probes and return their answers; log their output if none tells of joining."""
     command = [*launcher, sys.executable, "-m", "ffn.cluster.probe", *arguments]
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout)
@@ -219,6 +219,6 @@ def _answers(arguments: Sequence[str], timeout: float, launcher: Sequence[str]) 
     except subprocess.TimeoutExpired as late:
         output = f"{(late.stdout or b'').decode(errors='replace')}\n{command[0]}: still running after {timeout:.0f} s"
     found = answers(output)
-    if not found:
+    if all("host" in answer for answer in found):
         log.warning("%s\n%s", shlex.join(command), output.strip())
     return found

@@ -35,7 +35,7 @@ def _choose(model: Model, config: FloodConfig) -> Choice:
         return with_precision("jax", "JAX alone has float16", "float16")
     engine, reason = (config.engine, ASKED_FOR) if config.engine != "auto" else _fastest_library()
     if config.engine == "auto" and not sees_gpu(engine) and _kernels_are_fastest(model, config):
-        return Choice("kernels", "float32", "the CPU has AVX2 and no AMX for bfloat16")
+        return Choice("kernels", "float32", "they are the fastest in float32 on CPUs with AVX2")
     # An H100 computes float16 at the rate of bfloat16 and with a ninth of its error; see docs/gpu.md.
     half = "float16" if engine == "jax" else "bfloat16"
     return with_precision(engine, reason, config.precision, half)
