@@ -227,15 +227,8 @@ def test_a_large_volume_is_worked_on_by_several_jobs_and_then_finished(tmp_path)
         assert sorted(made) == sorted(parts * (1 + twice)), stage
 
 
-STUDY = {
-    "workers": [1, 2],
-    "learning_rates": [0.001, 0.004, 0.016],
-    "steps": 30,
-    "seeds": 2,
-    "depth": 1,
-    "features": 4,
-    "measured_steps": 20,
-}
+STUDY = {"workers": [1, 2], "learning_rates": [0.001, 0.004, 0.016], "steps": 30, "seeds": 2}
+STUDY |= {"depth": 1, "features": 4, "measured_steps": 20}
 BOTH = {"study_train", "study_train_best", "study_measure", "study_learning_rate", "study_scaling"}
 
 

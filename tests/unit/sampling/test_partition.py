@@ -80,18 +80,6 @@ def test_ignored_voxels_are_in_no_partition(tmp_path, ignored):
     np.testing.assert_array_equal(after, np.where(is_largest, 255, before))
 
 
-def test_the_partition_of_an_object_depends_neither_on_ids_nor_on_other_objects(tmp_path):
-    labels = tissue()
-    before = run(tmp_path, labels)
-    renamed = np.where(labels == 0, 0, labels.max() - labels + 1)
-    np.testing.assert_array_equal(run(tmp_path, renamed), before)
-    ids, sizes = np.unique(labels[labels > 0], return_counts=True)
-    chosen = ids[sizes.argmax()]
-    others = np.where((labels != chosen) & (labels != 0), labels + np.arange(BOX.shape[2], dtype=np.uint64), labels)
-    split = run(tmp_path, others)
-    np.testing.assert_array_equal(split[labels == chosen], before[labels == chosen])
-
-
 def test_a_label_of_exactly_the_minimum_size_is_kept(tmp_path):
     labels = np.zeros(BOX.shape, np.uint64)
     labels[8:12, 10:20, 10:20] = 5
@@ -131,17 +119,8 @@ def job(tmp_path, monkeypatch):
     monkeypatch.setattr("ffn.io.shards.CHUNK", 16)
     monkeypatch.setattr("ffn.io.shards.MAX_SHARD_BYTES", 2**14)
     spec = write_labels(tmp_path / "l.h5", tissue())
-    words = [
-        "partition",
-        "--labels",
-        spec,
-        "--lom-radius",
-        *map(str, RADIUS),
-        "--min-label-um3",
-        "1e-4",
-        "--threads",
-        "1",
-    ]
+    words = ["partition", "--labels", spec, "--min-label-um3", "1e-4", "--threads", "1"]
+    words += ["--lom-radius", *map(str, RADIUS)]
     return lambda folder, *options: main([*words, "--out", f"{folder}/p.zarr", *options])
 
 

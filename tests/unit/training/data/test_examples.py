@@ -18,7 +18,6 @@ from ffn.training.data.examples import (
     draw_shifts,
     moves,
     patch_size,
-    permute_and_reflect,
     read_shifted,
 )
 from ffn.training.data.lanes import Record
@@ -210,22 +209,6 @@ def distorted(seed: int = 0, **options) -> np.ndarray:
     distort(image, BLACK, TrainConfig(**options), np.random.default_rng(seed))
     assert image.dtype == np.float32
     return image
-
-
-@pytest.mark.parametrize("reflects", [True, False])
-def test_the_chosen_axes_are_permuted_and_all_are_reflected_or_none(reflects):
-    array = np.arange(4 * 6 * 6).reshape(4, 6, 6)
-    images = set()
-    for i in range(200):
-        image, labels = permute_and_reflect((array, array + 1), (1, 2), reflects, np.random.default_rng(i))
-        np.testing.assert_array_equal(image + 1, labels)
-        images.add(image.tobytes())
-    expected = {
-        np.flip(array.transpose(order), axes).tobytes()
-        for order in ((0, 1, 2), (0, 2, 1))
-        for axes in (((), (0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)) if reflects else ((),))
-    }
-    assert images == expected
 
 
 def test_missing_slices_are_black_at_their_rate_but_never_the_central_one():
