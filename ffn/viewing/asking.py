@@ -14,12 +14,12 @@ import neuroglancer
 from ffn.assembly.given import Correction, corrections_text, known_corrections
 from ffn.errors import FfnError
 from ffn.io import atomic
+from ffn.viewing.corrections import bind, tell
 from ffn.viewing.queue import Place, Queue
 from ffn.viewing.state import State, located, one_colour
 
 log = logging.getLogger(__name__)
 
-STATUS = "ffn"  # name of the line at the bottom of the window
 KEYS = {"y": "same", "n": "different", "k": "skip", "u": "back"}
 HELP = "y same neuron, n different, k skip, u back"
 
@@ -46,9 +46,7 @@ class Asking:
     def begin(self) -> None:
         """Show the first question, and listen to the keys."""
         for key, name in KEYS.items():
-            self._viewer.actions.add(f"ffn-{name}", lambda _, name=name: self.press(name))
-            with self._viewer.config_state.txn() as config:
-                config.input_event_bindings.viewer[f"key{key}"] = f"ffn-{name}"
+            bind(self._viewer, f"key{key}", f"ffn-{name}", lambda _, name=name: self.press(name))
         self._next()
 
     def press(self, name: str) -> None:
@@ -108,8 +106,7 @@ class Asking:
     def _tell(self, text: str) -> None:
         answered = sum(answer.correction is not None for answer in self._done)
         minutes = (time.monotonic() - self._started) / 60
-        with self._viewer.config_state.txn() as config:
-            config.status_messages[STATUS] = f"{answered} answered in {minutes:.0f} min.   {text}"
+        tell(self._viewer, f"{answered} answered in {minutes:.0f} min.   {text}")
 
 
 @contextlib.contextmanager

@@ -1,19 +1,19 @@
-"""Corrections as lines that people draw in Neuroglancer, in one layer for each action."""
+"""Corrections that people draw in Neuroglancer as lines, in one layer for each action."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import neuroglancer
 import numpy as np
+from neuroglancer.trackable_state import ConcurrentModificationError
 
 from ffn.assembly.given import JOIN, SEPARATE, Correction, corrections_text, nearest_voxel
-from ffn.errors import VolumeError
 from ffn.geometry import ZYX, Box, zyx
 from ffn.io import atomic
 from ffn.io.open import open_volume
@@ -21,10 +21,25 @@ from ffn.viewing.state import State
 
 log = logging.getLogger(__name__)
 
+STATUS = "ffn"  # name of the line at the bottom of the window
 COLOURS = {JOIN: "#3dd68c", SEPARATE: "#ff5c5c"}
+HELP = {
+    JOIN: "Ctrl-click in two pieces to join them (layer separate: to separate two neurons), u takes back",
+    SEPARATE: "Ctrl-click in two neurons to separate them (layer join: to join two pieces), u takes back",
+}
+DONE = {JOIN: "Joined {} + {}.", SEPARATE: "Separated {} and {}."}
+MOST_COLOURED = 1000  # joins, the last ones: 3 ms each to look up what they join
 
-Snap = Callable[[ZYX, int], ZYX]  # returns a voxel of a segment near a given one
-Drawn = dict[str, tuple[ZYX, ZYX]]  # ends of lines by their ids
+
+class End(NamedTuple):
+    """One end of a line."""
+
+    voxel_zyx: ZYX
+    segment: int  # what is shown there
+    supervoxel: int
+
+
+EndAt = Callable[[ZYX, int], End | None]  # gets a place, and the segment that was clicked on, 0 if unknown
 
 
 def with_corrections(state: State, corrections: Sequence[Correction]) -> State:
@@ -39,22 +54,21 @@ def _layer(action: str, corrections: Sequence[Correction]) -> State:
         "type": "annotation",
         "name": action,
         "source": "local://annotations",
-        "linkedSegmentationLayer": "segmentation",  # so that a line knows in which segments it was drawn
-        "tool": "annotateLine",
         "tab": "annotations",
         "annotationColor": COLOURS[action],
-        "annotations": [
-            {"type": "line", "id": str(number), "pointA": _centre(line.a_zyx), "pointB": _centre(line.b_zyx)}
-            for number, line in enumerate(lines)
-        ],
+        "annotations": [_line(str(number), *each[1:]) for number, each in enumerate(lines)],
     }
 
 
-@contextlib.contextmanager
-def drawn_near(export: Path) -> Iterator[Snap]:
-    """Yield a function that moves an end of a line into the segment that it was drawn in.
+def _line(name: str, a_zyx: ZYX, b_zyx: ZYX) -> State:
+    return {"type": "line", "id": name, "pointA": _centre(a_zyx), "pointB": _centre(b_zyx)}
 
-    On a mesh, lines are drawn on the surface, where the next voxel may be of the neighbour: in two of five places of
+
+@contextlib.contextmanager
+def ends_in(export: Path) -> Iterator[EndAt]:
+    """Yield a function that returns the nearest voxel of a segment to a place; None if it is too far away.
+
+    A click on a mesh is on the surface, where the next voxel may be of the neighbour: in two of five places of
     FIB-25's labels. If the export has supervoxels, it is a voxel that has one.
     """
     with contextlib.ExitStack() as stack:
@@ -64,74 +78,163 @@ def drawn_near(export: Path) -> Iterator[Snap]:
         base = base if base.box.contains(segmentation.box) else segmentation
 
         @functools.cache
-        def snap(voxel_zyx: ZYX, segment_id: int) -> ZYX:
+        def end_at(place_zyx: ZYX, segment: int) -> End | None:
             def wanted(box: Box) -> np.ndarray:
-                return (segmentation.read(box) == np.uint64(segment_id)) & (base.read(box) > 0)
+                labels = segmentation.read(box)
+                return (labels == np.uint64(segment) if segment else labels > 0) & (base.read(box) > 0)
 
-            return nearest_voxel(segmentation, voxel_zyx, wanted) or voxel_zyx
+            voxel = nearest_voxel(segmentation, place_zyx, wanted)
+            if voxel is None:
+                return None
+            return End(voxel, *(int(volume.read(Box.around(voxel)).item()) for volume in (segmentation, base)))
 
-        yield snap
-
-
-@contextlib.contextmanager
-def drawn(viewer: neuroglancer.Viewer, base: str, path: Path, export: Path) -> Iterator[None]:
-    """Keep what is drawn in a viewer of an export; see `kept`."""
-    with drawn_near(export) as snap, kept(viewer, path, snap):
-        yield
+        yield end_at
 
 
-def corrections_in(
-    state: State, snap: Snap = lambda voxel_zyx, segment_id: voxel_zyx, drawn: Drawn | None = None
-) -> list[Correction] | None:
-    """Return the lines in the layers of `with_corrections`; None if a layer was closed.
-
-    `drawn` keeps the ends of each line from when it was drawn: Neuroglancer keeps the segments of a line whose ends
-    are moved later, and these ends are not snapped.
-    """
-    drawn = {} if drawn is None else drawn
+def corrections_in(state: State) -> list[Correction] | None:
+    """Return the lines in the layers of `with_corrections`; None if a layer was closed."""
     layers = {layer["name"]: layer for layer in state.get("layers", [])}
     if not layers.keys() >= COLOURS.keys():
         return None
     return [
-        Correction(action, *_ends(action, line, snap, drawn))
+        Correction(action, _voxel(line["pointA"]), _voxel(line["pointB"]))
         for action in COLOURS
         for line in layers[action].get("annotations", [])
         if line["type"] == "line"
     ]
 
 
-@contextlib.contextmanager
-def kept(viewer: neuroglancer.Viewer, path: Path, snap: Snap) -> Iterator[None]:
-    """Write what is drawn in a viewer to a file, at once and whenever it changes.
+class Drawing:
+    """What one person draws in a viewer, and its file."""
 
-    A file that another program has changed meanwhile stays as it is; the log says so. The first write raises OSError
-    if the file cannot be written; later ones log it.
-    """
-    drawn: Drawn = {}
-    known = corrections_in(viewer.shared_state.raw_state, snap, drawn) or []
-    atomic.write_text(path, corrections_text(known))
+    def __init__(self, viewer: neuroglancer.Viewer, path: Path, end_at: EndAt) -> None:
+        self._viewer = viewer
+        self._path = path
+        self._end_at = end_at
+        self._known = corrections_in(viewer.shared_state.raw_state) or []
+        self._first: End | None = None  # of a line without another end
+        self._names: list[str] = []  # ids of the lines that were drawn here
 
-    def keep() -> None:
-        nonlocal known
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        """Listen to clicks and keys, and write what is drawn at once and whenever it changes.
+
+        A file that another program has changed meanwhile stays as it is. The first write raises OSError if the file
+        cannot be written; later ones tell it.
+        """
+        atomic.write_text(self._path, corrections_text(self._known))
+        bind(self._viewer, "control+mousedown0", "ffn-end", self._click)
+        bind(self._viewer, "keyu", "ffn-back", lambda _: self._back())
+        self._colour()
+        tell(self._viewer, HELP[JOIN])
+        self._viewer.shared_state.add_changed_callback(self._keep)
         try:
-            found = corrections_in(viewer.shared_state.raw_state, snap, drawn)
-            if found is None or found == known:
-                return
-            if _is_changed(path, known):
-                log.error("%s: was changed by another program, so it is not overwritten. Move it away", path)
-                return
-            atomic.write_text(path, corrections_text(found))
-        except (OSError, VolumeError) as reason:
-            log.error("%s: cannot be written (%s). Make room, and draw another line", path, reason)
-            return
-        log.info("%s: %d corrections", path, len(found))
-        known = found
+            yield
+        finally:
+            self._viewer.shared_state.remove_changed_callback(self._keep)
 
-    viewer.shared_state.add_changed_callback(keep)
-    try:
+    def _click(self, clicked: Any) -> None:
+        """Take an end of a line; the second one draws it in the layer that is selected."""
+        action = clicked.viewer_state.selected_layer.layer
+        action = action if action in COLOURS else JOIN
+        end, first = self._clicked(clicked), self._first
+        if end is None:
+            tell(self._viewer, f"No segment here. {HELP[action]}")
+            return
+        self._first = None if first else end
+        if first is None:
+            tell(self._viewer, f"{action} {end.segment} and … Ctrl-click in the other one, u forgets this one")
+        elif (first.segment, JOIN) == (end.segment, action):
+            tell(self._viewer, f"Both ends are in segment {end.segment}: not written. {HELP[action]}")
+        elif (first.supervoxel, SEPARATE) == (end.supervoxel, action):
+            tell(self._viewer, f"Both ends are in supervoxel {end.supervoxel}: not written. {HELP[action]}")
+        else:
+            self._names.append(f"drawn-{len(self._names)}")
+            line = _line(self._names[-1], first.voxel_zyx, end.voxel_zyx)
+            self._edit(action, "annotations", lambda lines: [*lines, line])
+
+    def _clicked(self, clicked: Any) -> End | None:
+        """Return the end where somebody clicked, in a section or on a mesh; None on background."""
+        if clicked.mouse_position is None:
+            return None
+        value = getattr(clicked.selected_values.get("segmentation"), "value", None)
+        return self._end_at(_voxel(clicked.mouse_position), int(getattr(value, "key", value) or 0))
+
+    def _back(self) -> None:
+        """Forget the first end of a line, or take back the last line that was drawn here."""
+        if self._first is not None or not self._names:
+            self._first = None
+            tell(self._viewer, f"To take an earlier line back, select and delete it. {HELP[JOIN]}")
+            return
+        name = self._names.pop()
+        for action in COLOURS:
+            self._edit(action, "annotations", lambda lines: [line for line in lines if line["id"] != name])
+
+    def _edit(self, name: str, key: str, change: Callable[[list[Any]], list[Any]]) -> None:
+        """Change a list of a layer; one that was closed stays so."""
+        shared, is_done = self._viewer.shared_state, False
+        while not is_done:
+            now, generation = shared.raw_state_and_generation
+            edited = [
+                {**each, key: change(each.get(key, []))} if each["name"] == name else each
+                for each in now.get("layers", [])
+            ]
+            with contextlib.suppress(ConcurrentModificationError):
+                shared.set_state({**now, "layers": edited}, existing_generation=generation)
+                is_done = True
+
+    def _keep(self) -> None:
+        """Write the lines if they have changed."""
+        found = corrections_in(self._viewer.shared_state.raw_state)
+        if found is None or found == self._known:
+            return
+        try:
+            if _is_changed(self._path, self._known):
+                raise OSError("was changed by another program, so it is not overwritten. Move it away")
+            atomic.write_text(self._path, corrections_text(found))
+        except OSError as reason:
+            log.error("%s: %s. The next line that is drawn is another try", self._path, reason)
+            tell(self._viewer, f"NOT SAVED: {self._path}: {reason}")
+            return
+        new, changed = [each for each in found if each not in self._known], {*found} ^ {*self._known}
+        self._known = found
+        said = DONE[new[-1].action].format(*self._segments(new[-1])) if new else "Taken back."
+        tell(self._viewer, f"{said} {len(found)} in {self._path}. {HELP[new[-1].action if new else JOIN]}")
+        self._viewer.defer_callback(self._colour, changed)  # the state is locked here
+
+    def _segments(self, line: Correction) -> list[int]:
+        """Return the segments at both ends of a line, 0 where there is none."""
+        ends = [self._end_at(voxel_zyx, 0) for voxel_zyx in (line.a_zyx, line.b_zyx)]
+        return [end.segment if end else 0 for end in ends]
+
+    def _colour(self, changed: Iterable[Correction] = ()) -> None:
+        """Give both sides of each join one colour, and select those of lines that have changed."""
+        joins = [each for each in self._known if each.action == JOIN][-MOST_COLOURED:]
+        pairs = [list(map(str, pair)) for pair in map(self._segments, joins) if all(pair)]
+        self._edit("segmentation", "equivalences", lambda _: pairs)
+        sides = {str(segment) for line in changed for segment in self._segments(line) if segment}
+        self._edit("segmentation", "segments", lambda selected: [*selected, *sorted(sides.difference(selected))])
+
+
+@contextlib.contextmanager
+def drawn(viewer: neuroglancer.Viewer, base: str, path: Path, export: Path) -> Iterator[None]:
+    """Keep what is drawn in a viewer of an export; see `Drawing.listening`."""
+    with ends_in(export) as end_at, Drawing(viewer, path, end_at).listening():
         yield
-    finally:
-        viewer.shared_state.remove_changed_callback(keep)
+
+
+def bind(viewer: neuroglancer.Viewer, event: str, name: str, answer: Callable[[Any], object]) -> None:
+    """Answer a key, or a click into a panel."""
+    viewer.actions.add(name, answer)
+    with viewer.config_state.txn() as config:
+        bindings = config.input_event_bindings
+        (bindings.viewer if event.startswith("key") else bindings.data_view)[event] = name
+
+
+def tell(viewer: neuroglancer.Viewer, text: str) -> None:
+    """Show a line at the bottom of the window."""
+    with viewer.config_state.txn() as config:
+        config.status_messages[STATUS] = text
 
 
 def _is_changed(path: Path, written: Sequence[Correction]) -> bool:
@@ -142,15 +245,6 @@ def _is_changed(path: Path, written: Sequence[Correction]) -> bool:
         return False
     except ValueError:  # not a text
         return True
-
-
-def _ends(action: str, line: State, snap: Snap, drawn: Drawn) -> tuple[ZYX, ZYX]:
-    """Return the voxels of both ends, in the segments that the line was drawn in: two, or one to separate."""
-    a, b = _voxel(line["pointA"]), _voxel(line["pointB"])
-    segments = [int(text) for text in (line.get("segments") or [[]])[0]]
-    is_known = len(segments) == 2 or (len(segments) == 1 and action == SEPARATE)
-    is_moved = drawn.setdefault(line["id"], (a, b)) != (a, b)
-    return (snap(a, segments[0]), snap(b, segments[-1])) if is_known and not is_moved else (a, b)
 
 
 def _centre(voxel_zyx: ZYX) -> list[float]:

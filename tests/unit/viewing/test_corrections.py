@@ -1,7 +1,7 @@
 """Lines that people draw in Neuroglancer are kept in a file of corrections."""
 
-import copy
 import shutil
+import time
 
 import neuroglancer
 import numpy as np
@@ -9,14 +9,20 @@ import pytest
 import zarr
 
 from ffn.assembly.given import Correction, read_corrections
-from ffn.viewing.corrections import corrections_in, drawn_near, kept, with_corrections
+from ffn.viewing.corrections import STATUS, Drawing, End, corrections_in, ends_in, with_corrections
 
 CORRECTIONS = [Correction("join", (1, 2, 3), (4, -5, 6)), Correction("separate", (7, 8, 9), (0, 0, 0))]
 EMPTY = {"layers": [{"type": "image", "name": "image", "source": "precomputed://http://h/image"}]}
 
 
-def stay(voxel_zyx, segment_id):
-    return voxel_zyx
+def listening(viewer, path):
+    """Draw in a volume whose segments are 10 voxels wide along x, and supervoxels 5; the first 10 are background."""
+
+    def end_at(voxel_zyx, segment):
+        x = voxel_zyx[2]
+        return End(voxel_zyx, segment or x // 10, x // 5) if x >= 10 else None
+
+    return Drawing(viewer, path, end_at).listening()
 
 
 @pytest.fixture
@@ -36,7 +42,7 @@ def test_lines_are_drawn_at_the_middle_of_voxels_and_read_back():
 
 def test_a_change_is_kept_at_once(viewer, tmp_path):
     path = tmp_path / "corrections.csv"
-    with kept(viewer, path, stay):
+    with listening(viewer, path):
         assert read_corrections(path) == CORRECTIONS[:1]
         path.unlink()
         viewer.set_state({**viewer.state.to_json(), "position": [1, 2, 3]})
@@ -49,7 +55,7 @@ def test_a_change_is_kept_at_once(viewer, tmp_path):
 
 def test_a_layer_that_is_closed_removes_nothing(viewer, tmp_path):
     path = tmp_path / "corrections.csv"
-    with kept(viewer, path, stay):
+    with listening(viewer, path):
         viewer.set_state(with_corrections(EMPTY, CORRECTIONS))
         viewer.set_state(EMPTY)
     assert read_corrections(path) == CORRECTIONS
@@ -57,13 +63,13 @@ def test_a_layer_that_is_closed_removes_nothing(viewer, tmp_path):
 
 def test_a_place_that_cannot_be_written_is_an_error_before_anything_is_drawn(viewer, tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(OSError), kept(viewer, tmp_path / "file/corrections.csv", stay):
+    with pytest.raises(OSError), listening(viewer, tmp_path / "file/corrections.csv"):
         pytest.fail("drawing would be lost")
 
 
 def test_a_failed_write_is_logged_and_made_good_by_the_next_change(viewer, tmp_path, monkeypatch, caplog):
     path = tmp_path / "corrections.csv"
-    with kept(viewer, path, stay):
+    with listening(viewer, path):
         with monkeypatch.context() as full:
             full.setattr("ffn.viewing.corrections.atomic.write_text", fail)
             viewer.set_state(with_corrections(EMPTY, CORRECTIONS[1:]))
@@ -75,7 +81,7 @@ def test_a_failed_write_is_logged_and_made_good_by_the_next_change(viewer, tmp_p
 def test_the_text_of_another_program_is_not_overwritten(viewer, tmp_path, caplog):
     """A second viewer, or an editor, has the same file."""
     path = tmp_path / "corrections.csv"
-    with kept(viewer, path, stay):
+    with listening(viewer, path):
         path.write_text(path.read_text() + "join,9,9,9,1,1,1\n")
         viewer.set_state(with_corrections(EMPTY, CORRECTIONS))
         assert read_corrections(path)[1:] == [("join", (9, 9, 9), (1, 1, 1))]
@@ -97,39 +103,72 @@ def export(tmp_path):
     return tmp_path
 
 
-def test_a_line_on_a_surface_ends_in_the_segments_that_it_was_drawn_in(export):
+def test_a_click_on_a_surface_ends_in_the_segment_that_was_clicked_on(export):
     a, b = 2**53 + 1, 2**53
-    with drawn_near(export) as snap:
-        assert snap((4, 10, 6), a) == (4, 7, 6) and snap((4, 9, 6), b) == (4, 13, 6)
-        assert snap((4, 19, 6), a) == (4, 19, 6), "its segment is too far away"
-        state = with_corrections(EMPTY, [Correction("join", (4, 10, 6), (4, 9, 8)), CORRECTIONS[1]])
-        line = state["layers"][1]["annotations"][0]
-        assert corrections_in(state, snap)[0] == ("join", (4, 10, 6), (4, 9, 8))
-        line["segments"] = [[str(a), str(b)]]
-        assert corrections_in(state, snap) == [("join", (4, 7, 6), (4, 13, 8)), CORRECTIONS[1]]
-        line["segments"] = [[str(a)]]
-        assert corrections_in(state, snap)[0] == ("join", (4, 10, 6), (4, 9, 8)), "one of the ends is in no segment"
-        state["layers"][2]["annotations"] = [line]
-        assert corrections_in(state, snap)[1] == ("separate", (4, 7, 6), (4, 7, 8))
-
-
-def test_an_end_that_was_moved_stays_where_it_is(export, viewer, tmp_path):
-    """Neuroglancer keeps the segments of the line."""
-    state = with_corrections(EMPTY, [Correction("join", (4, 10, 6), (4, 9, 8))])
-    line = state["layers"][1]["annotations"][0]
-    line |= {"id": "new", "segments": [[str(2**53 + 1), str(2**53)]]}
-    with drawn_near(export) as snap, kept(viewer, tmp_path / "c.csv", snap):
-        viewer.set_state(copy.deepcopy(state))
-        assert read_corrections(tmp_path / "c.csv") == [("join", (4, 7, 6), (4, 13, 8))]
-        line["pointA"] = [6.5, 12.5, 4.5]
-        viewer.set_state(copy.deepcopy(state))
-        assert read_corrections(tmp_path / "c.csv") == [("join", (4, 12, 6), (4, 9, 8))]
+    with ends_in(export) as end_at:
+        assert end_at((4, 10, 6), a) == ((4, 7, 6), a, 1) and end_at((4, 9, 6), b) == ((4, 13, 6), b, 1)
+        assert end_at((4, 19, 6), a) is None, "too far away"
+        assert end_at((4, 12, 6), 0) == ((4, 13, 6), b, 1), "the nearest"
 
 
 def test_without_supervoxels_the_segmentation_alone_counts(export):
     shutil.rmtree(export / "supervoxels")
-    with drawn_near(export) as snap:
-        assert snap((4, 10, 6), 2**53 + 1) == (4, 9, 6)
+    with ends_in(export) as end_at:
+        assert end_at((4, 10, 6), 2**53 + 1).voxel_zyx == (4, 9, 6)
+
+
+LABELS = {"type": "segmentation", "name": "segmentation", "source": "precomputed://http://h/segmentation"}
+
+
+@pytest.fixture
+def drawing(viewer, tmp_path):
+    """Functions that click with ctrl at some x and take back, what is shown then, and the file of corrections."""
+    viewer.set_state(with_corrections({"layers": [LABELS]}, []))
+
+    def click(*places, layer="join"):
+        for x in places:
+            clicked = {"viewerState": {"selectedLayer": {"layer": layer, "visible": True}}, "selectedValues": {}}
+            viewer.actions.invoke("ffn-end", clicked if x is None else {**clicked, "mousePosition": [x, 1, 1]})
+
+    def shown(colours=None):
+        """Wait for the colours, which follow the lines, and return what is told."""
+        while colours is not None and viewer.shared_state.raw_state["layers"][0].get("equivalences", []) != colours:
+            time.sleep(0.01)
+        return viewer.config_state.state.status_messages[STATUS]
+
+    with listening(viewer, tmp_path / "c.csv"):
+        yield click, lambda: viewer.actions.invoke("ffn-back", {}), shown, tmp_path / "c.csv"
+
+
+def test_a_join_has_one_colour_until_it_is_taken_back(drawing):
+    click, back, shown, path = drawing
+    click(12, 25, 25, 31)
+    assert "2 + 3" in shown([["1", "2"], ["2", "3"]])
+    assert read_corrections(path) == [("join", (1, 1, 12), (1, 1, 25)), ("join", (1, 1, 25), (1, 1, 31))]
+    back()
+    shown([["1", "2"]])
+    assert len(read_corrections(path)) == 1
+    back()
+    shown([])
+    back()
+    assert read_corrections(path) == []
+
+
+def test_a_line_needs_two_segments(drawing):
+    """A click on background, in 2D or beside all meshes, is none; one that was taken back does not count."""
+    click, back, shown, path = drawing
+    click(None, 3)
+    before = shown()
+    click(12)
+    assert shown() != before
+    click(17)  # another supervoxel of the same segment
+    assert "segment 1" in shown() and read_corrections(path) == []
+    click(12, layer="separate")
+    back()
+    click(11, 14, layer="separate")
+    assert "supervoxel 2" in shown() and read_corrections(path) == []
+    click(11, 17, layer="separate")
+    assert read_corrections(path) == [("separate", (1, 1, 11), (1, 1, 17))]
 
 
 def fail(*_):

@@ -9,9 +9,10 @@ import pytest
 from ffn.assembly.contacts import Contact
 from ffn.assembly.given import CorrectionError, corrections_text, known_corrections
 from ffn.assembly.merge_graph import Evidence, MergeEdge, header
-from ffn.viewing.asking import STATUS, asked
+from ffn.viewing.asking import asked
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.confirmed import write_confirmed
+from ffn.viewing.corrections import STATUS
 from ffn.viewing.export import export
 from ffn.viewing.inputs import Sources
 from ffn.viewing.queue import COLOURS, ENDS, Place, Queue, QueueInputs, places_text
