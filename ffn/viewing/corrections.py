@@ -138,6 +138,9 @@ class Drawing:
         action = clicked.viewer_state.selected_layer.layer
         action = action if action in COLOURS else JOIN
         end, first = self._clicked(clicked), self._first
+        if corrections_in(self._viewer.shared_state.raw_state) is None:
+            tell(self._viewer, "NOT SAVED: layer join or separate was closed. Start ffn view again")
+            return
         if end is None:
             tell(self._viewer, f"No segment here. {HELP[action]}")
             return
