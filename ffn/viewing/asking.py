@@ -6,6 +6,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,10 +47,10 @@ class Asking:
     def begin(self) -> None:
         """Show the first question, and listen to the keys."""
         for key, name in KEYS.items():
-            bind(self._viewer, f"key{key}", f"ffn-{name}", lambda _, name=name: self.press(name))
+            bind(self._viewer, f"key{key}", f"ffn-{name}", partial(self.press, name))
         self._next()
 
-    def press(self, name: str) -> None:
+    def press(self, name: str, _: object = None) -> None:
         """Take an answer; what cannot be written is told, and the question stays."""
         try:
             if name == "back":
