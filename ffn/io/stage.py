@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ffn.config import Mask, Section
-from ffn.geometry import Box
 from ffn.io.blocks import BlockWork, Job, add_job_options, job_of, map_blocks
 from ffn.io.masks import Masks, identities, mask_inputs, open_masks
 from ffn.io.open import open_segmentation, open_volume
@@ -89,9 +88,7 @@ class Inputs(contextlib.ExitStack):
         """Return the provenance that is recorded in the result."""
         return provenance(self._stage, self._config, **self._specs, **mask_inputs(self._masks), **more)
 
-    def map(
-        self, like: Volume, dtypes: Mapping[str, np.dtype | type], work: BlockWork, job: Job, box: Box | None = None
-    ) -> None:
+    def map(self, like: Volume, dtypes: Mapping[str, np.dtype | type], work: BlockWork, job: Job) -> None:
         """Write volumes in the place of another one, block by block, see `map_blocks`."""
-        placement = Placement(box or like.box, voxel_size_of(like), self.provenance())
+        placement = Placement(like.box, voxel_size_of(like), self.provenance())
         map_blocks(self._out, dtypes, placement, work, self.key(), job)

@@ -1,4 +1,9 @@
-"""Stage `records`: write balanced, shuffled, sharded TFRecord files of coordinates."""
+"""Stage `records`: write balanced, shuffled, sharded TFRecord files of coordinates.
+
+Every partition contributes `quota` records. Their shuffle is a permutation that is computed, not stored, and a shard
+is a range of it, so any process can make any shard without the others. Volumes share a partition by slots: a volume has
+one slot per voxel, times its weight.
+"""
 
 from __future__ import annotations
 

@@ -19,8 +19,7 @@ from ffn.geometry import ZYX, Box, add, subtract, zyx
 from ffn.io.volume import is_ignored
 from ffn.model.normalize import Normalisation
 from ffn.sampling.config import PartitionConfig
-from ffn.sampling.lom import lom_counts
-from ffn.sampling.partition import classify
+from ffn.sampling.partition import classify, lom_counts
 from ffn.training.config import NO_AUGMENTATION, TrainConfig
 from ffn.training.data.examples import NOT_COUNTED, Example, ExampleMaker, patch_size
 from ffn.training.data.lanes import Record, generator

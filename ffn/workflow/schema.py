@@ -19,10 +19,7 @@ from ffn.synthetic.config import SynthConfig
 from ffn.workflow.run import RunConfig, VolumeConfig
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
-SITE = {  # keys that are not part of the run
-    "modules": {"type": ["string", "null"], "description": "environment modules of the site"},
-    "container": {"type": ["string", "null"], "description": "image with the software"},
-}
+SITE = {"modules": "environment modules of the site", "container": "image with the software"}  # not part of the run
 COLUMNS = 120
 COLUMN = 36  # of comments; after longer lines, they begin further to the right
 OPTION = re.compile(r"(?P<text>(?P<indent> *)(?P<hidden># )?(?P<key>\w+):(?P<value>[^#]*?))(?: +#.*)?")
@@ -35,7 +32,7 @@ def schema() -> str:
     Relations between options and the existence of files are not in it: ``snakemake -n`` checks them.
     """
     content = RunConfig.model_json_schema()
-    content["properties"] = content["properties"] | SITE
+    content["properties"] |= {name: {"type": ["string", "null"], "description": text} for name, text in SITE.items()}
     return json.dumps({"$schema": DRAFT, **content}, indent=1, ensure_ascii=False) + "\n"
 
 

@@ -9,8 +9,7 @@ from ffn.geometry import Box
 from ffn.io.open import open_volume
 from ffn.io.volume import IGNORED, Placement
 from ffn.sampling.config import PartitionConfig
-from ffn.sampling.lom import lom_counts, require_lom_fits
-from ffn.sampling.partition import large_labels, partition
+from ffn.sampling.partition import large_labels, lom_counts, partition, require_lom_fits
 
 from ...jobs import require_same_files
 from ...volumes import write_volume
