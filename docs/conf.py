@@ -23,11 +23,12 @@ html_show_copyright = False
 extensions = ["myst_parser", "sphinx.ext.napoleon", "autoapi.extension"]
 root_doc = "README"
 include_patterns = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/**"]
-exclude_patterns = [".*", "build", "results", "tests", "docs/*-caption.rst"]
+exclude_patterns = [".*", "build", "results", "tests"]
 myst_heading_anchors = 3
 NAVIGATION = {  # for each page, the pages below it by caption
     "README": {
         "Use": [
+            "docs/tutorial",
             "docs/own-data",
             "docs/stages",
             "docs/viewing",
