@@ -71,7 +71,7 @@ def next_round(folder: Path, volume: str | None, objects: Sequence[int]) -> Path
         **dict.fromkeys(("validate_box", "segment_box", "evaluate_box"), "none"),
     }
     values |= {
-        "run": _next_name(folder.name),
+        "run": next_name(folder.name),
         "init": Models(run, paths, False).used,
         "model": run.model.model_dump(mode="json", include={"fov_size_zyx", "deltas_zyx"}),
         "train": {**values["train"], **FINE_TUNING, **OWN},
@@ -84,12 +84,12 @@ def next_round(folder: Path, volume: str | None, objects: Sequence[int]) -> Path
     return path
 
 
-def _next_name(name: str) -> str:
+def next_name(name: str) -> str:
     """Return the name of the next run.
 
     Examples
     --------
-    >>> _next_name("mine"), _next_name("mine-2")
+    >>> next_name("mine"), next_name("mine-2")
     ('mine-2', 'mine-3')
     """
     stem, _, number = name.rpartition("-")

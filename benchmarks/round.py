@@ -1,0 +1,80 @@
+r"""Measure what a round of corrections is worth: an oracle answers the first questions of a finished run.
+
+    python benchmarks/round.py results/before --volume asked --truth labels.zarr --unseen other
+
+RUN has two segmented volumes: one that is asked about, without labels, and one with labels that nobody corrects
+(`train_box: none`). The answers are applied (`ffn correct`), and the network learns from them (`ffn round`). Prints the
+foreground VOI of the other volume, bits, with the weights of both runs and their decision.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ffn.assembly.given import Correction, corrections_text
+from ffn.commands.queue import queue_inputs
+from ffn.commands.round import next_name
+from ffn.evaluation.errors import best_bodies
+from ffn.evaluation.evaluate import common_box
+from ffn.evaluation.scoring import tabulate
+from ffn.io.masks import open_masked_truth
+from ffn.io.open import open_segmentation
+from ffn.viewing.queue import JOINED, Queue
+
+
+def answer(run: str, volume: str, truth: str, most: int, out: Path) -> int:
+    """Answer the first questions from the truth; return their number. Where it does not tell, nothing changes."""
+    inputs = queue_inputs(run, volume, ())
+    queue, lines = Queue(inputs), list[Correction]()
+    with open_masked_truth(truth, ()) as labels, open_segmentation(inputs.segmentation) as base:
+        bodies = best_bodies(tabulate(labels.read, base.read, common_box(base, labels, None), (128, 128, 128)))
+    skipped: list[tuple[object, ...]] = []
+    while len(lines) < most and (places := queue.places(1, skipped)):
+        place = places[0]
+        if place.pair is None:
+            skipped.append(place.key)
+            continue
+        a, b = (bodies.get(each, 0) for each in place.pair)
+        queue.answers[place.pair] = a == b if a and b else place.kind == JOINED
+        lines.append(place.correction(queue.answers[place.pair]))
+    out.write_text(corrections_text(lines))
+    return len(lines)
+
+
+def scores(run: Path, volume: str) -> dict[str, float]:
+    """Return the foreground scores of a volume."""
+    found: dict[str, float] = json.loads((run / f"evaluation/{volume}.json").read_text())["scores"]["foreground"]
+    return found
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Do a round, and print its figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", metavar="RUN")
+    for name in ("--volume", "--truth", "--unseen"):
+        parser.add_argument(name, required=True)
+    parser.add_argument("--answers", type=int, default=20)
+    given = parser.parse_args(words)
+    run = Path(given.run)
+    answers = run / "oracle.csv"
+    number = answer(given.run, given.volume, given.truth, given.answers, answers)
+    before = scores(run, given.unseen)
+    for command in (
+        ["correct", "--volume", given.volume, str(run), str(answers)],
+        ["round", "--volume", given.volume, str(run)],
+    ):
+        subprocess.run([sys.executable, "-m", "ffn", *command, "--cores", "1"], check=True)
+    after_run = run.with_name(next_name(run.name))
+    after, chosen = scores(after_run, given.unseen), json.loads((after_run / "selected/selection.json").read_text())
+    print(f"{run.name}: {number} answers, then the weights of step {chosen['best']}")
+    for name in ("voi", "voi_split", "voi_merge"):
+        print(f"{name} {before[name]:.3f} -> {after[name]:.3f} ({after[name] / before[name] - 1:+.1%})")
+
+
+if __name__ == "__main__":
+    main()
