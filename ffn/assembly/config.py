@@ -88,6 +88,10 @@ class Agglomeration(FloodConfig, AgglomerateConfig):
         return cls(**{name: getattr(flood, name) for name in FloodConfig.model_fields}, **dict(config))
 
 
+# Options of agglomeration that a cut does not need.
+OF_CONTACTS = ("min_overlap_voxels", "min_overlap_depth", "min_recovered", "min_crossing", "max_deleted", "canvases")
+
+
 def require_window(radius_zyx: ZYX, model: ModelConfig, key: str) -> None:
     """Check that a window around a contact lets the FOV make a move in every direction."""
     for axis, radius, fov, delta in zip("zyx", radius_zyx, model.fov_radius_zyx, model.deltas_zyx, strict=True):

@@ -6,10 +6,11 @@ Corrections are pairs of places whose segments are joined or kept apart, in a CS
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +18,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ffn.assembly.connected import connected_roots
+from ffn.assembly.cuts import WithCuts, read_cuts
+from ffn.assembly.merge_graph import MergeEdge, read_graphs
 from ffn.config import PART_ZYX
 from ffn.contingency import ContingencyTable, count_pairs, largest_parts, merge_tables
 from ffn.errors import ConfigError, FfnError, VolumeError, under
@@ -34,6 +37,7 @@ log = logging.getLogger(__name__)
 
 JOIN = "join"
 SEPARATE = "separate"
+CUT = "cut"  # separates two places of one supervoxel
 COLUMNS = ("action", "z_a", "y_a", "x_a", "z_b", "y_b", "x_b")
 REACH_NM = 100.0  # from a place to its supervoxel: fill grows segments, and people draw what they see
 MAX_CORRECTIONS = 300_000  # 2 s and 250 MB; each then reads its surroundings. Our choice
@@ -50,7 +54,7 @@ class CorrectionError(FfnError):
 class Correction(NamedTuple):
     """One correction."""
 
-    action: str  # `JOIN` or `SEPARATE`
+    action: str  # `JOIN`, `SEPARATE` or `CUT`
     a_zyx: ZYX  # A voxel of each of the two segments, in the full volume. Places stay valid when ids change
     b_zyx: ZYX
 
@@ -84,17 +88,35 @@ class GraphInputs:
         Joins and separations by hand, see `Correction`.
     nuclei : str, optional
         Labels of nuclei, of any resolution. No score joins two of them.
+    cuts : str, optional
+        File of ``ffn cut`` with parts of supervoxels, for the corrections.
     """
 
     segmentation: str
     graphs: Sequence[str]
     corrections: str | None = None
     nuclei: str | None = None
+    cuts: str | None = None
 
     @property
     def given(self) -> dict[str, str]:
-        """Corrections and nuclei, by their names in provenance."""
-        return {name: spec for name in ("corrections", "nuclei") if (spec := getattr(self, name))}
+        """Corrections, nuclei and cuts, by their names in provenance."""
+        return {name: spec for name in ("corrections", "nuclei", "cuts") if (spec := getattr(self, name))}
+
+    @contextlib.contextmanager
+    def open_base(self) -> Iterator[Volume]:
+        """Open the supervoxels, with the ids of cut ones."""
+        with open_segmentation(self.segmentation) as base:
+            yield WithCuts(base, read_cuts(self.cuts)) if self.cuts else base
+
+    def edges(self) -> Iterator[MergeEdge]:
+        """Yield the edges of the graph; those of a supervoxel that was cut are of its part at their place."""
+        edges = read_graphs(self.graphs)
+        if self.cuts is None:
+            yield from edges
+            return
+        with open_segmentation(self.segmentation) as base:
+            yield from map(WithCuts(base, read_cuts(self.cuts)).moved, edges)
 
     def read_corrections(self) -> list[Correction]:
         """Return the corrections; without a file, there are none."""
@@ -104,7 +126,7 @@ class GraphInputs:
         """Find the supervoxels of corrections."""
         if self.corrections is None:
             return NOTHING_GIVEN
-        with open_segmentation(self.segmentation) as base:
+        with self.open_base() as base:
             found = constraints_of(corrections, self.corrections, base)
         log.info("%s: joins %d pairs, separates %d", self.corrections, len(found.joined), len(found.apart))
         return found
@@ -114,6 +136,7 @@ def add_given_options(parser: argparse.ArgumentParser) -> None:
     """Give `parser` the options ``--corrections`` and ``--nuclei``."""
     text = "joins and separations by hand; 'ffn view RUN --corrections FILE.csv' writes them"
     parser.add_argument("--corrections", metavar="FILE.csv", help=text)
+    parser.add_argument("--cuts", metavar="FILE.csv", help="of 'ffn cut', parts of supervoxels")
     text = "labels of any resolution, one id for each nucleus or soma: no score joins two of them"
     parser.add_argument("--nuclei", metavar="VOLUME", help=text)
 
@@ -137,7 +160,7 @@ def count_nuclei(inputs: GraphInputs, out_path: str, job: Job) -> Tables | None:
         if job.step == NUCLEI:
             raise ConfigError(f"--step: {NUCLEI} needs --nuclei")
         return Tables({SEGMENTS: NO_NUCLEI})
-    with open_truth(spec) as nuclei, open_segmentation(base_spec) as base:
+    with open_truth(spec) as nuclei, inputs.open_base() as base:
         require_labels(base)
         size = None if have_same_voxel_size(nuclei, base) else base.voxel_size_zyx_nm
         if not reaches(nuclei, base.box, size):
@@ -150,7 +173,8 @@ def count_nuclei(inputs: GraphInputs, out_path: str, job: Job) -> Tables | None:
         def combine(results: Iterable[Result]) -> dict[str, np.ndarray]:
             return {SEGMENTS: segments_of(merge_tables(ContingencyTable(**each) for each in results), spec)}
 
-        key = fingerprint("merge", None, segmentation=identity(base_spec), nuclei=identity(spec))
+        cuts = {"cuts": identity(inputs.cuts)} if inputs.cuts else {}
+        key = fingerprint("merge", None, segmentation=identity(base_spec), nuclei=identity(spec), **cuts)
         blocks = blocks_of(Placement(base.box), {SEGMENTS: np.uint64})
         return reduce_step(out_path, NUCLEI, blocks, work, combine, key, job)
 
@@ -219,11 +243,11 @@ def _parse(row: Sequence[str], where: str) -> Correction:
     try:
         action, *numbers = row
         first, second = np.array(numbers, np.int64).reshape(2, 3)
-        if action not in (JOIN, SEPARATE):
+        if action not in (JOIN, SEPARATE, CUT):
             raise ValueError
     except (ValueError, OverflowError):
         raise CorrectionError(
-            f"{where} is {','.join(row)!r}, expected {JOIN} or {SEPARATE}, and z,y,x of two voxels"
+            f"{where} is {','.join(row)!r}, expected {JOIN}, {SEPARATE} or {CUT}, and z,y,x of two voxels"
         ) from None
     return Correction(action, zyx(first), zyx(second))
 
@@ -235,21 +259,20 @@ def corrections_text(corrections: Iterable[Correction]) -> str:
 
 def constraints_of(corrections: Sequence[Correction], path: str | Path, base: Volume) -> Constraints:
     """Look up the supervoxels that corrections name."""
-    found = [[_segment_at(base, place, f"{path}: {each}") for place in each[1:]] for each in corrections]
+    found = [[id_at(base, voxel_of(base, place, f"{path}: {each}")) for place in each[1:]] for each in corrections]
     pairs = np.array(found, np.uint64).reshape(-1, 2)
-    is_join = np.array([each.action == JOIN for each in corrections], bool)
+    is_join, is_cut = (np.array([each.action == action for each in corrections], bool) for action in (JOIN, CUT))
+    is_apart = ~is_join & ~(is_cut & (pairs[:, 0] == pairs[:, 1]))  # ffn cut parts them
     ids, index = np.unique(pairs, return_inverse=True)
     index = index.reshape(-1, 2)
     roots = connected_roots(len(ids), index[is_join])[index]
-    for row in np.flatnonzero(~is_join & (roots[:, 0] == roots[:, 1])).tolist():
+    for row in np.flatnonzero(is_apart & (roots[:, 0] == roots[:, 1])).tolist():
         a, b = found[row]
-        what = (
-            f"two places of supervoxel {a}, which merge does not cut" if a == b else f"{a} from {b}, joined by others"
-        )
+        what = f"two places of supervoxel {a}, which only a cut parts" if a == b else f"{a} from {b}, joined by others"
         raise CorrectionError(
             f"{path}: {corrections[row]} separates {what}. Delete it, or the corrections that contradict it"
         )
-    return Constraints(pairs[is_join], pairs[~is_join])
+    return Constraints(pairs[is_join], pairs[is_apart])
 
 
 def corrected(path: str | None, segmentation: Volume) -> Constraints:
@@ -268,9 +291,14 @@ def nearest_voxel(volume: Volume, place_zyx: ZYX, wanted: Callable[[Box], np.nda
     return zyx(voxels[distances.argmin()]) if (distances <= REACH_NM).any() else None
 
 
-def _segment_at(base: Volume, place_zyx: ZYX, where: str) -> int:
-    """Return the nearest supervoxel, at most `REACH_NM` away."""
+def voxel_of(base: Volume, place_zyx: ZYX, where: str) -> ZYX:
+    """Return the nearest voxel of a supervoxel, at most `REACH_NM` away."""
     voxel = nearest_voxel(base, place_zyx, lambda box: base.read(box) > 0)
     if voxel is None:
         raise CorrectionError(f"{where}: there is no segment near {','.join(map(str, place_zyx))}, expected one")
-    return int(base.read(Box.around(voxel)).item())
+    return voxel
+
+
+def id_at(volume: Volume, voxel_zyx: ZYX) -> int:
+    """Return the id of a voxel."""
+    return int(volume.read(Box.around(voxel_zyx)).item())

@@ -24,14 +24,14 @@ from ffn.assembly.given import (
     add_given_options,
     count_nuclei,
 )
-from ffn.assembly.merge_graph import DIGITS, MergeEdge, MergeGraphError, read_graphs
+from ffn.assembly.merge_graph import DIGITS, MergeEdge, MergeGraphError
 from ffn.config import PART_ZYX
 from ffn.contingency import RowLookup, add_up, count_ids
 from ffn.geometry import Box
 from ffn.io import atomic
 from ffn.io.block_log import Result
 from ffn.io.blocks import WHOLE, Job, Writers, add_job_options, job_of, map_blocks, no_result, reduce_step
-from ffn.io.open import identity, open_segmentation
+from ffn.io.open import identity
 from ffn.io.scratch import Tables
 from ffn.io.store import require_replaceable
 from ffn.io.store_names import MAIN
@@ -69,6 +69,7 @@ def _run(arguments: argparse.Namespace) -> None:
         graphs=arguments.graphs,
         corrections=arguments.corrections,
         nuclei=arguments.nuclei,
+        cuts=arguments.cuts,
     )
     config = from_arguments(MergeConfig, arguments)
     merge(inputs, arguments.out, config, arguments.mapping, arguments.groups, job_of(arguments))
@@ -110,7 +111,7 @@ def merge(
     mapping, key = made
     base_ids, group_ids = mapping.read("base_ids"), mapping.read("group_ids")
     lookup = RowLookup(base_ids)
-    with open_segmentation(inputs.segmentation) as base:
+    with inputs.open_base() as base:
         require_labels(base)
 
         def work(block: Box, writers: Writers) -> Result:
@@ -143,7 +144,7 @@ def _mapping(inputs: GraphInputs, out: str, config: MergeConfig, job: Job) -> tu
         return None
 
     def joined(_: object) -> dict[str, np.ndarray]:
-        scores, abstained = pair_scores(read_graphs(inputs.graphs))
+        scores, abstained = pair_scores(inputs.edges())
         constraints = inputs.constraints(corrections)
         base_ids, group_ids = merge_groups(scores, config.threshold, constraints, nuclei.read(SEGMENTS))
         numbers = np.unique(group_ids, return_counts=True)[1]

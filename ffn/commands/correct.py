@@ -16,11 +16,11 @@ from ffn.workflow.stages import STAGES
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Apply corrections to a finished run: its merge, and what follows from it, are made again. Nothing is flooded.
+    """Apply corrections to a finished run: its merge, and what follows from it, are made again.
 
-    The files, of any number of people, are all that counts, so an earlier correction that is in none of them is undone.
-    Two that contradict each other are named, and nothing is done. What follows the files goes to Snakemake: -n shows
-    the plan, for which the corrections are copied into the run.
+    Nothing is flooded but the windows of cuts. The files, of any number of people, are all that counts, so an earlier
+    correction that is in none of them is undone. Two that contradict each other are named, and nothing is done. What
+    follows the files goes to Snakemake: -n shows the plan, for which the corrections are copied into the run.
     """
     parser.add_argument("--volume", metavar="NAME", help="volume of the run; default: its only one")
     parser.add_argument("run_folder", metavar="RUN", help="folder of a run with agglomerate.enabled")
@@ -39,7 +39,7 @@ def _run(arguments: argparse.Namespace) -> None:
 def rules_after_agglomeration() -> list[str]:
     """Return the rules that corrections can repeat, whatever else has changed since."""
     names = list(STAGES)
-    later = [STAGES[name] for name in names[names.index("merge") :] if name != "learn-affinities"]
+    later = [STAGES[name] for name in names[names.index("cut") :] if name != "learn-affinities"]
     return ["all", *(rule for stage in later for rule in stage.rules)]
 
 

@@ -19,7 +19,6 @@ from ffn.assembly.given import (
     count_nuclei,
 )
 from ffn.assembly.merge import apply_groups, merge_groups, pair_scores
-from ffn.assembly.merge_graph import read_graphs
 from ffn.config import Mask
 from ffn.contingency import ContingencyTable, merge_tables
 from ffn.errors import ConfigError
@@ -31,7 +30,6 @@ from ffn.geometry import Box
 from ffn.io.atomic import write_json
 from ffn.io.blocks import WHOLE, Job, add_job_options, forget_blocks, job_of, reduce_blocks
 from ffn.io.masks import identities, mask_inputs, open_masked_truth
-from ffn.io.open import open_segmentation
 from ffn.io.volume import NO_SIZE, require_labels, require_other_file
 from ffn.options import add_box_option, add_masks_option, add_options, add_volume_option, from_arguments, masks_from
 from ffn.provenance import fingerprint, provenance
@@ -64,6 +62,7 @@ def _run(arguments: argparse.Namespace) -> None:
         graphs=arguments.graphs,
         corrections=arguments.corrections,
         nuclei=arguments.nuclei,
+        cuts=arguments.cuts,
         truth=arguments.truth,
         masks=masks_from(arguments),
     )
@@ -106,17 +105,18 @@ def sweep(inputs: SweepInputs, out: str, config: SweepConfig, box: Box | None = 
     volumes = {"segmentation": inputs.segmentation, "truth": inputs.truth}
     require_other_file(out, *volumes.values(), *inputs.given.values(), *inputs.graphs)
     ends = job.writes  # errors in given files come before the work
-    scores, abstained = pair_scores(read_graphs(inputs.graphs) if ends else [])
+    scores, abstained = pair_scores(inputs.edges() if ends else [])
     corrections = inputs.read_corrections() if ends else []
     nuclei = count_nuclei(inputs, out, job)
     if nuclei is None:
         return
-    with open_masked_truth(inputs.truth, inputs.masks) as truth, open_segmentation(inputs.segmentation) as segmentation:
+    with open_masked_truth(inputs.truth, inputs.masks) as truth, inputs.open_base() as segmentation:
         require_labels(segmentation)
         box = common_box(segmentation, truth, box)
         scorer = Scorer(truth, NO_SIZE, conventions=SWEPT_CONVENTIONS)
         comparison = Comparison(scorer, [segmentation.read], box)
-        key = fingerprint("sweep", None, box=box, **identities(volumes, inputs.masks))
+        cuts = {"cuts": inputs.cuts} if inputs.cuts else {}
+        key = fingerprint("sweep", None, box=box, **identities(volumes | cuts, inputs.masks))
         results = reduce_blocks(out, comparison.blocks, comparison.look, key, job)
     if results is None:
         return

@@ -13,7 +13,7 @@ import neuroglancer
 import numpy as np
 from neuroglancer.trackable_state import ConcurrentModificationError
 
-from ffn.assembly.given import JOIN, SEPARATE, Correction, corrections_text, nearest_voxel
+from ffn.assembly.given import CUT, JOIN, SEPARATE, Correction, corrections_text, nearest_voxel
 from ffn.geometry import ZYX, Box, zyx
 from ffn.io import atomic
 from ffn.io.open import open_volume
@@ -22,12 +22,13 @@ from ffn.viewing.state import State
 log = logging.getLogger(__name__)
 
 STATUS = "ffn"  # name of the line at the bottom of the window
-COLOURS = {JOIN: "#3dd68c", SEPARATE: "#ff5c5c"}
+COLOURS = {JOIN: "#3dd68c", SEPARATE: "#ff5c5c", CUT: "#c77dff"}
 HELP = {
     JOIN: "Ctrl-click in two pieces to join them (layer separate: to separate two neurons), u takes back",
     SEPARATE: "Ctrl-click in two neurons to separate them (layer join: to join two pieces), u takes back",
+    CUT: "Ctrl-click in two neurons that are one supervoxel, u takes back",
 }
-DONE = {JOIN: "Joined {} + {}.", SEPARATE: "Separated {} and {}."}
+DONE = {JOIN: "Joined {} + {}.", SEPARATE: "Separated {} and {}.", CUT: "ffn correct will cut {}."}
 MOST_COLOURED = 1000  # joins, the last ones: 3 ms each to look up what they join
 
 
@@ -150,7 +151,10 @@ class Drawing:
         elif (first.segment, JOIN) == (end.segment, action):
             tell(self._viewer, f"Both ends are in segment {end.segment}: not written. {HELP[action]}")
         elif (first.supervoxel, SEPARATE) == (end.supervoxel, action):
-            tell(self._viewer, f"Both ends are in supervoxel {end.supervoxel}: not written. {HELP[action]}")
+            tell(
+                self._viewer,
+                f"Both ends are in supervoxel {end.supervoxel}, for layer cut: not written. {HELP[action]}",
+            )
         else:
             self._names.append(f"drawn-{len(self._names)}")
             line = _line(self._names[-1], first.voxel_zyx, end.voxel_zyx)

@@ -115,6 +115,15 @@ def known(
     return lambda wildcards: image_option(pipeline, volume or wildcards.volume, name), files
 
 
+def cuts(pipeline: Pipeline) -> tuple[Callable[[Any], str], Callable[[Any], list[str]]]:
+    """Return option and input for the cuts of a volume, if it has any, as two functions of the job's wildcards."""
+
+    def files(wildcards: Any) -> list[str]:
+        return pipeline.files("cut", volume=wildcards.volume)
+
+    return lambda wildcards: option("--cuts", files(wildcards)), files
+
+
 def training_volumes(pipeline: Pipeline) -> str:
     """Return the volumes that training examples come from, how they are normalised, and masks, for `ffn train`."""
     read = {name: pipeline.run.volumes[name] for name in pipeline.learnt_from}

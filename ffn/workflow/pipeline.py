@@ -109,6 +109,7 @@ class Pipeline:
         self.normalized = [name for name in volumes if name in [*self.segmented, *selecting]]
         self.segmented_twice = self.segmented if run.consensus.enabled else []  # with seeds in both orders
         self.agglomerated = self.segmented if run.agglomerate.enabled else []
+        self.cut = [name for name in self.agglomerated if _has_cuts(volumes[name].corrections)]
         self.filled = self.segmented if run.is_filled else []
         self.joined = self.segmented if run.affinities.enabled else []  # by affinities, which are learnt from `taught`
         learns = bool(self.joined) and run.affinities.network is None
@@ -277,3 +278,12 @@ def resources_of(pipeline: Pipeline, rule: str) -> dict[str, Resource]:
         return minutes(stage, voxels, threads)
 
     return {"mem_mb": by_attempt(megabytes), "runtime": by_attempt(duration)}
+
+
+def _has_cuts(corrections: str | None) -> bool:
+    """Whether people have cut a supervoxel in a file of corrections."""
+    if corrections is None:
+        return False
+    from ffn.assembly.given import CUT, read_corrections
+
+    return any(each.action == CUT for each in read_corrections(corrections))

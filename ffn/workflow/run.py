@@ -102,7 +102,7 @@ class VolumeConfig(ImageConfig, SourceConfig):
     segment_box: BoxText = Field("all", description="box to segment")
     corrections: PathText | None = Field(
         None,
-        description="file of corrections made in Neuroglancer (ffn view RUN --corrections FILE.csv), for merge",
+        description="file of corrections made in Neuroglancer (ffn view RUN --corrections FILE.csv), for cut and merge",
     )
     nuclei: PathText | None = Field(
         None,

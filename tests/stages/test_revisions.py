@@ -26,6 +26,7 @@ import h5py
 import numpy as np
 import pytest
 
+from ffn.assembly.given import Correction, corrections_text
 from ffn.assembly.merge_graph import Evidence, MergeEdge, header
 from ffn.cli import main
 from ffn.geometry import Box
@@ -67,6 +68,8 @@ COMMANDS = {
     "consensus": "consensus {in}/base.zarr {in}/labels.h5:labels --min-fragment-um3 5e-05 --out {out}.zarr",
     "agglomerate": "agglomerate --segmentation {in}/base.zarr --image {in}/raw.h5:raw --model {model} "
     "--precision float32 --window-radius 9 9 14 --min-overlap-depth 0 --out {out}.csv",
+    "cut": "cut --segmentation {in}/pairs.zarr --image {in}/raw.h5:raw --model {model} --precision float32 "
+    "--corrections {in}/cuts.csv --window-radius 9 9 14 --out {out}.csv",
     "merge": "merge {in}/graph.csv --segmentation {in}/base.zarr --mapping {out}.csv --out {out}.zarr",
     "sweep": "sweep {in}/graph.csv --segmentation {in}/base.zarr --truth {in}/labels.h5:labels --out {out}.json",
     "fill": "fill --segmentation {in}/labels.h5:labels --image {in}/raw.h5:raw --max-distance 30 --sigma 0 "
@@ -97,6 +100,7 @@ MADE = {
     "reconcile": (6, "de56c5094856", 0.0),
     "consensus": (4, "1314b645680a", 0.0),
     "agglomerate": (9, "a2fc3c0daf99", 0.0),
+    "cut": (1, "b6555f9e9d36", 0.0),
     "merge": (5, "4c2962cbc2cf", 0.0),
     "sweep": (7, "f88ddebcb26e", 0.0),
     "fill": (6, "075099d06089", 0.0),
@@ -135,6 +139,8 @@ def write_inputs(folder: Path) -> None:
     write(folder / "raw.h5", {"raw": image})
     write(folder / "labels.h5", {"labels": bodies})
     write(folder / "base.zarr", {MAIN: halves}, tables={"overlaps": pairs})
+    write(folder / "pairs.zarr", {MAIN: (bodies + 1) // 2})
+    (folder / "cuts.csv").write_text(corrections_text([Correction("cut", (8, 11, 13), (8, 11, 39))]))
     evidence = Evidence(*[9] * 8, *[1.0] * 6, 0.0, 0.0, 0.0)
     edges = [MergeEdge(a, b, score, 0, 0, 0, 300, 9, 1.0, evidence).row() for a, b, score in GRAPH]
     (folder / "graph.csv").write_text(header({}) + "\n".join(edges) + "\n")

@@ -218,6 +218,7 @@ def write_sources(folder: Path) -> None:
         np.save(folder / f"{name}.npy", np.zeros(SHAPE, np.uint64))
     (folder / "corrections.csv").write_text("action,z_a,y_a,x_a,z_b,y_b,x_b\n")
     write_arrays(folder / "network.h5", {}, {})
+    (folder / "cuts.csv").write_text("action,z_a,y_a,x_a,z_b,y_b,x_b\ncut,1,2,3,4,5,6\n")
     (folder / "points.csv").write_text("z,y,x\n1,2,3\n")
     for name in ("skeletons", "skeletons-too"):
         (folder / name).mkdir()
@@ -350,6 +351,7 @@ def phantom(**given):
         ({"segment": {"seed_points": "points.csv"}}, "segment checkpoint_segment", "points.csv"),
         (phantom(nuclei="mask.npy"), "merge sweep", "mask.npy"),
         (phantom(corrections="corrections.csv"), "merge sweep", "corrections.csv"),
+        (phantom(corrections="cuts.csv"), "cut merge sweep", "cuts.csv"),
     ],
 )
 def test_rules_depend_on_the_files_that_are_given(change, rules, file, tmp_path):

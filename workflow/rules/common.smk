@@ -11,6 +11,7 @@ from pathlib import Path
 import yaml
 from snakemake.exceptions import WorkflowError
 
+from ffn.assembly.config import OF_CONTACTS
 from ffn.cluster.job_script import make_state, warn_of_secrets
 from ffn.cluster.site import check_commands, check_none_left
 from ffn.errors import FfnError, without_secrets
@@ -89,6 +90,7 @@ NORMALIZATION = PATHS.of("normalize")
 TRAINED, MODEL = (str(Path(folder, "model.yaml")) for folder in (PIPELINE.models.trained, PIPELINE.models.used))
 MASKED, MASKS = arguments.known(PIPELINE, "masks")
 CORRECTIONS, CORRECTION_FILES = arguments.known(PIPELINE, "corrections")
+CUTS, CUT_FILES = arguments.cuts(PIPELINE)
 NUCLEI, NUCLEI_FILES = arguments.known(PIPELINE, "nuclei")
 SEED = RUN.rng_seed
 

@@ -7,6 +7,7 @@ rule merge:
         graphs=lambda wildcards: PIPELINE.watched("agglomerate", volume=wildcards.volume),
         corrections=CORRECTION_FILES,
         nuclei=NUCLEI_FILES,
+        cuts=CUT_FILES,
         blocks=of("merge", "files"),
     output:
         segmentation=ensure(PATHS.file("merge"), non_empty=True),
@@ -23,6 +24,7 @@ rule merge:
         graphs=lambda wildcards: FILES("agglomerate", volume=wildcards.volume),
         corrections=CORRECTIONS,
         nuclei=NUCLEI,
+        cuts=CUTS,
         flags=flags(RUN.merge),
         untracked=arguments.untracked(RUN.merge),
         job=of("merge", "option"),
@@ -30,7 +32,7 @@ rule merge:
             f"--mapping {output.mapping} --groups {output.groups} --out {output.segmentation}"
         ),
     shell:
-        "ffn merge {params.graphs} --segmentation {input.segmentation} {params.corrections} {params.nuclei} "
+        "ffn merge {params.graphs} --segmentation {input.segmentation} {params.corrections} {params.nuclei} {params.cuts} "
         "{params.flags} {params.untracked} {params.job} {params.out} > {log} 2>&1"
 
 
@@ -40,6 +42,7 @@ use rule merge as merge_blocks with:
         segmentation=tracked_file(PATHS.base(RUN)),
         corrections=CORRECTION_FILES,
         nuclei=NUCLEI_FILES,
+        cuts=CUT_FILES,
         earlier=of("merge_blocks", "files"),
     output:
         record=ensure(PATHS.job("merge"), non_empty=True),
@@ -56,6 +59,7 @@ use rule merge_blocks as merge_nuclei with:
     input:
         segmentation=tracked_file(PATHS.base(RUN)),
         nuclei=NUCLEI_FILES,
+        cuts=CUT_FILES,
         earlier=of("merge_nuclei", "files"),
     output:
         tables=ensure(PATHS.tables("merge", "nuclei"), non_empty=True),
@@ -73,6 +77,7 @@ use rule merge_blocks as merge_mapping with:
         graphs=lambda wildcards: PIPELINE.watched("agglomerate", volume=wildcards.volume),
         corrections=CORRECTION_FILES,
         nuclei=NUCLEI_FILES,
+        cuts=CUT_FILES,
         earlier=of("merge_mapping", "files"),
     output:
         tables=ensure(PATHS.tables("merge", "mapping"), non_empty=True),

@@ -9,6 +9,7 @@ rule sweep:
         masks=MASKS,
         corrections=CORRECTION_FILES,
         nuclei=NUCLEI_FILES,
+        cuts=CUT_FILES,
         blocks=of("sweep", "files"),
     output:
         table=ensure(PATHS.of("sweep"), non_empty=True),
@@ -25,13 +26,14 @@ rule sweep:
         graphs=lambda wildcards: FILES("agglomerate", volume=wildcards.volume),
         corrections=CORRECTIONS,
         nuclei=NUCLEI,
+        cuts=CUTS,
         flags=flags(RUN.sweep),
         untracked=arguments.untracked(RUN.sweep),
         job=of("sweep", "option"),
         out=lambda wildcards, output: output.table,
     shell:
         "ffn sweep {params.graphs} --segmentation {input.segmentation} --truth {input.truth} "
-        "--box={params.box} {params.masks} {params.corrections} {params.nuclei} {params.flags} {params.untracked} "
+        "--box={params.box} {params.masks} {params.corrections} {params.nuclei} {params.cuts} {params.flags} {params.untracked} "
         "{params.job} --out {params.out} > {log} 2>&1"
 
 
@@ -42,6 +44,7 @@ use rule sweep as sweep_blocks with:
         truth=LABELS,
         masks=MASKS,
         nuclei=NUCLEI_FILES,
+        cuts=CUT_FILES,
         earlier=of("sweep_blocks", "files"),
     output:
         record=ensure(PATHS.job("sweep"), non_empty=True),
@@ -63,6 +66,7 @@ use rule sweep_blocks as sweep_nuclei with:
         truth=LABELS,
         masks=MASKS,
         nuclei=NUCLEI_FILES,
+        cuts=CUT_FILES,
         earlier=of("sweep_nuclei", "files"),
     output:
         tables=ensure(PATHS.tables("sweep", "nuclei"), non_empty=True),

@@ -65,7 +65,7 @@ def test_what_cannot_be_done_is_one_error(base, tmp_path, corrections, message):
     [
         ("", "'nothing'"),
         ("1,2,3\n", "'1,2,3'"),
-        (HEAD + "cut,1,2,3,4,5,6\n", "line 2 is 'cut,1,2,3,4,5,6'"),
+        (HEAD + "split,1,2,3,4,5,6\n", "line 2 is 'split,1,2,3,4,5,6'"),
         (HEAD + "join,1,2,3,4,5,6\njoin,1,2,3\n", "line 3 is 'join,1,2,3'"),
         (HEAD + "join,1,2,3,4,5,x\n", "line 2 is"),
         (HEAD + "join,1,2,3,4,5,99999999999999999999\n", "line 2 is"),

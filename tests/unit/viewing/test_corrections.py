@@ -35,7 +35,7 @@ def viewer():
 
 def test_lines_are_drawn_at_the_middle_of_voxels_and_read_back():
     state = with_corrections(EMPTY, CORRECTIONS)
-    assert [layer["name"] for layer in state["layers"]] == ["image", "join", "separate"]
+    assert [layer["name"] for layer in state["layers"]] == ["image", "join", "separate", "cut"]
     assert state["layers"][1]["annotations"][0]["pointA"] == [3.5, 2.5, 1.5]
     assert corrections_in(state) == CORRECTIONS
 
