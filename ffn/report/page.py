@@ -19,6 +19,7 @@ from ffn.evaluation.scores import NUM_RESAMPLES
 from ffn.io.atomic import write_text
 from ffn.io.section_faults import read_faults
 from ffn.report.charts import sweep_charts, training_charts
+from ffn.report.look import first_look
 from ffn.report.run_folder import VolumeFiles, read_costs, read_flood_findings, read_output, read_volumes
 from ffn.report.score_table import cell_text, figure, method_names, percent, run_lengths, score_rows
 from ffn.report.verdict import verdict_on
@@ -45,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Write an HTML page about a run (pictures, curves, scores, cost of each stage), or print its scores."""
     parser.add_argument("run", metavar="RUN_DIR", help="folder of the run, such as results/demo")
     parser.add_argument("--out", metavar="FILE.html", help="page to write (default: RUN_DIR/report.html)")
+    parser.add_argument("--first", action="store_true", help="write only the first look at the image and its labels")
     parser.add_argument("--summary", action="store_true", help="print the scores and how to see more, write nothing")
     parser.set_defaults(function=_run)
 
@@ -56,10 +58,10 @@ def _run(arguments: argparse.Namespace) -> None:
 
         print(format_summary(arguments.run, out))
         return
-    report(arguments.run, out)
+    report(arguments.run, out, arguments.first)
 
 
-def report(run_dir: str | Path, out: str | Path) -> None:
+def report(run_dir: str | Path, out: str | Path, first: bool = False) -> None:
     """Write the report of a run. For parts that the run lacks, the page says so.
 
     Parameters
@@ -68,22 +70,22 @@ def report(run_dir: str | Path, out: str | Path) -> None:
         Folder of the run, with the workflow's layout.
     out : path
         HTML file to write. It needs no other file and no network.
+    first : bool
+        Whether to write only the first look at images and labels, see `ffn.report.look`.
 
     Raises
     ------
     EvaluationError
         If `run_dir` is not the folder of a run, one of its files is damaged, or `out` cannot be written.
     """
-    page = render(Path(run_dir))
+    page = (render_first if first else render)(Path(run_dir))
     write_text(out, page)
     log.info("%s: %.1f MB", out, len(page) / 1e6)
 
 
 def render(run_dir: Path) -> str:
     """Return the HTML of the page."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True
-    )
+    environment = _environment()
     environment.filters.update(figure=figure, percent=percent, duration=duration, core_hours=core_hours)
     environment.globals.update(cell_text=cell_text)
     volumes = read_volumes(run_dir)
@@ -107,6 +109,20 @@ def render(run_dir: Path) -> str:
         versions=package_versions(),
         config=config.read_text() if config.is_file() else "",
     )
+
+
+def render_first(run_dir: Path) -> str:
+    """Return the HTML of the first look; a warning in it is logged, too."""
+    volumes = first_look(run_dir)
+    for volume in volumes:
+        if volume["verdict"].startswith("Warning: "):
+            log.warning("%s: %s", volume["name"], volume["verdict"].removeprefix("Warning: "))
+    return _environment().get_template("look.html.jinja").render(run=run_dir.resolve().name, volumes=volumes)
+
+
+def _environment() -> jinja2.Environment:
+    loader = jinja2.FileSystemLoader(TEMPLATES)
+    return jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
 
 
 def duration(seconds: float) -> str:

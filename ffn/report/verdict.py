@@ -103,6 +103,7 @@ def format_summary(run_dir: str | Path, report: str | Path) -> str:
     lines += [f"model        {model.parent}" for stage in ("train", "select") for model in paths.existing(stage)]
     lines += [f"segmentation {volume.segmentation}" for volume in volumes if volume.segmentation]
     page = report if Path(report).is_file() else f"none yet, write it: {program()} report {given}"
+    lines += [f"first look   {look}" for look in paths.existing("report", "look")]
     lines.append(f"report       {page}")
     exports = [state.parent.name for state in paths.existing("export")]
     choices = [f" --volume {name}" for name in exports] if len(exports) > 1 else [""] * len(exports)

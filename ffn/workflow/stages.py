@@ -343,8 +343,9 @@ STAGES = {
             module="ffn.report.page",
             title="write one HTML page: slices, curves, scores, cost of the stages",
             example="ffn report results/demo --out results/demo/report.html",
-            outputs=(Output("report", "report.html", of="volumes"),),
+            outputs=(Output("report", "report.html", of="volumes"), Output("look", "look.html", of="volumes")),
             need=Need(base_mb=1000),
+            own_rules=("look", "report"),
         ),
     )
 }
