@@ -156,7 +156,7 @@ def settle(results: Iterable[Result], config: FillConfig, given: Constraints) ->
     fragments, owners = owners_of(rows)
     between = np.column_stack([np.searchsorted(fragments, sums.rows()[:, :2]), sums.rows()[:, 2], faces.rows()[:, 2]])
     sizes = np.bincount(np.searchsorted(fragments, rows[:, 0].astype(np.int64)), rows[:, 2])
-    owners = undenied(owners, sizes, between, given.joined)
+    owners = undenied(owners, sizes, between, np.concatenate(given))
     segments = np.unique(owners[owners > 0])
     number, num_nodes = len(segments), len(segments) + len(fragments)
     nodes = np.where(owners > 0, np.searchsorted(segments, owners), number + np.arange(len(fragments)))
@@ -188,7 +188,7 @@ def owners_of(covered: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return fragments.astype(np.int64), owners
 
 
-def undenied(owners: np.ndarray, sizes: np.ndarray, edges: np.ndarray, joined: np.ndarray) -> np.ndarray:
+def undenied(owners: np.ndarray, sizes: np.ndarray, edges: np.ndarray, given: np.ndarray) -> np.ndarray:
     """Free the fragments of a segment that affinities deny: the smaller of two parts with a membrane between them.
 
     A network that joins bodies would spoil what affinities know. Parts hang together by contacts of `MIN_INSIDE`; a
@@ -200,8 +200,8 @@ def undenied(owners: np.ndarray, sizes: np.ndarray, edges: np.ndarray, joined: n
         Segments of the fragments, 0 for none, and their voxels.
     edges : int64 ndarray of shape (E, 4)
         Two fragments, the sum of the affinities between them, and the number of their faces.
-    joined : uint64 ndarray
-        Segments that corrections join. They are left as they are.
+    given : uint64 ndarray
+        Segments that corrections name. They are left as they are: a freed fragment would be free of corrections, too.
 
     Returns
     -------
@@ -209,7 +209,7 @@ def undenied(owners: np.ndarray, sizes: np.ndarray, edges: np.ndarray, joined: n
         The segments, 0 also for freed fragments.
     """
     a, b = edges[:, :2].T
-    inside = edges[(owners[a] == owners[b]) & (owners[a] > 0) & ~np.isin(owners[a], joined)]
+    inside = edges[(owners[a] == owners[b]) & (owners[a] > 0) & ~np.isin(owners[a], given)]
     parts = connected_roots(len(owners), inside[inside[:, 2] >= MIN_INSIDE * CERTAIN * inside[:, 3], :2])
     contacts = add_up(np.column_stack([np.sort(parts[inside[:, :2]]), inside[:, 3]]))
     large = contacts[(contacts[:, 0] != contacts[:, 1]) & (contacts[:, 2] >= MIN_DENIED)]

@@ -5,7 +5,7 @@ import pytest
 
 from ffn.assembly.config import FillConfig
 from ffn.assembly.fragments import agglomerate, join, settle, undenied
-from ffn.assembly.given import NOTHING_GIVEN
+from ffn.assembly.given import NOTHING_GIVEN, Constraints
 from ffn.cli import main
 from ffn.config import Mask
 from ffn.errors import VolumeError
@@ -46,13 +46,24 @@ def test_nothing_joins_what_people_keep_apart():
 
 
 def test_large_membranes_inside_of_a_segment_free_its_smaller_part():
-    def owners(faces, *edges, joined=()):
+    def owners(faces, *edges, given=()):
         edges = np.array([(0, 1, 255, 1), (1, 2, 2 * faces, faces), (2, 3, 255, 1), *edges])
         sizes = np.array([9, 9, 5, 5])
-        return undenied(np.full(4, 7, np.uint64), sizes, edges, np.array(joined, np.uint64)).tolist()
+        return undenied(np.full(4, 7, np.uint64), sizes, edges, np.array(given, np.uint64)).tolist()
 
     assert owners(100) == [7, 7, 0, 0]
-    assert owners(99) == owners(100, (0, 3, 255, 1)) == owners(100, joined=[[7, 7]]) == [7, 7, 7, 7]
+    assert owners(99) == owners(100, (0, 3, 255, 1)) == owners(100, given=[[7, 7]]) == [7, 7, 7, 7]
+
+
+def test_a_part_that_a_membrane_denies_stays_where_corrections_separate_its_segment():
+    part = {
+        "covered": np.array([(1, 7, 9), (2, 7, 5), (3, 8, 9)], np.uint64),
+        "sums": np.array([(1, 2, 0), (2, 3, 200 * 255)]),
+        "faces": np.array([(1, 2, 100), (2, 3, 200)]),
+    }
+    assert settle([part], CONFIG, NOTHING_GIVEN)["owners"].tolist() == [7, 8, 8]
+    given = Constraints(apart=np.array([(7, 8)], np.uint64))
+    assert settle([part], CONFIG, given)["owners"].tolist() == [7, 7, 8]
 
 
 @pytest.fixture
