@@ -215,7 +215,7 @@ def read_as(volume: Volume, config: SourceConfig, kind: str) -> tuple[Volume, bo
     """Return a source as an image or as labels, after checking that its type fits, and whether it is labels."""
     is_integer, is_wide = volume.dtype.kind in "ui", volume.dtype.itemsize > LARGEST_IMAGE_BYTES
     if kind == "auto" and config.intensity_range is None and is_integer:
-        name = [part for part in Path(volume.name).parts if not glob.has_magic(part)][-1]
+        name = [part for part in Path(volume.name).absolute().parts if not glob.has_magic(part)][-1]
         is_named = LABELS_NAME.search(name) is not None
         kind = "labels" if is_wide or (is_named and doubts_about_image(volume.as_image())) else "image"
     if kind == "labels":
@@ -226,7 +226,8 @@ def read_as(volume: Volume, config: SourceConfig, kind: str) -> tuple[Volume, bo
         return Converted(image, grey, np.dtype(np.uint8)), False
     if is_wide or not is_integer:
         levels = image.read(image.box.middle((1, WINDOW, WINDOW)).intersect(image.box))
-        low, high = np.nanpercentile(levels[np.isfinite(levels)] if levels.dtype.kind == "f" else levels, (1, 99))
+        finite = levels[np.isfinite(levels)].astype(float)
+        low, high = np.percentile(finite, (1, 99)) if len(finite) else (0, 1)
         raise VolumeError(
             f"{volume.name}: has type {volume.dtype}, expected an image of integers of 8 or 16 bits. Say which levels "
             f"become 0 and 255: --intensity-range {low:.4g} {high:.4g} (intensity_range) keeps 98 % of its middle, or "

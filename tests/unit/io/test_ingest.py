@@ -263,6 +263,20 @@ def test_an_intensity_range_makes_grey_levels_of_8_bits(tmp_path, dtype):
     assert np.abs(read(out) - expected).max() <= 0.5 + 1e-4
 
 
+@pytest.mark.parametrize("voxels", [np.full((2, 8, 8), np.nan), np.ones((2, 8, 8), bool)])
+def test_images_without_grey_levels_need_an_intensity_range(tmp_path, voxels):
+    np.save(tmp_path / "raw.npy", voxels)
+    with pytest.raises(VolumeError, match="--intensity-range"):
+        ingest(f"{tmp_path}/raw.npy", f"{tmp_path}/out.zarr", NM.model_copy(update={"kind": "image"}))
+
+
+@pytest.mark.parametrize("source", ["*.png", "."])
+def test_slices_of_this_folder_have_its_name(tmp_path, monkeypatch, source):
+    monkeypatch.chdir(write_stack(tmp_path / "stack"))
+    ingest(source, f"{tmp_path}/out.zarr", NM)
+    assert read(f"{tmp_path}/out.zarr").dtype.itemsize <= 2
+
+
 def test_what_is_no_number_becomes_0(tmp_path):
     source = write_hdf5(tmp_path / "s.h5", raw=np.array([[[np.nan, -np.inf, 1, np.inf]]], np.float32))
     ingest(source, f"{tmp_path}/out.zarr", NM.model_copy(update={"intensity_range": (0, 2)}))
