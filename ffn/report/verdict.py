@@ -45,9 +45,9 @@ def verdict_on(run_dir: Path, files: VolumeFiles) -> Verdict:
     if baseline:
         voi = baseline["scores"]["all"]["voi"]
         is_beaten = None not in (voi, own["voi"]) and own["voi"] >= voi
-        watershed = (
-            f"That is {'no better' if is_beaten else 'better'} than the {method_names(scores)[1]}: {figure(voi)}."
-        )
+        own_voi = f"In its middle ({baseline['box']}), {figure(own['voi'])}" if "beside" in baseline else "That"
+        compared = "no better" if is_beaten else "better"
+        watershed = f"{own_voi} is {compared} than the {method_names(scores)[1]}: {figure(voi)}."
     splits, mergers = own["voi_split"] or 0.0, own["voi_merge"] or 0.0
     bad = f"Splits cost {splits:.3f} bits, mergers {mergers:.3f}"
     worst = sorted(scores.get("errors", []), key=lambda error: -error["voi"])[:NUM_WORST]
