@@ -97,6 +97,9 @@ def open_run(values: dict[str, Any]) -> tuple[RunConfig, dict[str, Place], str |
     """Check a configuration and its sources; return also a line on the options that follow from voxels or weights."""
     if isinstance(init := values.get("init"), str):
         values = {**values, "init": (init := in_root(init))}
+    affinities = values.get("affinities")
+    if isinstance(affinities, dict) and isinstance(network := affinities.get("network"), str):
+        values = {**values, "affinities": {**affinities, "network": in_root(network)}}
     complaints, initial = Complaints(), None
     size: VoxelSize | None = None
     with complaints.of():

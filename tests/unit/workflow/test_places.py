@@ -1,6 +1,7 @@
 """Sources are opened and boxes checked before the first job starts."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from ffn.errors import ConfigError
 from ffn.geometry import Box
 from ffn.model.store import save_model
 from ffn.workflow.arguments import import_flags
+from ffn.workflow.config_files import ROOT
 from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.places import check_sources, files_among, open_run
 from ffn.workflow.run import load_run
@@ -80,8 +82,16 @@ def test_initial_weights_have_to_be_there_and_to_fit(tmp_path):
     save_model(tmp_path / "wide", random_model(features=5))
     for train in (GOOD["train"], UNTRAINED):
         wide = {**GOOD, "init": str(tmp_path / "wide"), "train": train}
-        refuse(wide, "model.features: 4.*5")
+        refuse(wide, "model.features: .*4.*5")
         check({**wide, "model": {key: SMALL[key] for key in ("fov_size_zyx", "deltas_zyx")}})
+
+
+def test_weights_and_affinities_of_ours_are_found_from_any_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = "config/weights/fib-sem"
+    given = {"init": folder, "affinities": {"enabled": True, "network": f"{folder}/affinities.h5"}}
+    run, _, _ = open_run({"volumes": {"phantom": PHANTOM}, "train": UNTRAINED, **given})
+    assert Path(run.affinities.network).parent == Path(run.init) == ROOT / folder
 
 
 def test_a_checkpoint_of_ours_is_checked_like_a_model(tmp_path):
