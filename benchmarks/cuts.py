@@ -3,8 +3,8 @@ r"""Cut mergers that are made on purpose: pairs of touching bodies of a truth be
     python benchmarks/cuts.py --image raw/ --truth labels.h5:stack --model model/ --box 0:85,0:250,0:250
 
 Each of --number random pairs, of bodies of 5000 voxels or more that share 150 faces, gets one point on each side: the
-deepest voxel near the middle of the contact. Prints the share of the voxels of both bodies in the box that are right
-after the cut, without the network (a watershed of the image from both points) and with it.
+deepest voxel near the middle of the contact. Bodies are their largest connected pieces in the box. Prints the share of
+the voxels of both bodies that are right after the cut, without the network (from both points alone) and with it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from functools import partial
 import numpy as np
 
 from ffn.assembly.config import Agglomeration
+from ffn.assembly.connected import label_pieces
 from ffn.assembly.contacts import Scene, faces_in
 from ffn.assembly.cut import claims_of, middle, rows_of_parts
 from ffn.assembly.cuts import WithCuts
@@ -31,15 +32,23 @@ from ffn.options import box_value
 LEAST_FACES, LEAST_VOXELS, NEAR, ENOUGH = 150, 5000, (20, 20, 20), 0.95
 
 
-class Part(Derived):
-    """A box of a volume."""
+class Pieces(Derived):
+    """The largest connected piece in a box of each label."""
 
     def __init__(self, source: Volume, box: Box) -> None:
         super().__init__(source)
         self.box = box
+        labels = source.read(box)
+        pieces = label_pieces(labels)
+        sizes = np.bincount(pieces.ravel())
+        of_piece = np.zeros(len(sizes), labels.dtype)
+        of_piece[pieces] = labels
+        order = np.lexsort((-sizes, of_piece))
+        largest = order[np.unique(of_piece[order], return_index=True)[1]]
+        self._labels = np.where(np.isin(pieces, largest), labels, 0)
 
     def _read(self, box: Box) -> np.ndarray:
-        return self.source.read(box)
+        return self._labels[box.slices(self.box.start)]
 
 
 def mergers(truth: Volume, number: int, rng_seed: int) -> Iterator[tuple[int, int, list[list[ZYX]]]]:
@@ -81,9 +90,9 @@ def main() -> None:
     arguments = parser.parse_args()
     config = Agglomeration(window_radius_zyx=(arguments.radius,) * 3, max_fovs=arguments.max_fovs)
     network = FloodInputs(arguments.image, arguments.model).network(config)
-    shares: dict[str, list[float]] = {"watershed": [], "network": []}
+    shares: dict[str, list[float]] = {"points": [], "network": []}
     with open_volume(arguments.image) as image, open_truth(arguments.truth) as labels:
-        truth = Part(labels, arguments.box)
+        truth = Pieces(labels, arguments.box)
         judge = Judge(Scene(truth, image), network, config)
         lanes = None if arguments.without_network else judge.open_lanes(1)
         for a, b, sides in mergers(truth, arguments.number, arguments.rng_seed):
@@ -91,7 +100,7 @@ def main() -> None:
             merged.voxel_size_zyx_nm = (10.0, 10.0, 10.0)
             judge = replace(judge, scene=Scene(merged, image))
             frame = judge.frame(middle(sides))
-            claims = {"watershed": [np.zeros(frame.box.shape, bool)] * 2}
+            claims = {"points": [np.zeros(frame.box.shape, bool)] * 2}
             if lanes:
                 claims["network"] = claims_of(judge, frame, a, sides, lanes)
             for name, each in claims.items():
