@@ -76,7 +76,7 @@ def cut(inputs: AgglomerateInputs, corrections_path: str, out_path: str, config:
     Raises
     ------
     CorrectionError
-        If there is no segment at a point, or both sides still touch somewhere else.
+        If there is no segment at a point, a point is on both sides, or both still touch somewhere else.
 
     Notes
     -----
@@ -95,6 +95,9 @@ def cut(inputs: AgglomerateInputs, corrections_path: str, out_path: str, config:
             ids = [{id_at(base, point): point for point in side} for side in sides]
             for segment in sorted(ids[0].keys() & ids[1].keys()):  # else another cut has parted the sides already
                 own = [[point for point in side if id_at(base, point) == segment] for side in sides]
+                if both := {*own[0]} & {*own[1]}:
+                    text = f"{corrections_path}: {both.pop()} is on both sides of a cut, expected two neurons"
+                    raise CorrectionError(f"{text}. Begin all lines there in the same neuron, or delete one")
                 judge = Judge(replace(scene, segmentation=base), network, config, read_table(inputs.image, JUMPS))
                 frame = judge.frame(middle(own))
                 claims = claims_of(judge, frame, segment, own, lanes)

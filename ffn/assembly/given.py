@@ -126,6 +126,8 @@ class GraphInputs:
         """Find the supervoxels of corrections."""
         if self.corrections is None:
             return NOTHING_GIVEN
+        if self.cuts is None and any(each.action == CUT for each in corrections):
+            raise CorrectionError(f"{self.corrections}: has cuts, expected --cuts, too. Run ffn cut first")
         with self.open_base() as base:
             found = constraints_of(corrections, self.corrections, base)
         log.info("%s: joins %d pairs, separates %d", self.corrections, len(found.joined), len(found.apart))
@@ -262,11 +264,12 @@ def constraints_of(corrections: Sequence[Correction], path: str | Path, base: Vo
     found = [[id_at(base, voxel_of(base, place, f"{path}: {each}")) for place in each[1:]] for each in corrections]
     pairs = np.array(found, np.uint64).reshape(-1, 2)
     is_join, is_cut = (np.array([each.action == action for each in corrections], bool) for action in (JOIN, CUT))
-    is_apart = ~is_join & ~(is_cut & (pairs[:, 0] == pairs[:, 1]))  # ffn cut parts them
+    is_parted = is_cut & (pairs[:, 0] == pairs[:, 1])  # by ffn cut; until then, other lines are of a part of these
+    is_apart, is_whole = ~is_join & ~is_parted, ~np.isin(pairs, pairs[is_parted]).any(axis=1)
     ids, index = np.unique(pairs, return_inverse=True)
     index = index.reshape(-1, 2)
-    roots = connected_roots(len(ids), index[is_join])[index]
-    for row in np.flatnonzero(is_apart & (roots[:, 0] == roots[:, 1])).tolist():
+    roots = connected_roots(len(ids), index[is_join & is_whole])[index]
+    for row in np.flatnonzero(is_apart & is_whole & (roots[:, 0] == roots[:, 1])).tolist():
         a, b = found[row]
         what = f"two places of supervoxel {a}, which only a cut parts" if a == b else f"{a} from {b}, joined by others"
         raise CorrectionError(

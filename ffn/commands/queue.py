@@ -60,6 +60,7 @@ def _run(arguments: argparse.Namespace) -> None:
 
 def queue_inputs(run_folder: str, volume: str | None, corrections: Sequence[str]) -> QueueInputs:
     """Find the files of a run."""
+    from ffn.assembly.given import CUT, known_corrections
     from ffn.report.run_folder import find_export
     from ffn.viewing.queue import QueueInputs
     from ffn.workflow.paths import RunPaths
@@ -71,10 +72,12 @@ def queue_inputs(run_folder: str, volume: str | None, corrections: Sequence[str]
     name = export.name
     project, own = Path(os.path.abspath(run_folder)).parent.parent, run.volumes[name].corrections
     given = [*corrections, *([str(project / own)] if own else [])]
+    has_cuts = own is not None and any(each.action == CUT for each in known_corrections(project / own))
     return QueueInputs(
         export=export,
         segmentation=paths.base(run, volume=name),
         graphs=list(map(str, paths.existing("agglomerate", volume=name))),
         mapping=paths.of("merge", "mapping", volume=name),
         answers=tuple(dict.fromkeys(given)),
+        cuts=paths.of("cut", volume=name) if has_cuts else None,
     )

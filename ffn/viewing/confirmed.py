@@ -12,7 +12,7 @@ from scipy import ndimage
 from ffn.assembly.given import CorrectionError
 from ffn.config import PART_ZYX
 from ffn.geometry import Box
-from ffn.io.open import identity, open_segmentation
+from ffn.io.open import identity
 from ffn.io.store import create_volume
 from ffn.io.volume import IGNORED, Placement, voxel_size_of
 from ffn.progress import track
@@ -49,7 +49,7 @@ def write_confirmed(inputs: QueueInputs, objects: Sequence[int], out: str | Path
         raise CorrectionError(f"{found}. Answer more (ffn view RUN --queue FILE.csv), apply them, or name objects")
     groups = read_groups(inputs.mapping)
     voxels = np.zeros(len(confirmed), np.int64)
-    with open_segmentation(inputs.segmentation) as base:
+    with inputs.open_base() as base:
         made_by = provenance("labels", None, segmentation=inputs.segmentation, mapping=identity(inputs.mapping))
         blocks = list(base.box.blocks(PART_ZYX))
         with create_volume(str(out), np.uint64, Placement(base.box, voxel_size_of(base), made_by)) as writer:

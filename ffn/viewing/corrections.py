@@ -155,6 +155,8 @@ class Drawing:
                 self._viewer,
                 f"Both ends are in supervoxel {end.supervoxel}, for layer cut: not written. {HELP[action]}",
             )
+        elif first.voxel_zyx == end.voxel_zyx:
+            tell(self._viewer, f"Both ends are the same voxel: not written. {HELP[action]}")
         else:
             self._names.append(f"drawn-{len(self._names)}")
             line = _line(self._names[-1], first.voxel_zyx, end.voxel_zyx)

@@ -7,13 +7,22 @@ import io
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ffn.assembly.given import JOIN, SEPARATE, Correction, CorrectionError, constraints_of, known_corrections
+from ffn.assembly.cuts import WithCuts
+from ffn.assembly.given import (
+    JOIN,
+    SEPARATE,
+    Correction,
+    CorrectionError,
+    GraphInputs,
+    constraints_of,
+    known_corrections,
+)
 from ffn.assembly.merge_graph import read_graphs
 from ffn.assembly.questions import Forest, Pair, Question, ask, gather
 from ffn.assembly.tables import OVERLAPS, overlap_rows, read_rows
@@ -41,12 +50,10 @@ DOUBT = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
-class QueueInputs:
+class QueueInputs(GraphInputs):
     """What a queue is made from: a run's export, supervoxels, graph and mapping, and the answers so far."""
 
     export: Path
-    segmentation: str
-    graphs: Sequence[str]
     mapping: str
     answers: Sequence[str] = ()  # files of corrections, of any number of people
 
@@ -125,15 +132,20 @@ class Queue:
             If an answer is not applied.
         """
 
-        def objects_of(pairs: Iterable[Pair]) -> set[int]:
-            return {self._objects.get(segment, segment) for pair in pairs for segment in pair}
+        def objects_of(segments: Iterable[int]) -> set[int]:
+            return {self._objects.get(segment, segment) for segment in segments}
 
-        for pair, is_same in self.answers.items():
-            if (len(objects_of([pair])) == 1) != is_same:
+        with self._inputs.open_base() as base:
+            answers = read_answers(self._inputs.answers, base)
+            parts = np.unique(base.rows[:, 4:], axis=0).tolist() if isinstance(base, WithCuts) else []
+        for pair, is_same in answers.items():
+            if (len(objects_of(pair)) == 1) != is_same:
                 text = f"{self._inputs.mapping}: does not have the answer on {pair}, expected all to be applied"
                 raise CorrectionError(f"{text}. Run ffn correct first")
-        doubtful = (self._pair(question.row) for question in self._questions()[0] if question.wrong >= DOUBT)
-        return objects_of(self.answers) - objects_of(doubtful)
+        pairs = (self._pair(question.row) for question in self._questions()[0] if question.wrong >= DOUBT)
+        doubtful = set(chain(*pairs))
+        doubtful |= {part for segment, part in parts if segment in doubtful}  # a contact may be of any of them
+        return objects_of(chain(*answers)) - objects_of(doubtful)
 
     def _questions(self) -> tuple[list[Question], Forest]:
         same = self._pairs.probabilities(self.answers)

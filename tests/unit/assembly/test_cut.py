@@ -113,6 +113,20 @@ def test_sides_that_also_touch_beyond_what_a_watershed_can_part_are_told(scene, 
         run(("cut", *FIRST))
 
 
+def test_a_place_on_both_sides_is_refused(scene):
+    _, run, _ = scene
+    with pytest.raises(CorrectionError, match="c.csv"):
+        run(("cut", FIRST[0], FIRST[0]))
+
+
+def test_cuts_that_were_not_made_are_not_left_out(scene):
+    folder, run, _ = scene
+    run(("cut", *FIRST))
+    inputs = GraphInputs(segmentation=f"{folder}/labels.zarr", graphs=[], corrections=f"{folder}/c.csv")
+    with pytest.raises(CorrectionError, match="--cuts"):
+        inputs.constraints(inputs.read_corrections())
+
+
 def test_a_cut_of_two_supervoxels_separates_them(scene):
     folder, run, truth = scene
     assert len(run(("cut", FIRST[0], place(4, 4, 55))).splitlines()) == 2

@@ -167,6 +167,8 @@ def test_a_line_needs_two_segments(drawing):
     back()
     click(11, 14, layer="separate")
     assert "supervoxel 2" in shown() and read_corrections(path) == []
+    click(11, 11, layer="cut")
+    assert read_corrections(path) == []
     click(11, 17, layer="separate")
     assert read_corrections(path) == [("separate", (1, 1, 11), (1, 1, 17))]
 

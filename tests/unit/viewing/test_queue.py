@@ -1,13 +1,15 @@
 """The queue of places to look at: of a graph and an export, with the answers so far."""
 
 import csv
+from dataclasses import replace
 
 import neuroglancer
 import numpy as np
 import pytest
 
 from ffn.assembly.contacts import Contact
-from ffn.assembly.given import CorrectionError, corrections_text, known_corrections
+from ffn.assembly.cuts import write_cuts
+from ffn.assembly.given import Correction, CorrectionError, corrections_text, known_corrections
 from ffn.assembly.merge_graph import Evidence, MergeEdge, header
 from ffn.viewing.asking import asked
 from ffn.viewing.config import ExportConfig
@@ -181,3 +183,16 @@ def test_answers_of_others_in_the_same_file_stay_and_failures_are_told(shown):
     for _ in range(9):
         press("same")
     assert path.read_text() == "nothing" and "ann.csv" in viewer.config_state.state.status_messages[STATUS]
+
+
+def test_answers_and_labels_of_a_run_with_a_cut(inputs, tmp_path, monkeypatch):
+    monkeypatch.setattr("ffn.viewing.queue.DOUBT", 2)
+    near, far, beside = (24, 10, 305), (24, 10, 385), (24, 0, 385)  # in 4, 4 and 3
+    lines = [Correction(*each) for each in (("cut", near, far), ("join", far, beside), ("separate", near, beside))]
+    (tmp_path / "ann.csv").write_text(corrections_text(lines))
+    rows = [[24 + z, 7 + y, 350, 40, 4, 10**15] for z in range(8) for y in range(13)]
+    write_cuts(tmp_path / "cuts.csv", np.array(rows), {})
+    (tmp_path / "mapping.csv").write_text(f"base_id,group_id\n1,1\n2,1\n3,3\n{10**15},3\n")
+    write_confirmed(replace(inputs, cuts=str(tmp_path / "cuts.csv")), [], tmp_path / "labels.zarr")
+    labels = read(tmp_path / "labels.zarr")
+    assert (labels[4:12, 17:30, :50] == 4).all() and (labels[4:12, 17:30, 50:] == 3).all()
