@@ -43,6 +43,8 @@ def write_confirmed(inputs: QueueInputs, objects: Sequence[int], out: str | Path
     CorrectionError
         If nothing is confirmed, or an answer is not applied.
     """
+    if wrong := [each for each in objects if not 0 < each < int(IGNORED)]:
+        raise CorrectionError(f"{inputs.mapping}: has no object {wrong[0]}, expected its id")
     confirmed = np.array(sorted(Queue(inputs).confirmed() | set(objects)), np.uint64)
     if not len(confirmed):
         found = f"{inputs.mapping}: no object is confirmed, expected answers on all its doubtful contacts"

@@ -106,6 +106,12 @@ def test_an_object_without_a_doubtful_contact_becomes_labels(inputs, tmp_path, m
     assert set(np.unique(read(tmp_path / "labels.zarr")).tolist()) == {0, 1, 5, 2**64 - 1}
 
 
+@pytest.mark.parametrize("other", [-1, 0, 77, 2**64])
+def test_other_ids_are_no_objects(inputs, tmp_path, other):
+    with pytest.raises(CorrectionError, match=f"no object {other},"):
+        write_confirmed(inputs, [1, other], tmp_path / "labels.zarr")
+
+
 def test_answers_are_applied_before_they_become_labels(inputs):
     answer(inputs.answers[0], pairs(Queue(inputs).places())[2, 3], True)
     with pytest.raises(CorrectionError, match="mapping.csv"):
