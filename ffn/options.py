@@ -28,6 +28,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
+        self._negative_number_matcher = re.compile(r"-\.?\d")  # also -2e-05, which flags writes
 
     def show_first(self, names: set[str]) -> None:
         """Let ``--help`` show required arguments and these options alone, and ``--help-all`` all."""

@@ -61,6 +61,7 @@ def test_no_option_means_the_default(model):
         CHANGED,
         Example(axes=("x", "y z")),
         IngestConfig(kind="labels", voxel_size_zyx_nm=(40, 4.5, 4), offset_zyx=(-5, 0, 12)),
+        IngestConfig(intensity_range=(-3.2e-05, 3e04)),
         PartitionConfig(lom_radius_zyx=(3, 4, 5), thresholds=(0.1,), min_label_um3=0.0),
         RecordsConfig(max_records=None),
         ModelConfig(fov_size_zyx=(9, 17, 33), deltas_zyx=(1, 2, 8), image_mean=-128.5),
