@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 import logging
 from collections.abc import Iterable
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -78,9 +77,11 @@ def join(
     specs |= {} if corrections is None else {"corrections": corrections}
     with Inputs("fill", config, out, masks, **specs) as inputs:
         found = Fragments.open(inputs)
-        constraints = corrected(corrections, found.segmentation)
         tiles = Shards(found.segmentation.box, config.block_size_zyx)
-        combine = partial(settle, config=config, given=constraints)
+
+        def combine(results: Iterable[Result]) -> dict[str, Table]:
+            return settle(results, config, corrected(corrections, found.segmentation))
+
         settled = reduce_step(out, STEP, tiles.boxes(), found.compete, combine, inputs.key(), job)
         if settled is None:
             return
