@@ -1,7 +1,7 @@
 r"""Measure how foreground scores depend on coverage: drop voxels of low POM from a segmentation, score what is left.
 
     cd results/fib25-whole
-    python ../../benchmarks/coverage.py segmentation/fib25/subvolumes/*.zarr \
+    python ../../benchmarks/covered.py segmentation/fib25/subvolumes/*.zarr \
         --segmentation segmentation/fib25/agglomerated.zarr --image volumes/fib25/raw.zarr \
         --truth volumes/fib25/labels.zarr --max-distance 200
 
