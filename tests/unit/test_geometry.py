@@ -15,12 +15,6 @@ def marked(boxes, within):
     return counts
 
 
-def test_a_box_reads_what_it_prints():
-    assert str(BOX) == "1:9,-2:14,30:62"
-    assert Box.parse(str(BOX)) == BOX
-    assert Box.parse(" 1:9, -2:14 ,30:62 ") == BOX
-
-
 @pytest.mark.parametrize("text", ["", "1:2,3:4", "1:2,3:4,5:6,7:8", "a:b,0:1,0:1", "0-4,0:4,0:4", "0:4.5,0:4,0:4"])
 def test_other_text_is_no_box(text):
     with pytest.raises(ConfigError, match="expected z0:z1,y0:y1,x0:x1"):
@@ -46,6 +40,7 @@ def test_slices_are_relative_to_the_origin_of_the_array():
 def test_extent_intersection_and_containment():
     assert BOX.shape == (8, 16, 32)
     assert BOX.num_voxels == 8 * 16 * 32
+    assert Box.parse(" 1:9, -2:14 ,30:62 ") == BOX == Box.parse(str(BOX))
     assert Box((0, 0, 0), (2, -3, -4)).num_voxels == 0  # not (-3) * (-4)
     assert BOX.stem == "z000001-y-00002-x000030"
     assert BOX.intersect(Box((5, -9, 0), (99, 3, 40))) == Box((5, -2, 30), (9, 3, 40))

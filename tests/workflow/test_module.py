@@ -54,14 +54,10 @@ def outer(tmp_path):
     return lambda *arguments: shown(fork_snakemake(["--cores", "1", "--printshellcmds", *arguments], tmp_path))
 
 
-def test_a_rule_of_the_same_name_stays_the_outer_workflows(outer, tmp_path):
-    outer("evaluate")
+def test_rules_and_environments_of_the_outer_workflow_stay(outer, tmp_path):
+    output = outer("evaluate")
     assert (tmp_path / "mine.txt").read_text() == "mine\n"
     assert not (tmp_path / "results").exists()
-
-
-def test_the_outer_workflow_keeps_its_environment(outer):
-    output = outer("-n", "ffn_train_all")
     assert re.findall(r"ffn_(?:train|records): (\S+)", output) == ["../envs/ffn.yaml", "mine.yaml"]
 
 

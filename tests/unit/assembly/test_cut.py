@@ -106,22 +106,14 @@ def test_without_the_line_the_cut_is_gone(scene):
     assert np.array_equal(merged(folder), read(folder / "labels.zarr"))
 
 
-def test_sides_that_also_touch_beyond_what_a_watershed_can_part_are_told(scene, monkeypatch):
-    _, run, _ = scene
-    monkeypatch.setattr(cutting, "MAX_VOXELS", 2000)
-    with pytest.raises(CorrectionError, match="supervoxel 7"):
-        run(("cut", *FIRST))
-
-
-def test_a_place_on_both_sides_is_refused(scene):
-    _, run, _ = scene
-    with pytest.raises(CorrectionError, match="c.csv"):
-        run(("cut", FIRST[0], FIRST[0]))
-
-
-def test_cuts_that_were_not_made_are_not_left_out(scene):
+def test_what_cannot_be_cut_or_was_not_is_told(scene, monkeypatch):
+    """Sides that also touch beyond what a watershed can part, a place on both sides, and cuts that were not made."""
     folder, run, _ = scene
     run(("cut", *FIRST))
+    monkeypatch.setattr(cutting, "MAX_VOXELS", 2000)
+    for ends, named in ((FIRST, "supervoxel 7"), (FIRST[:1] * 2, "c.csv")):
+        with pytest.raises(CorrectionError, match=named):
+            run(("cut", *ends))
     inputs = GraphInputs(segmentation=f"{folder}/labels.zarr", graphs=[], corrections=f"{folder}/c.csv")
     with pytest.raises(CorrectionError, match="--cuts"):
         inputs.constraints(inputs.read_corrections())

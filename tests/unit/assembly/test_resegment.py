@@ -207,8 +207,6 @@ def test_the_seed_lies_deep_inside_its_side_and_near_the_contact():
 
 
 CONFIG = Agglomeration()
-
-
 A, B = np.zeros((2, 4, 6, 10), bool)
 A[1:3, 1:5, :5] = B[1:3, 1:5, 5:] = True
 

@@ -64,13 +64,6 @@ def test_a_lost_job_fails_after_a_while(record, ask):
     assert ask("7", done(code=1))[0] == "failed"
 
 
-def test_a_job_that_the_scheduler_lists_again_was_not_lost(record, ask):
-    record("7", "submitted", age=600)
-    record("7", "gone", "0")
-    assert ask("7", done("7 running\n"))[0] == "running"
-    assert not (batch.STATE / "7.gone").exists()
-
-
 def test_a_full_disk_leaves_no_empty_record_of_a_lost_job(record):
     record("7", "submitted", age=600)
     (batch.STATE / "queue.json").write_text("[]")
@@ -84,11 +77,12 @@ def test_a_full_disk_leaves_no_empty_record_of_a_lost_job(record):
     assert not (batch.STATE / "7.gone").exists()
 
 
-@pytest.mark.parametrize("listed", [CONNECTION_LOST, done(stderr="timeout", code=127)])
-def test_an_unreachable_scheduler_proves_nothing(record, ask, listed):
+@pytest.mark.parametrize("listed", [done("7 running\n"), CONNECTION_LOST, done(stderr="timeout", code=127)])
+def test_a_job_that_is_listed_again_is_not_lost_and_an_unreachable_scheduler_proves_nothing(record, ask, listed):
     record("7", "submitted", age=600)
     record("7", "gone", "0")
     assert ask("7", listed)[0] == "running"
+    assert (batch.STATE / "7.gone").exists() == (listed.returncode != 0)
 
 
 def test_status_never_fails(record, ask):

@@ -136,36 +136,30 @@ def test_jobs_get_the_settings_of_libraries_and_no_other_variables(monkeypatch):
     assert not any("SECRET" in line for line in exports())
 
 
-def chosen(profile, nodes, minutes, queue=None):
+@pytest.mark.parametrize(
+    ("profile", "nodes", "minutes", "queue", "expected"),
+    [
+        ("theta", 1, 30, None, ("debug-cache-quad", 30)),
+        ("theta", 8, 60, None, ("debug-cache-quad", 60)),
+        ("theta", 128, 360, None, ("default", 180)),
+        ("polaris", 1, 1, None, ("preemptable", 5)),
+        ("polaris", 10, 1440, None, ("preemptable", 1440)),
+        ("polaris", 11, 1440, None, ("prod", 180)),
+        ("polaris", 100, 1440, None, ("prod", 1440)),
+        ("polaris", 10, 1440, "prod", ("prod", 180)),
+        ("polaris", 1, 30, "prod", ("preemptable", 30)),  # FFN_QUEUE reaches the jobs of one node, which it refuses
+        ("theta", 2, 360, "debug-cache-quad", ("debug-cache-quad", 60)),
+        ("polaris", 2, 600, "capacity", ("capacity", 600)),  # of which the profile knows nothing
+    ],
+)
+def test_a_job_gets_a_queue_that_takes_its_nodes_and_no_more_time_than_that_allows(
+    profile, nodes, minutes, queue, expected
+):
     """Queue and walltime of a job with the queues of a profile."""
     values = yaml.safe_load((ROOT / "profiles" / profile / "config.yaml").read_text())
     site = {**values["default-resources"], **({"queue": queue} if queue else {})}
     job = in_queue(BatchJob("ffn-train", nodes, 1, 0, minutes, is_mpi=True, site=site))
-    return job.site["queue"], job.minutes
-
-
-@pytest.mark.parametrize(
-    ("profile", "nodes", "minutes", "expected"),
-    [
-        ("theta", 1, 30, ("debug-cache-quad", 30)),
-        ("theta", 8, 60, ("debug-cache-quad", 60)),
-        ("theta", 128, 360, ("default", 180)),
-        ("polaris", 1, 1, ("preemptable", 5)),
-        ("polaris", 10, 1440, ("preemptable", 1440)),
-        ("polaris", 11, 1440, ("prod", 180)),
-        ("polaris", 100, 1440, ("prod", 1440)),
-    ],
-)
-def test_a_job_gets_a_queue_that_takes_its_nodes_and_no_more_time_than_that_allows(profile, nodes, minutes, expected):
-    assert chosen(profile, nodes, minutes) == expected
-
-
-def test_a_named_queue_is_taken_for_the_jobs_that_it_takes():
-    """FFN_QUEUE=prod also reaches the jobs of one node, which `prod` refuses."""
-    assert chosen("polaris", 10, 1440, "prod") == ("prod", 180)
-    assert chosen("polaris", 1, 30, "prod") == ("preemptable", 30)
-    assert chosen("theta", 2, 360, "debug-cache-quad") == ("debug-cache-quad", 60)
-    assert chosen("polaris", 2, 600, "capacity") == ("capacity", 600), "of which the profile knows nothing"
+    assert (job.site["queue"], job.minutes) == expected
 
 
 def test_a_job_that_no_queue_takes_and_a_row_that_cannot_be_read_are_named(job_script, capsys):

@@ -149,19 +149,10 @@ SMALL = ModelConfig(fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 1, 2))
 
 
 class Bright:
-    """Engine whose object is what is bright; it records its batches."""
-
-    def __init__(self):
-        self.calls = []
+    """Engine whose object is what is bright."""
 
     def predict(self, image, pom_logit):
-        self.calls.append([float(i.max()) for i in image])
         return np.where(image > 0, image, np.float32(-4))
-
-
-def grow(growers, batch):
-    while batch.advance(growers):
-        pass
 
 
 def canvas_with(length, brightness):
@@ -169,23 +160,6 @@ def canvas_with(length, brightness):
     image = np.full((7, 9, 30), -1, np.float32)
     image[3, 4, 4 : 4 + length] = brightness
     return Canvas(image, SMALL, Thresholds.of(SegmentConfig()))
-
-
-@pytest.mark.parametrize("batch_size", [1, 2, 5])
-def test_independent_objects_grow_in_lockstep(batch_size):
-    lengths = (3, 9, 20)
-    canvases = [canvas_with(length, 3.0 + n) for n, length in enumerate(lengths)]
-    engine = Bright()
-    growers = [ObjectGrower(c, (3, 4, 5)) for c in canvases]
-    grow(growers, FovBatch(engine, SMALL.fov_size_zyx, batch_size))
-    for length, grower, c in zip(lengths, growers, canvases, strict=True):
-        assert grower.is_strong and not grower.limited
-        assert np.count_nonzero(c.object_mask()[1]) == length
-    num_fovs = [grower.num_fovs for grower in growers]
-    assert max(map(len, engine.calls)) == min(batch_size, len(growers))
-    assert sum(map(len, engine.calls)) == sum(num_fovs)  # no FOV is computed twice
-    assert len(engine.calls) == {1: sum(num_fovs), 2: len(engine.calls), 5: max(num_fovs)}[batch_size]
-    assert not canvases[0].segmentation.any()
 
 
 def test_a_next_position_that_was_taken_is_replaced():

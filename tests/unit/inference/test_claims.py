@@ -25,8 +25,6 @@ def grown(box, seed=None, is_strong=True, limited=False, num_fovs=5):
 
 FIRST = Box((1, 2, 2), (4, 5, 6))
 SECOND = Box((1, 2, 4), (4, 5, 9))
-
-
 SHARED = FIRST.intersect(SECOND)
 
 

@@ -27,8 +27,12 @@ class Connected:
 class Blurred:
     """Engine whose answer depends on image and POM, so that the result depends on the order of FOVs."""
 
+    def __init__(self):
+        self.sizes = []
+
     def predict(self, image, pom_logit):
         assert image.shape == pom_logit.shape == (len(image), 5, 7, 9)
+        self.sizes.append(len(image))
         blurred = [ndimage.uniform_filter(p, 3, mode="nearest") for p in pom_logit]
         return np.clip(pom_logit / 2 + np.stack(blurred) / 2 + 2 * image, -6, 6).astype(np.float32)
 
@@ -113,17 +117,20 @@ OPTIONS = [
 ]
 
 
-@pytest.mark.parametrize("options", OPTIONS)
-def test_floods_that_advance_together_are_those_of_one_after_another(options):
+@pytest.mark.parametrize(("options", "batch_size"), list(zip(OPTIONS, (3, 2, 1, 5), strict=True)))
+def test_floods_that_advance_together_are_those_of_one_after_another(options, batch_size):
     scenes = [blobs(np.random.default_rng(rng_seed)) for rng_seed in range(3)]
     together = [started(*scene, **options) for scene in scenes]
-    fovs = FovBatch(Blurred(), MODEL.fov_size_zyx, len(scenes))
+    engine = Blurred()
+    fovs = FovBatch(engine, MODEL.fov_size_zyx, batch_size)
     while growing := [grower for flood in together if (grower := flood.growing())]:
-        assert fovs.advance(growing) == len(growing)
+        assert fovs.advance(growing) == min(batch_size, len(growing))
     for flood, scene in zip(together, scenes, strict=True):
         alone = started(*scene, **options)
         run(alone, Blurred())
         same(flood.filling(), alone.filling())
+    assert max(engine.sizes) == min(batch_size, len(scenes))
+    assert sum(engine.sizes) == sum(flood.filling().counters["fovs"] for flood in together)  # none is computed twice
 
 
 def test_a_saved_state_resumes_to_the_same_end():

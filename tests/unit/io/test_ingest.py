@@ -186,8 +186,6 @@ def test_colours_are_ids_only_where_the_option_says_so(tmp_path):
         ingest(write_stack(tmp_path / "grey"), f"{tmp_path}/l.zarr", labels.model_copy(update={"colour_ids": "rgb"}))
 
 
-# --- NeuroProof --------------------------------------------------------------------------------------------
-
 SUPERVOXELS = np.array([0, 1, 2, 5, 5, 1], np.int32).reshape(1, 2, 3)
 BODIES = [[5, 900], [1, 700], [2, 700], [3, 1]]
 
@@ -214,9 +212,6 @@ def test_an_unusable_table_of_bodies_is_refused(tmp_path, transforms, message):
     with pytest.raises(VolumeError, match=message):
         ingest(source + ":stack", f"{tmp_path}/labels.zarr", NM)
     assert not (tmp_path / "labels.zarr/zarr.json").exists()
-
-
-# --- what is refused ---------------------------------------------------------------------------------------
 
 
 def save_series(folder, changes):
@@ -319,15 +314,9 @@ def test_the_voxel_size_must_be_known_and_agree_with_the_source(tmp_path):
         ingest(f"{tmp_path}/known.zarr", f"{tmp_path}/out.zarr", other)
 
 
-# --- real data ---------------------------------------------------------------------------------------------
-
-
 def test_neuroproof_labels_of_fib25_become_the_published_bodies(shared_fib25, tmp_path):
     ingest(f"{shared_fib25}/labels_neuroproof_z000-170.h5:stack", f"{tmp_path}/labels.zarr", NM)
     np.testing.assert_array_equal(read(f"{tmp_path}/labels.zarr"), read(f"{shared_fib25}/labels_z000-170.h5:stack"))
-
-
-# --- The command line ---------------------------------------------------------------------------------------
 
 
 def test_a_stack_is_a_folder_not_a_list_of_files(tmp_path, capsys):

@@ -121,12 +121,6 @@ def test_copies_replace_references_and_jobs_leave_one(folder):
     assert content("jobs.zarr")[-1] == IMAGE.tolist()
 
 
-def test_a_reference_is_described(folder, capsys):
-    ingest("raw.zarr")
-    assert main(["info", "raw.zarr"]) == 0
-    assert "0:20,0:30,0:40" in capsys.readouterr().out
-
-
 def test_a_source_that_is_gone_or_changed_its_shape_is_one_line(folder):
     ingest("raw.zarr")
     metadata = folder / "source.zarr/s0/zarr.json"

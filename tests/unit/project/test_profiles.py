@@ -42,11 +42,6 @@ def test_a_batch_profile_names_its_scheduler_in_its_commands(name, scheduler):
     assert values["cluster-generic-cancel-cmd"] == str(STATE / "cancel"), "the script that submitting writes"
 
 
-def test_there_is_no_default_profile():
-    """Snakemake would load it silently, in addition to any other."""
-    assert not (ROOT / "profiles/default").exists()
-
-
 @pytest.mark.parametrize(
     ("name", "line"),
     [

@@ -38,14 +38,6 @@ def learner():
     return make_learner()
 
 
-def test_a_step_changes_all_weights_and_returns_the_updated_pom(learner):
-    before, batch = learner.weights(), make_batch()
-    outcome = learner.step(batch, 0.01)
-    assert outcome.finite and 0 < outcome.loss < 2 and outcome.gradient_norm > 0 and outcome.bytes_sent == 0
-    assert outcome.answers.shape == (2, *FOV) and not np.array_equal(outcome.answers, batch.pom_logit)
-    assert all((learner.weights()[name] != before[name]).any() for name in before)
-
-
 def test_the_loss_is_weighted_by_voxel(learner):
     batch = make_batch(size=3)
     batch.loss_weight[1, :, :2] = 0

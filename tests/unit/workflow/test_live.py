@@ -5,42 +5,54 @@ import pytest
 
 from ffn.workflow.live import MAX_LINES, LiveJobs
 
-
-def snakemake_says(handler, event, **fields):
-    handler.handle(logging.makeLogRecord({"event": event, **fields}))
+LINE = "segment:  10% 7/73 [00:05<00:45, 1.4seed/s, 40 FOVs/s]"
 
 
-def start(handler, number, log):
-    snakemake_says(
-        handler, "job_info", jobid=number, rule_name="segment", wildcards={"volume": "fly", "order": ""}, log=[str(log)]
-    )
+class Jobs:
+    """Jobs of Snakemake, and what is shown of them."""
+
+    def __init__(self, log):
+        self._log, self._file = log, io.StringIO()
+        self._handler = LiveJobs(self._file)
+
+    def says(self, event, **fields):
+        self._handler.handle(logging.makeLogRecord({"event": event, **fields}))
+
+    def start(self, number, log=None):
+        wildcards = {"volume": "fly", "order": ""}
+        self.says("job_info", jobid=number, rule_name="segment", wildcards=wildcards, log=[str(log or self._log)])
+
+    def shown(self):
+        self._handler.show()
+        return self._file.getvalue()
 
 
 @pytest.fixture
 def log(tmp_path):
     path = tmp_path / "segment.log"
-    path.write_text("INFO engine\nsegment:  10% 7/73 [00:05<00:45, 1.4seed/s, 40 FOVs/s]\nINFO checkpoint\n")
+    path.write_text(f"INFO engine\n{LINE}\nINFO checkpoint\n")
     return path
 
 
-def test_each_running_job_and_its_last_progress_are_shown(log, tmp_path):
-    file = io.StringIO()
-    handler = LiveJobs(file)
-    start(handler, 1, log)
-    start(handler, 2, tmp_path / "queued.log")
-    handler.show()
-    assert file.getvalue() == (
-        "segment fly: segment:  10% 7/73 [00:05<00:45, 1.4seed/s, 40 FOVs/s]\nsegment fly: no progress yet\n"
-    )
+@pytest.fixture
+def jobs(log):
+    return Jobs(log)
 
 
-def test_many_jobs_are_counted(log):
-    file = io.StringIO()
-    handler = LiveJobs(file)
+def test_each_running_job_and_its_last_progress_are_shown_when_they_changed(jobs, log, tmp_path):
+    jobs.start(1)
+    jobs.start(2, tmp_path / "queued.log")
+    before = f"segment fly: {LINE}\nsegment fly: no progress yet\n"
+    assert jobs.shown() == jobs.shown() == before
+    log.write_text("segment:  20% 14/73 [00:10<00:40, 1.4seed/s]\n")
+    after = jobs.shown().removeprefix(before)
+    assert after.splitlines()[0] == "segment fly: segment:  20% 14/73 [00:10<00:40, 1.4seed/s]"
+
+
+def test_many_jobs_are_counted(jobs):
     for number in range(MAX_LINES + 5):
-        start(handler, number, log)
-    handler.show()
-    assert "… and 5 more jobs" in file.getvalue()
+        jobs.start(number)
+    assert "… and 5 more jobs" in jobs.shown()
 
 
 def test_a_plugin_that_shows_the_jobs_is_left_alone():
@@ -49,24 +61,8 @@ def test_a_plugin_that_shows_the_jobs_is_left_alone():
     assert logger.handlers == []
 
 
-@pytest.mark.parametrize("end", [("job_finished", "job_id"), ("job_error", "jobid")])
-def test_a_job_that_ended_is_no_longer_shown(end, log):
-    event, key = end
-    file = io.StringIO()
-    handler = LiveJobs(file)
-    start(handler, 1, log)
-    snakemake_says(handler, event, **{key: 1})
-    handler.show()
-    assert file.getvalue() == ""
-
-
-def test_a_line_is_shown_only_when_it_changed(log):
-    file = io.StringIO()
-    handler = LiveJobs(file)
-    start(handler, 1, log)
-    handler.show()
-    handler.show()
-    assert file.getvalue().count("\n") == 1
-    log.write_text("segment:  20% 14/73 [00:10<00:40, 1.4seed/s]\n")
-    handler.show()
-    assert file.getvalue().splitlines()[1:] == ["segment fly: segment:  20% 14/73 [00:10<00:40, 1.4seed/s]"]
+@pytest.mark.parametrize(("event", "key"), [("job_finished", "job_id"), ("job_error", "jobid")])
+def test_a_job_that_ended_is_no_longer_shown(event, key, jobs):
+    jobs.start(1)
+    jobs.says(event, **{key: 1})
+    assert jobs.shown() == ""

@@ -30,9 +30,6 @@ def write_slices(folder, volume, pattern="slice{}.png", start=8, step=1):
     return folder
 
 
-# --- slices in files ---------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("suffix", ["png", "tif", "tiff"])
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
 def test_a_folder_of_slices_is_a_volume(tmp_path, suffix, dtype):
@@ -92,9 +89,6 @@ def test_brackets_in_names_are_no_pattern(tmp_path, folder, pattern):
     (tmp_path / folder).parent.mkdir(exist_ok=True)
     write_slices(tmp_path / folder, voxels(), "s[1]_{}.png" if folder == "e" else "s{}.png")
     check(tmp_path / pattern)
-
-
-# --- multipage TIFF ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -188,9 +182,6 @@ def test_a_truncated_tiff_is_refused_not_shortened(tmp_path, options, share):
         check(path, voxels(np.uint16))  # this cuts off only the descriptions of later pages, which are not needed
     else:
         refuse(path, path, "cannot be read")
-
-
-# --- real data ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
