@@ -167,7 +167,20 @@ def claims_of(judge: Judge, frame: Frame, segment: int, sides: Sides, lanes: Lan
             box, grown = canvas.object_mask()
             mask[box.slices()] |= grown
         found.append(mask[frame.wanted.slices()])
-    return found
+    near = [[point for point in side if frame.box.contains(Box.around(point))] for side in sides]
+    return without_overrun(found, [_within(side, frame.box) for side in near])
+
+
+def without_overrun(claims: Sequence[np.ndarray], sides: Sides) -> list[np.ndarray]:
+    """Empty each mask that takes a point of the other side: there, the network has joined the neurons once more.
+
+    Examples
+    --------
+    >>> [mask.sum() for mask in without_overrun([np.array([1, 1, 1]), np.array([0, 0, 1])], [[0], [2]])]
+    [np.int64(0), np.int64(1)]
+    """
+    both = zip(claims, sides[::-1], strict=True)
+    return [np.zeros_like(mask) if any(mask[at] for at in other) else mask for mask, other in both]
 
 
 def divided(height: np.ndarray, own: np.ndarray, markers: np.ndarray, sides: Sides) -> np.ndarray:
