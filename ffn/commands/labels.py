@@ -47,8 +47,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add_confirmed_options(parser: argparse.ArgumentParser) -> None:
     """Give `parser` the options that choose the objects of a run."""
     parser.add_argument("--volume", metavar="NAME", help="volume of the run; default: its only one")
-    text = "ids of more objects that are right, of the layer segmentation"
-    parser.add_argument("--objects", nargs="+", type=int, default=(), metavar="ID", help=text)
+    text = "ids of more objects that are right, of the layer segmentation, such as 17,42"
+    parser.add_argument("--objects", type=_ids, default=(), metavar="ID,…", help=text)
+
+
+def _ids(text: str) -> list[int]:
+    return list(map(int, text.split(",")))
 
 
 def _run(arguments: argparse.Namespace) -> None:

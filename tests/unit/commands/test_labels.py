@@ -57,6 +57,7 @@ def run(tmp_path, monkeypatch):
     labels, started = np.zeros((40, 64, 100), np.uint64), []
 
     def write_confirmed(inputs, objects, out):
+        started.append(objects)
         write(out, labels, (0, 0, 10))
         return Box.from_shape(labels.shape, (0, 0, 10))
 
@@ -71,9 +72,9 @@ def run(tmp_path, monkeypatch):
 def test_a_round_trains_from_the_weights_of_the_run_on_what_was_confirmed(run, tmp_path):
     labels, started = run
     labels[:, :, 85:] = 7
-    assert main(["round", "results/mine", "-n"]) == 0
-    [(config, words)] = started
-    assert config == tmp_path / "results/mine/round.yaml" and words == ["-n"]
+    assert main(["round", "--objects", "7,9", "results/mine", "-n"]) == 0
+    objects, (config, words) = started
+    assert objects == [7, 9] and config == tmp_path / "results/mine/round.yaml" and words == ["-n"]
     values = yaml.safe_load(config.read_text())
     assert (values["run"], values["init"]) == ("mine-2", "results/mine/model")
     next_run, places, _ = open_run(values)
@@ -86,4 +87,4 @@ def test_a_round_trains_from_the_weights_of_the_run_on_what_was_confirmed(run, t
 def test_weights_are_chosen_where_something_is_confirmed(run, capsys):
     labels, started = run
     labels[:, :, :70] = 7
-    assert main(["round", "results/mine"]) == 2 and started == [] and "90:110" in capsys.readouterr().err
+    assert main(["round", "results/mine"]) == 2 and started == [()] and "90:110" in capsys.readouterr().err
