@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from ffn.cli import main
 from ffn.io.block_log import JobLog
 from ffn.io.blocks import Job
 
@@ -33,6 +34,16 @@ def job_of(job: str, record_path: str | None = None) -> Job:
 def files(folder: Path) -> dict[str, bytes]:
     """Return the content of all files in a folder, by their names."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def running(words: Sequence[str], name: str) -> Command:
+    """Return a function that runs a stage by its command line; its output has this name."""
+
+    def run(folder: Path, *options: str) -> None:
+        folder.mkdir(exist_ok=True)
+        assert main([*words, *options, "--out", f"{folder}/{name}"]) == 0
+
+    return run
 
 
 def require_same_files(

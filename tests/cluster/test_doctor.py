@@ -6,8 +6,6 @@ import sys
 import pytest
 import yaml
 
-from ffn.cli import main
-
 from ..small_run import ROOT
 from .profiles import site_profile
 
@@ -85,12 +83,3 @@ def test_a_node_that_may_not_write(doctor):
         node.run("umount", "--lazy", str(runs))
     assert (code, failed(found)) == (1, {"shared folder"})
     assert found["shared folder"][1].startswith("n2: Read-only")
-
-
-def test_a_machine_without_scheduler_and_launcher(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(SystemExit) as ended:
-        main(["doctor", "--profile", str(site_profile(tmp_path, "slurm"))])
-    found = findings(capsys.readouterr().out)
-    assert (ended.value.code, failed(found)) == (1, {"scheduler", "launcher"})
-    assert "srun" in found["launcher"][1]

@@ -1,7 +1,6 @@
 """Training with JAX: by several processes and devices, and in turn with TensorFlow."""
 
 import csv
-import shutil
 import sys
 from signal import SIGKILL
 
@@ -27,23 +26,6 @@ def assert_close(one, other):
     assert states[0].keys() == states[1].keys()
     for name, array in states[0].items():
         np.testing.assert_allclose(states[1][name], array, rtol=1e-4, atol=1e-4, err_msg=name)
-
-
-@pytest.mark.slow
-def test_a_training_goes_on_with_the_other_engine(tubes):
-    whole = {engine: tubes / f"whole-{engine}" for engine in ("tensorflow", "jax")}
-    succeed_side_by_side({engine: job(tubes, out, engine, ALONE) for engine, out in whole.items()})
-    assert_close(*whole.values())
-    changed = {}
-    for engine, out in whole.items():
-        changed[engine] = tubes / f"changed-from-{engine}"
-        shutil.copytree(out, changed[engine])
-        shutil.rmtree(changed[engine] / "checkpoints/step-00000012")  # as if it had been killed before
-    others = dict(zip(changed, reversed(changed.values()), strict=True))
-    told = succeed_side_by_side({engine: job(tubes, out, engine, ALONE) for engine, out in others.items()})
-    for engine, out in others.items():
-        assert f"resuming from {out}/checkpoints/step-00000006" in told[engine]
-        assert_close(out, whole[engine])
 
 
 ALONE_HERE = """

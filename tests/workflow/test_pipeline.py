@@ -3,8 +3,6 @@
 import json
 import re
 import shutil
-import subprocess
-import sys
 
 import h5py
 import numpy as np
@@ -159,21 +157,6 @@ def test_results_that_are_no_folder_stop_a_plan(tmp_path):
     done = workflow.fork("-n")
     assert done.returncode != 0 and "Traceback" not in done.stdout
     assert "results: " in done.stdout
-
-
-def test_two_runs_at_once_are_refused(finished):
-    lock = "from ffn.machine.runlock import take_lock; lock = take_lock(sys.argv[1])"
-    code = f"import sys; {lock}; print('locked', flush=True); input()"
-    holder = subprocess.Popen(
-        [sys.executable, "-c", code, str(finished.results)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    try:
-        assert holder.stdout.readline() == b"locked\n"
-        done = finished.fork("--forcerun", "report")
-        assert done.returncode != 0
-        assert str(holder.pid) in done.stdout + done.stderr
-    finally:
-        holder.communicate(b"\n")
 
 
 def test_more_subvolumes_than_jobs_are_lists(tmp_path):

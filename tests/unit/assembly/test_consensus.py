@@ -13,7 +13,7 @@ from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io.open import open_volume, read_table
 
-from ...jobs import require_same_files
+from ...jobs import require_same_files, running
 from ..volumes import read, write
 
 BOX = Box((4, -3, 10), (17, 20, 41))
@@ -72,16 +72,8 @@ def test_jobs_and_kills_do_not_show(tmp_path, monkeypatch):
     monkeypatch.setattr("ffn.assembly.consensus.PART_ZYX", (7, 9, 11))
     monkeypatch.setattr("ffn.io.shards.CHUNK", 8)
     monkeypatch.setattr("ffn.io.shards.MAX_SHARD", 16)
-
-    def run(folder, *job):
-        assert main([*command, *job, "--out", f"{folder}/c.zarr"]) == 0
-
-    require_same_files(
-        run,
-        tmp_path,
-        ["count 2-of-2", "count 1-of-2", "count", "3-of-3", "1-of-3", "2-of-3", "write"],
-        blocks_between_kills=3,
-    )
+    jobs = ["count 2-of-2", "count 1-of-2", "count", "3-of-3", "1-of-3", "2-of-3", "write"]
+    require_same_files(running(command, "c.zarr"), tmp_path, jobs, blocks_between_kills=3)
     assert np.array_equal(read(one), read(whole)) and np.array_equal(read(one), by_definition(a, b, 200))
     for table in ("origins", "overlaps"):
         assert np.array_equal(read_table(one, table), read_table(whole, table)) and len(read_table(one, table))

@@ -13,7 +13,7 @@ from ffn.geometry import Box
 from ffn.io.masks import NO_MASKS
 from ffn.io.open import open_volume
 
-from ...jobs import require_same_files
+from ...jobs import require_same_files, running
 from ..volumes import read, write
 
 SIZE = (10.0, 10.0, 20.0)
@@ -69,10 +69,13 @@ def tissue():
     return np.where(second - nearest > 8, distances.argmin(axis=0) + 1, 0).astype(np.uint64), image
 
 
+def written(folder, labels, image, size=(10, 10, 10)):
+    return [write(folder / f"{n}.zarr", v, (5, 6, 7), size) for n, v in (("labels", labels), ("image", image))]
+
+
 def fill_in_blocks(folder, labels, image, config):
     """Fill a volume on disk, and check that its place stays."""
-    placed = (5, 6, 7), (10, 10, 10)
-    specs = [write(folder / f"{n}.zarr", v, *placed) for n, v in (("labels", labels), ("image", image))]
+    specs = written(folder, labels, image)
     out = f"{folder}/out.zarr"
     fill(*specs, out, config)
     with open_volume(out) as volume:
@@ -109,9 +112,7 @@ def test_masked_gaps_stay_gaps_and_are_not_crossed(tmp_path):
     filled = fill_gaps(labels, image, (10, 10, 10), CONFIG, masked)
     assert not filled[masked].any() and (filled[:, :, 8] == 2**40 + 1).all()
     assert (filled[:, :, 10:20] == 7).all(), "the first segment cannot pass the mask"
-    placed = ((5, 6, 7), (10, 10, 10))
-    specs = [write(tmp_path / f"{n}.zarr", v, *placed) for n, v in (("labels", labels), ("image", image))]
-    fill(*specs, f"{tmp_path}/out.zarr", CONFIG, (Mask(box="5:23,6:30,16:17"),))
+    fill(*written(tmp_path, labels, image), f"{tmp_path}/out.zarr", CONFIG, (Mask(box="5:23,6:30,16:17"),))
     with open_volume(f"{tmp_path}/out.zarr") as volume:
         np.testing.assert_array_equal(volume.read() > 0, fill_gaps(labels, image, (10, 10, 10), CONFIG, masked) > 0)
 
@@ -194,20 +195,14 @@ def test_thick_sections_have_their_own_levels_and_the_same_smoothing(tmp_path):
 
 def test_jobs_kills_and_shards_do_not_show(tmp_path, monkeypatch):
     """Tiles cross the borders of shards."""
-    labels, image = tissue()
-    specs = [
-        write(tmp_path / f"{n}.zarr", v, (5, 6, 7), (10, 10, 10)) for n, v in (("labels", labels), ("image", image))
-    ]
+    specs = written(tmp_path, *tissue())
     command = ["fill", "--segmentation", specs[0], "--image", specs[1], "--max-distance", "40", "--sigma", "0"]
     command += ["--block-size", "4", "5", "50"]
     assert main([*command, "--out", f"{tmp_path}/whole.zarr"]) == 0
     monkeypatch.setattr("ffn.io.shards.CHUNK", 8)
     monkeypatch.setattr("ffn.io.shards.MAX_SHARD", 32)
-
-    def run(folder, *job):
-        assert main([*command, *job, "--out", f"{folder}/filled.zarr"]) == 0
-
-    require_same_files(run, tmp_path, ["compete 2-of-2", "compete", "2-of-3", "3-of-3", "1-of-3", ""], 9)
+    jobs = ["compete 2-of-2", "compete", "2-of-3", "3-of-3", "1-of-3", ""]
+    require_same_files(running(command, "filled.zarr"), tmp_path, jobs, blocks_between_kills=9)
     assert np.array_equal(read(f"{tmp_path}/one/filled.zarr"), read(f"{tmp_path}/whole.zarr"))
 
 
@@ -217,7 +212,7 @@ def test_jobs_kills_and_shards_do_not_show(tmp_path, monkeypatch):
 def test_a_distance_that_fills_nothing_is_named(options, says, tmp_path, caplog):
     """By hand, none is the default, and 3 may be meant as voxels."""
     labels, image = two_segments()
-    specs = [write(tmp_path / f"{n}.zarr", v, (5, 6, 7), SIZE) for n, v in (("labels", labels), ("image", image))]
+    specs = written(tmp_path, labels, image, SIZE)
     words = ["fill", "--segmentation", specs[0], "--image", specs[1], "--out", f"{tmp_path}/out.zarr", *options]
     assert main(words) == 0
     assert ("nothing is filled" in caplog.text) == says

@@ -6,13 +6,12 @@ import pytest
 from ffn.assembly.config import FillConfig
 from ffn.assembly.fragments import agglomerate, join, settle, undenied
 from ffn.assembly.given import NOTHING_GIVEN, Constraints
-from ffn.cli import main
 from ffn.config import Mask
 from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io.volume import Placement
 
-from ...jobs import require_same_files
+from ...jobs import require_same_files, running
 from ...volumes import create_volumes
 from ..volumes import read, write
 
@@ -103,11 +102,7 @@ def test_jobs_and_tiles_change_nothing(scene, tmp_path):
 
     command = ["fill", "--affinities", affinities, "--block-size", "4", "8", "12"]
     command += [word for name, spec in specs.items() for word in (f"--{name}", spec)]
-
-    def run(folder, *job):
-        assert main([*command, *job, "--out", f"{folder}/out.zarr"]) == 0
-
-    require_same_files(run, tmp_path, ["compete 2-of-2", "compete", "1-of-1", ""])
+    require_same_files(running(command, "out.zarr"), tmp_path, ["compete 2-of-2", "compete", "1-of-1", ""])
     join(affinities, f"{tmp_path}/tiles.zarr", FillConfig(block_size_zyx=(3, 5, 9)), **specs)
     join(affinities, f"{tmp_path}/one.zarr", CONFIG, **specs)
     assert np.array_equal(read(f"{tmp_path}/one.zarr"), read(f"{tmp_path}/tiles.zarr"))

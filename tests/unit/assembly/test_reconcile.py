@@ -11,7 +11,7 @@ from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io.open import open_volume, read_table
 
-from ...jobs import require_same_files
+from ...jobs import require_same_files, running
 from ..volumes import read, write
 from .conftest import TILED, write_tiles
 
@@ -64,11 +64,7 @@ def test_jobs_and_kills_do_not_show(tmp_path, monkeypatch):
     set_parts(monkeypatch, (9, 20, 11))
     monkeypatch.setattr("ffn.io.shards.CHUNK", 16)
     monkeypatch.setattr("ffn.io.shards.MAX_SHARD", 32)
-
-    def run(folder, *job):
-        assert main([*command, *job, "--out", f"{folder}/r.zarr"]) == 0
-
-    require_same_files(run, tmp_path, JOBS, blocks_between_kills=5)
+    require_same_files(running(command, "r.zarr"), tmp_path, JOBS, blocks_between_kills=5)
     assert np.array_equal(read(one), read(whole)) and len(np.unique(read(one))) == 4
     for table in ("origins", "overlaps", "components"):
         assert np.array_equal(read_table(one, table), read_table(whole, table))

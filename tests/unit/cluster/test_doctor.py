@@ -28,11 +28,14 @@ def slurm(tmp_path, monkeypatch):
     return commands
 
 
-def test_a_silent_scheduler_is_a_failure(slurm, tmp_path):
+def test_a_silent_or_missing_scheduler_is_a_failure(slurm, tmp_path, monkeypatch):
     for listed, scheduler in (("echo no controller >&2; exit 1", "FAIL"), ("true", "ok")):
         slurm("true", listed=listed)
         verdicts = {name: verdict for name, verdict, _ in examine(read_site("slurm", 2), tmp_path, "mpi", 9)}
         assert verdicts == {"scheduler": scheduler, "launcher": "ok", "nodes": "skip"}
+    monkeypatch.setenv("PATH", "/nowhere")
+    found = {name: (verdict, text) for name, verdict, text in examine(read_site("slurm", 2), tmp_path, "mpi", 9)}
+    assert found["scheduler"][0] == found["launcher"][0] == "FAIL" and "srun" in found["launcher"][1]
 
 
 def test_kernels_that_were_not_built_are_named_where_they_are_used(tmp_path, monkeypatch):

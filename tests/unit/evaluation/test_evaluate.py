@@ -17,7 +17,7 @@ from ffn.geometry import Box
 from ffn.io import hdf5
 from ffn.io.volume import IGNORED, NO_SIZE
 
-from ...jobs import require_same_files
+from ...jobs import require_same_files, running
 from ..volumes import write
 from .conftest import SIZE_ZYX_NM, TUBE_SIZE_NM, line
 from .conftest import SIZE_ZYX_NM as SIZE
@@ -186,10 +186,7 @@ def command(tmp_path, specs, image, segmentation, monkeypatch):
 
 
 def test_jobs_and_killed_ones_give_the_bytes_of_one_process(tmp_path, command):
-    def run(folder, *job):
-        assert main([*command, *job, "--out", f"{folder}/s.json"]) == 0
-
-    made = require_same_files(run, tmp_path, ["2-of-2", "1-of-2", ""])
+    made = require_same_files(running(command, "s.json"), tmp_path, ["2-of-2", "1-of-2", ""])
     assert made.keys() == {"s.json", "s-bodies.csv", "s-errors.csv"}
     assert {"erl", "errors", "baseline"} <= json.loads(made["s.json"]).keys()
 

@@ -13,7 +13,7 @@ from ffn.geometry import Box
 from ffn.io import hdf5
 from ffn.io.open import open_volume
 
-from ...jobs import require_same_files
+from ...jobs import require_same_files, running
 from .conftest import TUBE_SIZE_NM
 
 
@@ -59,11 +59,8 @@ def test_thin_stacks_keep_a_section_and_need_a_voxel_size(tmp_path):
 def test_jobs_and_killed_ones_give_the_bytes_of_one_process(tmp_path, tubes, monkeypatch):
     monkeypatch.setattr("ffn.evaluation.skeletonize.BLOCK_ZYX", (6, 12, 31))
     command = ["skeletonize", "--labels", tubes[0], "--min-voxels", "500", "--masks", "#box=10:22,20:60,30:33"]
-
-    def run(folder, *job):
-        assert main([*command, *job, "--out", f"{folder}/skeletons.h5"]) == 0
-
-    assert list(require_same_files(run, tmp_path, ["2-of-2", "1-of-2", ""])) == ["skeletons.h5"]
+    made = require_same_files(running(command, "skeletons.h5"), tmp_path, ["2-of-2", "1-of-2", ""])
+    assert list(made) == ["skeletons.h5"]
     assert len(read_skeletons(tmp_path / "one/skeletons.h5").edges)
 
 

@@ -12,7 +12,7 @@ from ffn.contingency import count_pairs
 from ffn.evaluation.scores import score
 from ffn.evaluation.sweep import NO_MERGES, SWEPT_CONVENTIONS
 
-from ...jobs import require_same_files
+from ...jobs import require_same_files, running
 from ..volumes import read, write
 
 
@@ -53,10 +53,9 @@ def command(tmp_path, random_volumes, monkeypatch):
 
 
 def test_jobs_and_killed_ones_give_the_bytes_of_one_process(tmp_path, command):
-    def run(folder, *job):
-        assert main([*command, *job, "--out", f"{folder}/sweep.json"]) == 0
-
-    assert list(require_same_files(run, tmp_path, ["2-of-2", "1-of-2", ""])) == ["sweep.json"]
+    assert list(require_same_files(running(command, "sweep.json"), tmp_path, ["2-of-2", "1-of-2", ""])) == [
+        "sweep.json"
+    ]
 
 
 def test_a_finishing_job_needs_graphs(tmp_path, command, capsys):

@@ -14,7 +14,7 @@ from ffn.io.open import open_volume
 from ffn.io.section_faults import read_faults
 from ffn.io.volume import IGNORED, Placement
 
-from ...jobs import require_same_files
+from ...jobs import require_same_files, running
 from ...volumes import write_volume
 
 SHAPE = (5, 12, 20)
@@ -139,11 +139,7 @@ def test_a_slice_is_decoded_once(tmp_path, monkeypatch, small_shards, piece_byte
 def test_jobs_that_share_the_layers_and_killed_ones_make_what_one_job_makes(tmp_path, small_shards, kind):
     volume = np.random.default_rng(2).integers(0, 9, (40, 35, 50), np.uint8)
     words = ["ingest", write_stack(tmp_path / "stack", volume), "--voxel-size", "40", "4", "4.5", "--kind", kind]
-
-    def job(folder, *options):
-        assert main([*words, "--out", f"{folder}/v.zarr", *options]) == 0
-
-    require_same_files(job, tmp_path, ["2-of-2", "1-of-2", ""])
+    require_same_files(running(words, "v.zarr"), tmp_path, ["2-of-2", "1-of-2", ""])
     np.testing.assert_array_equal(read(f"{tmp_path}/several/v.zarr"), volume)
 
 

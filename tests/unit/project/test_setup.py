@@ -88,13 +88,6 @@ def machine(tmp_path):
     return Machine(tmp_path)
 
 
-def test_second_setup_does_nothing(machine):
-    assert machine.setup().returncode == 0
-    assert "requirements.lock" in machine.log.read_text()
-    second = machine.setup()
-    assert (second.returncode, second.stdout, second.stderr, machine.log.read_text()) == (0, "", "", "")
-
-
 def test_failed_install_shows_the_log_and_the_next_setup_starts_over(machine):
     result = machine.setup(FAIL="half-1")
     assert result.returncode == 1

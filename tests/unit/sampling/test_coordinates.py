@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 
-from ffn.cli import main
 from ffn.config import Mask
 from ffn.errors import RecordError, VolumeError
 from ffn.geometry import Box
@@ -16,7 +15,7 @@ from ffn.sampling import coordinates as stage
 from ffn.sampling.config import CoordinatesConfig
 from ffn.sampling.coordinates import coordinates
 
-from ...jobs import require_same_files
+from ...jobs import require_same_files, running
 from ...volumes import create_volumes
 
 BOX = Box((4, 30, 100), (24, 57, 133))
@@ -100,14 +99,9 @@ def test_the_margin_is_that_of_the_box(tmp_path, inputs):
 
 def test_jobs_that_share_the_rows_and_killed_ones_make_what_one_job_makes(tmp_path, inputs, monkeypatch):
     monkeypatch.setattr(stage, "ROW_BLOCKS", 2)
-
-    def job(folder, *options):
-        config = ["--margin", "2", "3", "5", "--membrane-distance", "1.5"]
-        words = ["coordinates", "--partitions", inputs[0], "--membrane", inputs[1], *config]
-        folder.mkdir(exist_ok=True)
-        assert main([*words, "--out", f"{folder}/c.h5", *options]) == 0
-
-    made = require_same_files(job, tmp_path, ["2-of-3", "1-of-3", "3-of-3", ""])
+    config = ["--margin", "2", "3", "5", "--membrane-distance", "1.5"]
+    words = ["coordinates", "--partitions", inputs[0], "--membrane", inputs[1], *config]
+    made = require_same_files(running(words, "c.h5"), tmp_path, ["2-of-3", "1-of-3", "3-of-3", ""])
     assert list(made) == ["c.h5"]
     assert as_set(read(tmp_path / "one/c.h5")[0][13]) == expected(13)
 

@@ -5,7 +5,6 @@ import pytest
 from scipy import ndimage
 
 from ffn import edges
-from ffn.cli import main
 from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io.open import open_volume
@@ -14,7 +13,7 @@ from ffn.sampling import membrane as stage
 from ffn.sampling.config import MembraneConfig
 from ffn.sampling.membrane import membrane
 
-from ...jobs import require_same_files
+from ...jobs import require_same_files, running
 from ...volumes import write_volume
 
 BOX = Box((5, 0, 20), (47, 60, 97))
@@ -59,11 +58,7 @@ def test_blocks_equal_the_whole_volume(tmp_path, dtype):
 def test_jobs_that_share_the_blocks_and_killed_ones_give_the_bytes_of_one(tmp_path, monkeypatch):
     monkeypatch.setattr("ffn.io.shards.MAX_SHARD", 64)
     command = ["membrane", "--image", write_image(tmp_path / "raw.h5", texture(np.uint8)), "--blur", "20"]
-
-    def run(folder, *job):
-        assert main([*command, *job, "--out", f"{folder}/m.zarr"]) == 0
-
-    made = require_same_files(run, tmp_path, ["2-of-2", "1-of-2", ""])
+    made = require_same_files(running(command, "m.zarr"), tmp_path, ["2-of-2", "1-of-2", ""])
     assert len([name for name in made if name.startswith("m.zarr/edges/0/c/")]) == 2
 
 

@@ -137,17 +137,11 @@ def test_a_heavy_volume_uses_all_its_voxels_before_one_repeats(paths):
     assert np.ptp(times[:7]) <= 2 and np.ptp(times[7:]) <= 1
 
 
-@pytest.mark.parametrize("weight", [0.0, -1.0, float("nan"), float("inf")])
-def test_a_weight_that_is_not_positive_is_refused(paths, weight):
-    with pytest.raises(RecordError, match="--weight: .*a="):
-        plan_records(paths, CONFIG, 5, {"a": weight})
-
-
-def test_a_weight_is_negligible_or_of_an_unknown_volume_or_leaves_too_few_records(paths):
-    with pytest.raises(RecordError, match="--weight: .* 1e-09"):
-        plan_records(paths, CONFIG, 5, {"a": 1e-9})
-    with pytest.raises(RecordError, match="--weight: .*c="):
-        plan_records(paths, CONFIG, 5, {"c": 1.0})
+def test_weights_that_cannot_be_and_too_few_records_are_refused(paths):
+    cases = [("a", weight, "a=") for weight in (0.0, -1.0, float("nan"), float("inf"))]
+    for volume, weight, named in (*cases, ("a", 1e-9, " 1e-09"), ("c", 1.0, "c=")):
+        with pytest.raises(RecordError, match=f"--weight: .*{named}"):
+            plan_records(paths, CONFIG, 5, {volume: weight})
     with pytest.raises(RecordError, match="--max-records: 2"):
         plan_records(paths, RecordsConfig(max_records=2), 5)
     with pytest.raises(RecordError, match="--num-shards: 16"):
