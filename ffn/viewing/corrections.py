@@ -171,6 +171,9 @@ class Drawing:
 
     def _back(self) -> None:
         """Forget the first end of a line, or take back the last line that was drawn here."""
+        layers = self._viewer.shared_state.raw_state.get("layers", [])
+        left = {line["id"] for layer in layers for line in layer.get("annotations", [])}
+        self._names = [name for name in self._names if name in left]  # others were deleted in the list
         if self._first is not None or not self._names:
             self._first = None
             tell(self._viewer, f"To take an earlier line back, select and delete it. {HELP[JOIN]}")

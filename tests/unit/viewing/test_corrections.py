@@ -154,6 +154,18 @@ def test_a_join_has_one_colour_until_it_is_taken_back(drawing):
     assert read_corrections(path) == []
 
 
+def test_a_line_that_was_deleted_is_not_taken_back_again(drawing, viewer):
+    click, back, shown, path = drawing
+    click(12, 25, 25, 31)
+    shown([["1", "2"], ["2", "3"]])
+    state = viewer.shared_state.raw_state
+    layers = [{**each, "annotations": each.get("annotations", [])[:1]} for each in state["layers"]]
+    viewer.set_state({**state, "layers": layers})
+    back()
+    shown([])
+    assert read_corrections(path) == []
+
+
 def test_a_line_needs_two_segments(drawing):
     """A click on background, in 2D or beside all meshes, is none; one that was taken back does not count."""
     click, back, shown, path = drawing
