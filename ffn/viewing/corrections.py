@@ -173,7 +173,8 @@ class Drawing:
         """Forget the first end of a line, or take back the last line that was drawn here."""
         layers = self._viewer.shared_state.raw_state.get("layers", [])
         left = {line["id"] for layer in layers for line in layer.get("annotations", [])}
-        self._names = [name for name in self._names if name in left]  # others were deleted in the list
+        while self._names and self._names[-1] not in left:  # was deleted in the list
+            self._names.pop()
         if self._first is not None or not self._names:
             self._first = None
             tell(self._viewer, f"To take an earlier line back, select and delete it. {HELP[JOIN]}")
