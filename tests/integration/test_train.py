@@ -9,7 +9,6 @@ from ffn.training.config import TrainConfig
 from ffn.training.data.examples import ExampleMaker
 from ffn.training.data.lanes import Record
 from ffn.training.data.volumes import open_training_volumes
-from ffn.training.metrics import read_metrics
 from ffn.training.walk import Walk
 
 from .training_jobs import DELTAS, FOV, MODEL, command, make_centers, make_records, read_rows, run, succeed
@@ -77,26 +76,3 @@ def test_an_error_of_one_process_ends_the_job(tubes):
     assert done.returncode != 0
     assert "9:22,4:21,3:22" in done.stderr
     assert not (tubes / "ended").exists()
-
-
-def study(tubes, folder, options, processes):
-    """Return the command of a training run of the studies, with two workers."""
-    shared = ["--num-workers", str(processes), "--virtual-workers", str(2 // processes)]
-    words = command(tubes, folder, [*MODEL, *options, *shared], processes)
-    place = words.index("--out")
-    del words[place : place + 2]
-    start = ["study", "train", "--runs", str(folder), "--out", f"{folder}/metrics.csv", "--"]
-    words[words.index("train") : words.index("train") + 1] = start
-    return words
-
-
-@pytest.mark.slow
-def test_processes_share_out_the_workers_of_a_run_that_may_diverge(tubes, needs_horovod, tmp_path):
-    for processes in (1, 2):
-        succeed(study(tubes, tmp_path / str(processes), ["--max-steps", "6", "--log-steps", "2"], processes))
-    one, two = (read_metrics(tmp_path / f"{processes}/metrics.csv") for processes in (1, 2))
-    assert [row["f1"] for row in one] == [row["f1"] for row in two] and len(one) == 3
-    options = ["--learning-rate", "1e30", "--max-steps", "50", "--log-steps", "1"]
-    told = succeed(study(tubes, tmp_path, options, 2))
-    assert told.count("not finite in") == 1
-    assert 0 < len(read_metrics(tmp_path / "metrics.csv")) < 50

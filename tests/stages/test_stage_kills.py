@@ -27,31 +27,17 @@ STARTS, PIECE = (4, 18), 20
 
 SAVED = "ffn.inference.checkpoint:CheckpointFile.save"
 FINISHED = "ffn.io.store:Store.finish"
+WRITTEN, JUDGED = "ffn.io.store_folder:ShardWriter.write", "ffn.assembly.merge_graph:MergeEdge.row"
 # By stage: its output, the points at which one attempt after the other is killed, the unfinished file on disk after the
 # first kill, and how the log says that it was continued.
 STAGES = {
     "segment": (
         "left.zarr",
-        [
-            Pause("segment", SAVED),
-            Pause("segment", SAVED, calls=5),
-            Pause("left.zarr", "ffn.io.store_folder:ShardWriter.write"),
-        ],
-        ".checkpoint",
-        "resuming",
+        [Pause("segment", SAVED), Pause("segment", SAVED, calls=5), Pause("left.zarr", WRITTEN)],
+        *(".checkpoint", "resuming"),
     ),
-    "reconcile": (
-        "base.zarr",
-        [Pause("reconcile", "ffn.io.store_folder:ShardWriter.write"), Pause("reconcile", FINISHED, before=True)],
-        None,
-        "",
-    ),
-    "agglomerate": (
-        "graph.csv",
-        [Pause("agglomerate", "ffn.assembly.merge_graph:MergeEdge.row", calls=3)],
-        ".partial",
-        "after 2 decision points",
-    ),
+    "reconcile": ("base.zarr", [Pause("reconcile", WRITTEN), Pause("reconcile", FINISHED, before=True)], None, ""),
+    "agglomerate": ("graph.csv", [Pause("agglomerate", JUDGED, calls=3)], ".partial", "after 2 decision points"),
 }
 
 
@@ -136,7 +122,7 @@ def test_of_two_jobs_at_one_subvolume_the_second_is_refused(steps, tmp_path, cap
     assert main(steps["segment"]) == 0
     undisturbed = content(path)
     remove(path)
-    pause = Pause("left.zarr", "ffn.io.store_folder:ShardWriter.write")
+    pause = Pause("left.zarr", WRITTEN)
     first = subprocess.Popen([sys.executable, "-m", "ffn", *steps["segment"]], env={**os.environ, **pause.variables()})
     pause.wait(first)
     assert main(steps["segment"]) == 2
@@ -155,7 +141,7 @@ def test_windows_at_once_are_judged_again_after_a_kill(steps, tmp_path, caplog):
     graph = tmp_path / "graph.csv"
     undisturbed = graph.read_bytes()
     graph.unlink()
-    kill_at(Pause("agglomerate", "ffn.assembly.merge_graph:MergeEdge.row", calls=3), command)
+    kill_at(Pause("agglomerate", JUDGED, calls=3), command)
     with caplog.at_level("INFO"):
         assert main(command) == 0
     assert "resuming after 2 " in caplog.text and graph.read_bytes() == undisturbed

@@ -3,8 +3,17 @@
 import numpy as np
 
 from ffn.config import ModelConfig
+from ffn.inference.inputs import Network
+from ffn.model.choice import Choice
 from ffn.model.network import weight_shapes
+from ffn.model.normalize import Normalisation
 from ffn.model.store import Model
+
+
+def network_of(model: Model, engine: str = "jax") -> Network:
+    """Return a network in float32, by its own normalisation and steps."""
+    config = model.config
+    return Network(model, Normalisation.of_model(config), Choice(engine, "float32"), config.deltas_zyx)
 
 
 def follower(config: ModelConfig) -> Model:

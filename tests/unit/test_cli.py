@@ -30,10 +30,12 @@ def test_points_and_boxes_of_options_may_begin_below_zero(monkeypatch):
     monkeypatch.setattr("ffn.inference.segment.segment", lambda *given: calls.append(given))
     words = ["segment", "--image", "a.h5:raw", "--model", "model", "--out", "b.h5:seg"]
     words += ["--seed-points=-1,2,3", "--masks", f"#box={BOX}", "m.h5:m#values=-3", "--disco-seed-threshold", "-.5"]
+    words += ["--machine", "chosen", "--normalization", "n.json"]
     assert main([*words, f"--box={BOX}"]) == 0
     ((inputs, _, config, box, _),) = calls
     assert (config.seed_points, inputs.masks) == ("-1,2,3", (Mask(box=BOX), Mask(path="m.h5:m", values=(-3,))))
     assert (config.disco_seed_threshold, str(box)) == (-0.5, BOX)
+    assert (inputs.machine, inputs.normalization) == ("chosen", "n.json")
 
 
 def test_arguments_come_from_a_file_too_as_help_says(partition_words, tmp_path, capsys):

@@ -34,6 +34,13 @@ def script(path, text):
     return path
 
 
+def run_with(workflow, command, programs, **variables):
+    """Run Snakemake with these programs first in the path."""
+    environment = workflow.environment() | variables
+    environment["PATH"] = f"{programs}:{environment['PATH']}"
+    shown(subprocess.run(command, env=environment, cwd=workflow.folder, capture_output=True, text=True))
+
+
 @pytest.mark.slow
 def test_a_conda_environment_is_completed_from_the_repository_wherever_the_run_is(tmp_path):
     """Snakemake runs the script as a copy beside the environment, in the folder of the run."""
@@ -48,9 +55,7 @@ def test_a_conda_environment_is_completed_from_the_repository_wherever_the_run_i
     script(base / "bin/activate", activate)
     workflow = Workflow(tmp_path / "run", SMALL_RUN)
     command = workflow.command("synth_all", "--software-deployment-method", "conda", "--conda-create-envs-only")
-    environment = workflow.environment()
-    environment["PATH"] = f"{base / 'bin'}:{environment['PATH']}"
-    shown(subprocess.run(command, env=environment, cwd=workflow.folder, capture_output=True, text=True))
+    run_with(workflow, command, base / "bin")
     (prefix,) = [path.parent for path in workflow.folder.glob(".snakemake/conda/*/bin")]
     pip = f"{repository}: -m pip install --no-deps"
     done = [f"{pip} horovod.whl", f"{pip} --no-build-isolation --editable ."]
@@ -66,10 +71,7 @@ def test_jobs_run_in_the_container_of_the_configuration(tmp_path):
     image.touch()
     options = ["--software-deployment-method", "apptainer", "--config", f"container={image}"]
     target = "results/small/volumes/phantom/raw.zarr/zarr.json"
-    environment = workflow.environment()
-    environment["PATH"] = f"{tmp_path / 'bin'}:{environment['PATH']}"
-    command = workflow.command(target, *options)
-    shown(subprocess.run(command, env=environment, cwd=workflow.folder, capture_output=True, text=True))
+    run_with(workflow, workflow.command(target, *options), tmp_path / "bin")
     (line,) = seen.read_text().splitlines()
     assert line.startswith(f"{workflow.folder}: {image}: ") and " ffn synth " in line
     assert (workflow.folder / target).is_file()

@@ -11,11 +11,10 @@ from ffn.assembly.merge import merge
 from ffn.assembly.merge_graph import Evidence, MergeEdge, header
 from ffn.config import ModelConfig
 from ffn.inference import lanes
-from ffn.inference.inputs import AgglomerateInputs, Network
-from ffn.model.choice import Choice
-from ffn.model.normalize import Normalisation
+from ffn.inference.inputs import AgglomerateInputs
 from ffn.model.store import Model
 
+from ..networks import network_of
 from ..volumes import read, write
 
 START = (5, -3, 100)
@@ -45,8 +44,7 @@ def scene(tmp_path, monkeypatch):
     for name, voxels in {"image": image, "labels": labels}.items():
         write(tmp_path / f"{name}.zarr", voxels, START)
     truth[:, [8, 16]] = 0  # either side may have them
-    network = Network(Model(MODEL, {}, {}), Normalisation.of_model(MODEL), Choice("kernels", "float32"), (1, 1, 2))
-    monkeypatch.setattr(AgglomerateInputs, "network", lambda *_: network)
+    monkeypatch.setattr(AgglomerateInputs, "network", lambda *_: network_of(Model(MODEL, {}, {}), "kernels"))
     monkeypatch.setattr(lanes, "create_engine", lambda *_, **__: Bright())
     monkeypatch.setattr(cutting, "PART_ZYX", (8, 8, 16))
 

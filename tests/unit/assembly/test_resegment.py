@@ -16,15 +16,12 @@ from ffn.assembly.tables import ALONE
 from ffn.config import Mask, ModelConfig
 from ffn.geometry import Box
 from ffn.inference import lanes
-from ffn.inference.inputs import Network
 from ffn.inference.lanes import HostLanes
 from ffn.io.masks import open_masks
 from ffn.io.open import open_volume
-from ffn.model.choice import Choice
-from ffn.model.normalize import Normalisation
 from ffn.model.store import Model
 
-from ..networks import follower
+from ..networks import follower, network_of
 from ..volumes import write
 
 
@@ -54,11 +51,8 @@ def judge_of(tmp_path):
             volumes = {"image": image, "labels": labels}
             specs = [write(tmp_path / f"{name}.zarr", voxels) for name, voxels in volumes.items()]
             raw, segmentation = (stack.enter_context(open_volume(spec)) for spec in specs)
-            network = Network(
-                model, Normalisation.of_model(model.config), Choice("jax", "float32"), model.config.deltas_zyx
-            )
             masked = stack.enter_context(open_masks(masks, raw.voxel_size_zyx_nm))
-            return Judge(Scene(segmentation, raw, ALONE, masked), network, config)
+            return Judge(Scene(segmentation, raw, ALONE, masked), network_of(model), config)
 
         yield opened
 

@@ -17,8 +17,11 @@ PLACES = "RANK SIZE LOCAL_RANK LOCAL_SIZE CROSS_RANK CROSS_SIZE GLOO_IFACE CONTR
 SHOW = f"import os; print(*(os.environ['HOROVOD_' + n] for n in {PLACES}), file=open(os.environ['HOROVOD_RANK'], 'w'))"
 
 
-def ffn_launch(*arguments):
-    return [sys.executable, "-m", "ffn", "launch", *arguments]
+def started(folder, code, *options, **how):
+    """Start two ranks that run this code."""
+    command = [sys.executable, "-m", "ffn", "launch", "-n", "2", *options, "--", sys.executable, "-c", code]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.DEVNULL, **how)
 
 
 def wait_for(number, folder, pattern, process):
@@ -72,9 +75,7 @@ def test_ctrl_c_in_a_terminal_reaches_each_rank_once(tmp_path):
         "end = time.monotonic() + 600\n"
         "while time.monotonic() < end and not os.path.exists('enough'): time.sleep(0.05)\n"
     )
-    command = ffn_launch("-n", "2", "--launcher", "local", "--", sys.executable, "-c", code)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    process = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL, process_group=0)
+    process = started(tmp_path, code, "--launcher", "local", process_group=0)
     wait_for(2, tmp_path, "ready?", process)
     os.killpg(process.pid, signal.SIGINT)
     wait_for(2, tmp_path, "[01]", process)
@@ -94,9 +95,7 @@ def test_signals_reach_the_ranks(number, tmp_path):
         "    os._exit(5)\n"
         f"signal.signal({number:d}, end); open('ready' + os.environ['HOROVOD_RANK'], 'w').close(); time.sleep(600)"
     )
-    command = ffn_launch("-n", "2", "--", sys.executable, "-c", code)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    process = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL)
+    process = started(tmp_path, code)
     wait_for(2, tmp_path, "ready?", process)
     for _ in range(30):  # as often as a dying parent has threads
         process.send_signal(number)

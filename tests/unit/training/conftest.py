@@ -12,6 +12,7 @@ from ffn.io.volume import Placement
 from ffn.training.data.volumes import TrainingVolume, open_training_volumes
 from ffn.training.parallel.process_group import ProcessGroup, decode, encode, pairwise_sum
 from ffn.training.plan import TrainingData
+from ffn.training.step import Batch
 from ffn.training.validation import ValidationBox
 
 from ...training_records import write_shards
@@ -21,6 +22,15 @@ VOLUME_BOX = Box((0, 0, 3), (12, 16, 23))
 IMAGE_BOX = Box((2, 0, 4), (14, 20, 34))
 LABELS_BOX = Box((4, 1, 5), (14, 20, 34))
 ENDED = object()
+
+
+def make_batch(number=0, size=2):
+    """FOVs of 3 x 5 x 7 voxels in which bright voxels are the object."""
+    rng = np.random.default_rng(number)
+    image, pom_logit = rng.normal(size=(2, size, 3, 5, 7)).astype(np.float32)
+    labels = np.where(image > 0.3, np.float32(0.95), np.float32(0.05))
+    loss_weight = (rng.random(image.shape) > 0.1).astype(np.float32)
+    return Batch(image, pom_logit - 2, labels, loss_weight)
 
 
 class Clock:

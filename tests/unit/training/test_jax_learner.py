@@ -17,9 +17,9 @@ from ffn.training.config import TrainConfig
 from ffn.training.jax_learner import devices_of
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.plan import initial_weights
-from ffn.training.step import Batch
 from ffn.training.walk import LaneWalks
 
+from .conftest import make_batch
 from .test_jax_patches import Source
 
 jax = pytest.importorskip("jax")
@@ -31,15 +31,6 @@ SHAPE = weight_shapes(MODEL)
 def make(kind, group=None, seed=1, **options):
     train = TrainConfig(**{"precision": "float32", "batch_size": 2, "engine": kind, **options})
     return make_learner(MODEL, train, initial_weights(MODEL, seed), group or ProcessGroup(), 5)
-
-
-def make_batch(number=0, size=2):
-    """FOVs in which bright voxels are the object."""
-    rng = np.random.default_rng(number)
-    image, pom_logit = rng.normal(size=(2, size, *MODEL.fov_size_zyx)).astype(np.float32)
-    labels = np.where(image > 0.3, np.float32(0.95), np.float32(0.05))
-    loss_weight = (rng.random(image.shape) > 0.1).astype(np.float32)
-    return Batch(image, pom_logit - 2, labels, loss_weight)
 
 
 def weights_of(learner):

@@ -10,6 +10,8 @@ from ffn.training.plan import initial_weights
 from ffn.training.step import Batch, model_weights
 from ffn.training.tensorflow_learner import TensorFlowLearner
 
+from .conftest import make_batch
+
 MODEL = ModelConfig(depth=1, features=4, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 2, 3))
 FOV = MODEL.fov_size_zyx
 
@@ -18,15 +20,6 @@ def make_learner(seed=1, model=MODEL, **options):
     options = {"batch_size": 2, **options}
     train = TrainConfig(**{"precision": "float32", **options})
     return TensorFlowLearner(model, train, initial_weights(model, seed), ProcessGroup(), rng_seed=5)
-
-
-def make_batch(number=0, size=2):
-    """FOVs in which bright voxels are the object."""
-    rng = np.random.default_rng(number)
-    image = rng.normal(size=(size, *FOV)).astype(np.float32)
-    pom_logit = rng.normal(-2, 1, (size, *FOV)).astype(np.float32)
-    labels = np.where(image > 0.3, np.float32(0.95), np.float32(0.05))
-    return Batch(image, pom_logit, labels, np.ones_like(image))
 
 
 def flat(weights):

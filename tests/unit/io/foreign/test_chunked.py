@@ -60,30 +60,23 @@ def test_n5_is_xyz(tmp_path):
     assert check(create_n5(tmp_path / "container.n5/volumes/raw")) is None
 
 
+def placed(scale, translate):
+    """Attributes with a place as COSEM writes them."""
+    return {"transform": {"axes": [*"zyx"], "scale": scale, "translate": translate, "units": ["nm"] * 3}}
+
+
+FIJI, HALF = {"pixelResolution": {"dimensions": [4, 4.5, 40], "unit": "nm"}}, {"downsamplingFactors": [2, 2, 1]}
+
+
 @pytest.mark.parametrize(
     "attributes, size, start",
     [
-        ({"pixelResolution": {"dimensions": [4, 4.5, 40], "unit": "nm"}}, (40, 4.5, 4), (0, 0, 0)),
+        (FIJI, (40, 4.5, 4), (0, 0, 0)),
         ({"pixelResolution": {"dimensions": [0.004, 0.0045, 0.04], "unit": "um"}}, (40, 4.5, 4), (0, 0, 0)),
-        (
-            {"pixelResolution": {"dimensions": [4, 4.5, 40], "unit": "nm"}, "downsamplingFactors": [2, 2, 1]},
-            (40, 9, 8),
-            (0, 0, 0),
-        ),
+        (FIJI | HALF, (40, 9, 8), (0, 0, 0)),
         ({"pixelResolution": [4, 4.5, 40]}, None, (0, 0, 0)),  # in a unit that nobody knows
         ({"resolution": [4, 4.5, 40], "offset": [400, -9, 80]}, (40, 4.5, 4), (2, -2, 100)),  # Paintera
-        (
-            {
-                "transform": {
-                    "axes": ["z", "y", "x"],
-                    "scale": [40, 4.5, 4],
-                    "translate": [80, -9, 400],
-                    "units": ["nm", "nm", "nm"],
-                }
-            },
-            (40, 4.5, 4),
-            (2, -2, 100),
-        ),
+        (placed([40, 4.5, 4], [80, -9, 400]), (40, 4.5, 4), (2, -2, 100)),
     ],
     ids=["Fiji", "micrometres", "downsampled", "no unit", "Paintera", "COSEM"],
 )
@@ -93,32 +86,18 @@ def test_n5_has_the_place_that_its_attributes_say(tmp_path, attributes, size, st
     assert found == (None if size is None else pytest.approx(size))
 
 
-def cosem(mip, factor):
-    """Describe a mip as COSEM does: the centre of its first voxel lies between those of the finer ones."""
-    middle = (factor - 1) / 2
-    return {
-        "path": f"s{mip}",
-        "transform": {
-            "axes": ["z", "y", "x"],
-            "scale": [40, 4 * factor, 4 * factor],
-            "translate": [80, 4 * middle, 160 + 4 * middle],
-            "units": ["nm", "nm", "nm"],
-        },
-    }
+# The centre of the first voxel of a mip lies between those of the finer ones.
+COSEM = [placed([40, 4 * n, 4 * n], [80, 2 * (n - 1), 160 + 2 * (n - 1)]) for n in (1, 2)]
 
 
 @pytest.mark.parametrize(
     "group, datasets, start",
     [
-        (
-            {"pixelResolution": {"dimensions": [4, 4, 40], "unit": "nm"}},
-            ({}, {"downsamplingFactors": [2, 2, 1]}),
-            (0, 0),
-        ),
-        ({"resolution": [4, 4, 40], "offset": [160, 0, 80]}, ({}, {"downsamplingFactors": [2, 2, 1]}), (40, 20)),
-        ({}, ({"resolution": [4, 4, 40]}, {"resolution": [8, 8, 40], "downsamplingFactors": [2, 2, 1]}), (0, 0)),
-        ({"multiscales": [{"datasets": [cosem(0, 1), cosem(1, 2)]}]}, ({}, {}), (40, 20)),
-        ({}, [{"transform": cosem(mip, mip + 1)["transform"]} for mip in range(2)], (40, 20)),
+        ({"pixelResolution": {"dimensions": [4, 4, 40], "unit": "nm"}}, ({}, HALF), (0, 0)),
+        ({"resolution": [4, 4, 40], "offset": [160, 0, 80]}, ({}, HALF), (40, 20)),
+        ({}, ({"resolution": [4, 4, 40]}, {"resolution": [8, 8, 40]} | HALF), (0, 0)),
+        ({"multiscales": [{"datasets": [{"path": f"s{n}"} | COSEM[n] for n in (0, 1)]}]}, ({}, {}), (40, 20)),
+        ({}, COSEM, (40, 20)),
     ],
     ids=["Fiji", "Paintera", "each its own", "COSEM group", "COSEM"],
 )
