@@ -49,3 +49,12 @@ def contents(path, main=MAIN):
         with open_volume(volume_in(str(path), name)) as volume:
             found[main if name == MAIN else name] = volume.read()
     return found
+
+
+def multiscale(sizes_nm, axes="zyx"):
+    """Return the description of an OME-Zarr image from the voxel sizes of its arrays, by their paths."""
+    datasets = [
+        {"path": path, "coordinateTransformations": [{"type": "scale", "scale": [*size]}]}
+        for path, size in sizes_nm.items()
+    ]
+    return {"axes": [{"name": name, "type": "space", "unit": "nanometer"} for name in axes], "datasets": datasets}

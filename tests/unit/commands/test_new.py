@@ -14,6 +14,7 @@ from ffn.geometry import Box
 from ffn.workflow.places import open_run
 
 from ...servers import serving_files
+from ...volumes import multiscale
 from ..io.foreign.test_chunked import create_store
 
 SHAPE = (48, 80, 120)
@@ -66,9 +67,7 @@ def ome_zarr(folder, image, labels):
     for path, voxels in (("", image), ("labels/neurons", labels)):
         group = root.require_group(path) if path else root
         group.create_array("0", data=voxels, chunks=(16, 40, 40))
-        scale = {"coordinateTransformations": [{"type": "scale", "scale": SIZE}], "path": "0"}
-        axes = [{"name": axis, "type": "space", "unit": "nanometer"} for axis in "zyx"]
-        group.attrs["multiscales"] = [{"version": "0.4", "axes": axes, "datasets": [scale]}]
+        group.attrs["multiscales"] = [{"version": "0.4", **multiscale({"0": SIZE})}]
     return [f"{folder}/image.zarr", "--labels", f"{folder}/image.zarr/labels/neurons"]
 
 

@@ -15,15 +15,6 @@ def checkpoint(folder, fingerprint=MINE, seconds=0.001):
     return CheckpointFile(folder / "seg.h5.checkpoint", fingerprint, seconds)
 
 
-def test_what_was_saved_is_loaded(tmp_path):
-    checkpoint(tmp_path).save(STATE)
-    loaded = checkpoint(tmp_path).load()
-    assert loaded.keys() == STATE.keys()
-    assert all((loaded[name] == STATE[name]).all() and loaded[name].dtype == STATE[name].dtype for name in STATE)
-    checkpoint(tmp_path).remove()
-    assert checkpoint(tmp_path).load() is None and list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("other", [{**MINE, "voxels": "abd"}, {"min_segment_size": "1000"}])
 def test_a_checkpoint_of_another_job_is_not_used_and_the_difference_logged(tmp_path, caplog, other):
     checkpoint(tmp_path, other).save(STATE)

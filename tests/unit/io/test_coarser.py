@@ -16,6 +16,7 @@ from ffn.io.volume import IGNORED
 from ffn.viewing.precomputed import LABELS, image_encoding, plan_scales
 
 from ...jobs import require_same_files
+from ...volumes import multiscale
 from ..viewing.conftest import write_volume
 from ..volumes import read, read_scale, write
 
@@ -67,13 +68,8 @@ def test_anisotropic_voxels_become_isotropic_and_a_box_is_in_those_of_the_mip(tm
 
 
 def test_a_multiscale_source_goes_on_from_its_coarsest(tmp_path):
-    axes = [{"name": name, "type": "space", "unit": "nanometer"} for name in "zyx"]
-    datasets = [
-        {"path": str(mip), "coordinateTransformations": [{"type": "scale", "scale": [size] * 3}]}
-        for mip, size in enumerate((10, 20))
-    ]
     group = zarr.create_group(tmp_path / "image.zarr", zarr_format=3)
-    group.attrs["ome"] = {"version": "0.5", "multiscales": [{"axes": axes, "datasets": datasets}]}
+    group.attrs["ome"] = {"version": "0.5", "multiscales": [multiscale({"0": [10] * 3, "1": [20] * 3})]}
     group.create_array("0", data=np.full((8, 8, 12), 7, np.uint8))
     group.create_array("1", data=np.full((4, 4, 6), 9, np.uint8))
     bring_in(tmp_path / "image.zarr", tmp_path / "made.zarr", "--mip", "3")

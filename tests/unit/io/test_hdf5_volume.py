@@ -10,20 +10,10 @@ from ffn.io import hdf5, hdf5_volume
 from ffn.io.config import IngestConfig
 from ffn.io.ingest import ingest
 from ffn.io.open import open_volume
-from ffn.io.volume import Placement, Volume
+from ffn.io.volume import Placement
 
 from ...volumes import create_volume
 from .volumes import PLACEMENT, SHAPE, START, VOXELS, write_foreign
-
-
-def test_a_volume_knows_its_box_and_voxel_size(spec):
-    with open_volume(spec) as volume:
-        assert isinstance(volume, Volume)
-        assert volume.box == Box(START, (11, 14, 132))
-        assert volume.voxel_size_zyx_nm == (40.0, 4.0, 4.5)
-        assert volume.dtype == np.uint16
-        assert volume.provenance == {"stage": "test"}
-        np.testing.assert_array_equal(volume.read(), VOXELS)
 
 
 @pytest.mark.parametrize("dtype", [">u2", ">u8", ">f4", "?"])

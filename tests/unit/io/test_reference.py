@@ -15,6 +15,8 @@ from ffn.io.open import open_volume, voxel_sizes
 from ffn.io.reference import can_stay
 from ffn.viewing.viewer import stores_state
 
+from ...volumes import multiscale
+
 SHAPE = (20, 30, 40)
 IMAGE = np.random.default_rng(3).integers(0, 255, SHAPE).astype(np.uint8)
 BOX = Box((7, 12, 20), (17, 35, 52))
@@ -27,14 +29,9 @@ def folder(tmp_path, monkeypatch):
     group = zarr.open_group("source.zarr", mode="w", zarr_format=3)
     for path, voxels in (("s0", IMAGE), ("s1", IMAGE[::2, ::2, ::2])):
         group.create_array(path, shape=voxels.shape, dtype=voxels.dtype, chunks=(8, 8, 8))[:] = voxels
-    scales = [{"path": f"s{mip}", "coordinateTransformations": [place(2**mip)]} for mip in (0, 1)]
-    axes = [{"name": axis, "type": "space", "unit": "nanometer"} for axis in "zyx"]
-    group.attrs["ome"] = {"version": "0.5", "multiscales": [{"axes": axes, "datasets": scales}]}
+    described = multiscale({"s0": (30.0, 8.0, 8.0), "s1": (60.0, 16.0, 16.0)})
+    group.attrs["ome"] = {"version": "0.5", "multiscales": [described]}
     return tmp_path
-
-
-def place(factor):
-    return {"type": "scale", "scale": [30.0 * factor, 8.0 * factor, 8.0 * factor]}
 
 
 def ingest(out, *options, source="source.zarr"):

@@ -10,7 +10,7 @@ from ffn.report.page import render
 from ffn.report.score_table import format_scores
 
 from ..volumes import write
-from .conftest import BOX, SELECTION, Page
+from .conftest import BOX, SELECTION, Page, rescored
 
 
 @pytest.fixture(scope="module")
@@ -53,28 +53,18 @@ def test_an_export_is_linked_and_changes_have_their_interval(undrawn):
     (undrawn / "precomputed/cube/segmentation.csv").write_text("id\n")
     page = render(undrawn)
     assert '<a href="precomputed/cube/segmentation.csv">' in page and f"ffn view {undrawn}" in Page(page).text
-    path = undrawn / "evaluation/cube.json"
-    scores = json.loads(path.read_text())
     limits = {"are": [-0.02, 0.01], "voi": [-0.4, -0.05]}
     changes = [{"from": "base", "to": "filled", "intervals": {"all": limits}}]
-    path.write_text(json.dumps({**scores, "segmentation": "filled", "changes": changes}))
+    rescored(undrawn, segmentation="filled", changes=changes)
     text = Page(render(undrawn)).text
     assert "-0.400" in text and "-0.050" in text
 
 
 def test_run_lengths_are_shown(undrawn):
-    path = undrawn / "evaluation/cube.json"
     shares = {"correct": 0.5, "split": 0.2, "omitted": 0.2, "merged": 0.1}
-    erl = {
-        "erl_nm": 1230.0,
-        "erl_truth_nm": 4560.0,
-        "nerl": 0.27,
-        "length_nm": 9e4,
-        "num_skeletons": 7,
-        "shares": shares,
-    }
-    scores = json.loads(path.read_text()) | {"erl": erl, "erl_tolerant": {**erl, "erl_nm": 2340.0, "tolerance_nm": 200}}
-    path.write_text(json.dumps(scores))
+    erl = {"erl_nm": 1230.0, "erl_truth_nm": 4560.0, "nerl": 0.27, "length_nm": 9e4, "num_skeletons": 7}
+    erl["shares"] = shares
+    rescored(undrawn, erl=erl, erl_tolerant={**erl, "erl_nm": 2340.0, "tolerance_nm": 200})
     text = Page(render(undrawn)).text
     assert all(figure in text for figure in ("1.23", "2.34", "4.56", "0.270", "200"))
     assert "1.23 µm" in format_scores(undrawn)

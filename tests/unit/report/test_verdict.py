@@ -1,6 +1,5 @@
 """The verdict on a run."""
 
-import json
 import shlex
 import shutil
 from pathlib import Path
@@ -14,14 +13,13 @@ from ffn.report.verdict import verdict_on
 from ffn.report.volume_pictures import open_volumes, slices
 
 from ..volumes import write
-from .conftest import BOX, SIZE_ZYX_NM, make_exports
+from .conftest import BOX, SIZE_ZYX_NM, make_exports, rescored
 
 HEADS = ["verdict", "watershed", "worst errors", "warnings", "commands"]
 
 
 def judge(run, **scores):
-    path = run / "evaluation/cube.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **scores}))
+    rescored(run, **scores)
     return verdict_on(run, read_volumes(run)[0])
 
 

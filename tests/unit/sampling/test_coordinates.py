@@ -87,9 +87,6 @@ def test_background_is_included_on_request_and_margins_are_those_of_the_box(tmp_
     coordinates(inputs[0], None, tmp_path / "c.h5", CONFIG)
     tables, _ = read(tmp_path / "c.h5")
     assert as_set(tables[2]) == expected(2, distance=np.full(BOX.shape, np.inf))
-
-
-def test_the_margin_is_that_of_the_box(tmp_path, inputs):
     box = Box((6, 33, 104), (20, 50, 130))
     coordinates(*inputs, tmp_path / "c.h5", CONFIG, box)
     tables, counts = read(tmp_path / "c.h5")

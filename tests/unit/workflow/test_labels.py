@@ -17,6 +17,7 @@ from ffn.workflow.places import check_sources
 from ffn.workflow.run import load_run
 
 from ...servers import serving_files
+from ...volumes import multiscale
 from .runs import GOOD, PHANTOM, SHAPE, UNTRAINED, Wildcards, check, random_model, refuse, write
 
 
@@ -31,15 +32,11 @@ def test_labels_of_another_part_are_trained_on_but_not_scored(tmp_path):
 def write_image(path, dtype, sizes):
     """Write an OME-Zarr image with isotropic mips of these voxel sizes that covers 1280 × 1120 × 1440 nm."""
     group = zarr.create_group(path, zarr_format=3)
-    axes = [{"name": name, "type": "space", "unit": "nanometer"} for name in "zyx"]
-    datasets = [
-        {"path": str(mip), "coordinateTransformations": [{"type": "scale", "scale": [size] * 3}]}
-        for mip, size in enumerate(sizes)
-    ]
     for mip, size in enumerate(sizes):
         array = group.create_array(str(mip), shape=(1280 // size, 1120 // size, 1440 // size), dtype=dtype)
         array[0, 0, 0] = 1  # an array without chunks is refused
-    group.attrs["ome"] = {"version": "0.5", "multiscales": [{"axes": axes, "datasets": datasets}]}
+    described = multiscale({str(mip): [size] * 3 for mip, size in enumerate(sizes)})
+    group.attrs["ome"] = {"version": "0.5", "multiscales": [described]}
     return str(path)
 
 

@@ -11,6 +11,7 @@ from ffn.io.foreign import chunked
 from ffn.io.ingest import ingest
 from ffn.io.open import open_mip, open_volume
 
+from ....volumes import multiscale
 from .readers import SHAPE, check, refuse, voxels
 from .test_chunked import create_n5, create_precomputed, create_store
 
@@ -86,14 +87,11 @@ def test_nested_and_very_many_chunks_are_found(tmp_path, caplog, monkeypatch):
 
 @pytest.mark.parametrize("gone", ["chunks", "array"])
 def test_a_mip_that_is_there_is_named_and_read(tmp_path, gone):
-    axes = [{"name": name, "type": "space", "unit": "nanometer"} for name in "zyx"]
-    scales = [[{"type": "scale", "scale": [8 * 2**mip] * 3}] for mip in range(2)]
-    datasets = [{"path": str(mip), "coordinateTransformations": scales[mip]} for mip in range(2)]
     group = zarr.create_group(tmp_path / "a.zarr", zarr_format=2)
     group.create_array("1", data=voxels())
     if gone == "chunks":
         group.create_array("0", shape=[2 * n for n in SHAPE], dtype="uint8")
-    group.attrs["multiscales"] = [{"axes": axes, "datasets": datasets}]
+    group.attrs["multiscales"] = [multiscale({"0": [8] * 3, "1": [16] * 3})]
     refuse(tmp_path / "a.zarr", "a.zarr: ", "mip 0 ", "--voxel-size 16 16 16")
     for choice in ({"mip": 1}, {"size_zyx_nm": (16, 16, 16)}):
         with open_mip(tmp_path / "a.zarr", **choice) as volume:

@@ -14,6 +14,7 @@ from ffn.io.config import IngestConfig
 from ffn.io.ingest import ingest
 from ffn.io.open import open_mip, open_volume
 
+from ....volumes import multiscale
 from .readers import check, refuse, voxels
 
 VERSIONS = ("0.4", "0.5")
@@ -126,9 +127,7 @@ def test_axes_without_units_and_unknown_units(tmp_path):
 
 @pytest.mark.parametrize("zarr_format", [2, 3])
 def test_axes_are_put_in_order_by_their_names(tmp_path, zarr_format):
-    axes = [{"name": name, "type": "space", "unit": "nanometer"} for name in "xzy"]
-    scale = [{"type": "scale", "scale": [4.5, 40, 4]}]
-    content = [{"axes": axes, "datasets": [{"path": "deep/s0", "coordinateTransformations": scale}]}]
+    content = [multiscale({"deep/s0": (4.5, 40, 4)}, "xzy")]
     group = zarr.create_group(tmp_path / "a.zarr", zarr_format=zarr_format)
     group.create_array("deep/s0", data=voxels().transpose(2, 0, 1), chunks=(7, 3, 4))
     group.attrs.update({"multiscales": content} if zarr_format == 2 else {"ome": {"multiscales": content}})
