@@ -16,7 +16,7 @@ from ..small_run import ROOT
 PAGE = (ROOT / "docs/tutorial.md").read_text()
 COMMANDS = [line for block in re.findall(r"^```sh\n(.*?)^```", PAGE, re.M | re.S) for line in block.splitlines()]
 SCRIPTS = re.findall(r"^```python\n(.*?)^```", PAGE, re.M | re.S)
-SIZE = (36, 160, 64)  # voxels; a fifth of the longest side is scored
+SIZE = (44, 240, 64)  # voxels; a fifth of the longest side is scored
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def lab(tmp_path_factory, shared_fib25):
         if command.startswith("ffn new"):
             values = yaml.safe_load((folder / "first.yaml").read_text())
             values["train"] |= {"max_steps": 20, "validation_steps": 10}
-            values["affinities"]["max_steps"] = 10
+            values["affinities"]["max_steps"] = 200
             (folder / "first.yaml").write_text(yaml.safe_dump(values))
     return folder
 

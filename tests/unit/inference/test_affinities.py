@@ -85,7 +85,7 @@ def test_neither_parts_nor_boxes_change_predictions(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.tensorflow
-def test_bodies_are_found_by_what_was_learnt(tmp_path):
+def test_bodies_are_found_by_what_was_learnt(tmp_path, caplog):
     labels = np.tile(two_bodies(), (2, 2, 2))
     noise = np.random.default_rng(0).normal(0, 10, labels.shape)
     image = write(tmp_path / "image.zarr", (np.where(labels > 0, 180, 60) + noise).astype(np.uint8), (0, 0, 0), THICK)
@@ -101,4 +101,5 @@ def test_bodies_are_found_by_what_was_learnt(tmp_path):
     bodies = [found[4, 12 + y, 10 + x] for y in (0, 24) for x in (0, 20, 40, 60)]
     assert len(set(bodies)) == 8 and all(found[10, 12, 10 + x] == found[4, 12, 10 + x] for x in (0, 20, 40, 60))
     other = write(tmp_path / "other.zarr", read(image), (0, 0, 0), CUBES)
-    assert main(["affinities", "--image", other, "--network", network_path, "--out", f"{tmp_path}/b.zarr"]) == 2
+    assert main(["affinities", "--image", other, "--network", network_path, "--out", f"{tmp_path}/b.zarr"]) == 0
+    assert "10 × 10 × 10 nm" in caplog.text  # other voxels are told
