@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import logging
 import os
 import re
 from collections.abc import Iterable
@@ -13,8 +14,10 @@ import yaml
 from ffn.errors import ConfigError
 from ffn.io.store_names import TABLES, jobs_folder, tracked_file
 from ffn.model.choice import FOLDER
-from ffn.workflow.run import RunConfig, load_run
+from ffn.workflow.run import RunConfig, drop_unknown, load_run
 from ffn.workflow.stages import STAGES, Output
+
+log = logging.getLogger(__name__)
 
 WILDCARD = re.compile(r"\{(\w+)\}")
 CONFIG = "config.yaml"
@@ -129,7 +132,10 @@ class RunPaths:
         if not path.is_file():
             return None
         try:
-            return load_run(yaml.safe_load(path.read_text()))
+            values = yaml.safe_load(path.read_text())
+            if dropped := drop_unknown(values):
+                log.warning("%s: of an earlier version, so these are ignored: %s", path, ", ".join(dropped))
+            return load_run(values)
         except (ConfigError, yaml.YAMLError, UnicodeDecodeError) as reason:
             found = f"{path}: cannot be read ({' '.join(str(reason).split())})"
             advice = "expected a configuration of this version. Correct it, or start the workflow again"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import partial, reduce
+from operator import getitem
 from typing import Annotated, Any
 
 from pydantic import (
@@ -383,6 +384,20 @@ def training_reach(model: ModelConfig, train: TrainConfig) -> ZYX:
     patch = add(model.fov_radius_zyx, scale(model.deltas_zyx, train.patch_moves))
     shift = MAX_MISALIGNMENT if train.misaligned_slice_rate else 0
     return add(patch, (0, shift, shift))
+
+
+def drop_unknown(values: Any) -> list[str]:
+    """Take keys that this version does not know out of a configuration, which an earlier one recorded; return them."""
+    dropped = []
+    try:
+        RunConfig.model_validate(values)
+    except ValidationError as error:
+        for each in error.errors():
+            if each["type"] == "extra_forbidden":
+                *path, key = each["loc"]
+                reduce(getitem, path, values).pop(key)
+                dropped.append(".".join(map(str, each["loc"])))
+    return dropped
 
 
 def load_run(values: dict[str, Any]) -> RunConfig:

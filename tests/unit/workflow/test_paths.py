@@ -56,6 +56,14 @@ def test_the_last_enabled_stage_makes_the_final_segmentation(sections, stem):
 
 def test_a_configuration_of_another_version_is_one_line(tmp_path):
     assert RunPaths(tmp_path).read_config() is None
-    (tmp_path / "config.yaml").write_text("volumes: {cube: {synthetic: {}}}\ngone: 1\n")
-    with pytest.raises(ConfigError, match="config.yaml: .*gone"):
+    (tmp_path / "config.yaml").write_text("volumes: {cube: {synthetic: {}}}\nrng_seed: one\n")
+    with pytest.raises(ConfigError, match="config.yaml: .*rng_seed"):
         RunPaths(tmp_path).read_config()
+
+
+def test_options_of_an_earlier_version_are_ignored_and_named(tmp_path, caplog):
+    text = "volumes: {cube: {synthetic: {}, gone: 1}}\ntrain: {max_steps: 7, gone: 2}\ngone: 3\n"
+    (tmp_path / "config.yaml").write_text(text)
+    run = RunPaths(tmp_path).read_config()
+    assert run.train.max_steps == 7
+    assert all(name in caplog.text for name in ("volumes.cube.gone", "train.gone"))
