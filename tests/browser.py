@@ -39,7 +39,10 @@ def browser_at(link, profile):
             run(lambda: connected.write_message(json.dumps({"id": 1, "method": method, "params": parameters})))
             return json.loads(run(connected.read_message))
 
-        yield send
+        try:
+            yield send
+        finally:
+            connected.close()
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
