@@ -198,11 +198,11 @@ class Budget(NamedTuple):
 
 
 BUDGETS = [
-    Budget("lines of ffn/", lambda: lines("ffn"), 39_300),
-    Budget("code lines of ffn/", lambda: code_lines("ffn"), 25_750),
-    Budget("lines of tests/", lambda: lines("tests"), 28_000),
-    Budget("command-line options", command_options, 385),
-    Budget("configuration leaves", configuration_leaves, 171),
+    Budget("lines of ffn/", lambda: lines("ffn"), 40_500),
+    Budget("code lines of ffn/", lambda: code_lines("ffn"), 26_500),
+    Budget("lines of tests/", lambda: lines("tests"), 28_600),
+    Budget("command-line options", command_options, 393),
+    Budget("configuration leaves", configuration_leaves, 178),
     Budget("names that fill imports", lambda: imported_names("ffn/assembly/fill.py"), 15),
     Budget("names that agglomerate imports", lambda: imported_names("ffn/assembly/agglomerate.py"), 30),
     Budget("names that export imports", lambda: imported_names("ffn/viewing/export.py"), 29),
