@@ -12,6 +12,7 @@ import yaml
 from ffn.commands.queue import queue_inputs
 from ffn.commands.run import become_snakemake
 from ffn.errors import ConfigError
+from ffn.workflow.paths import RunPaths
 from ffn.workflow.stages import STAGES
 
 
@@ -65,7 +66,7 @@ def corrected(folder: Path, volume: str | None, paths: list[str]) -> Path:
 
 def read_values(folder: Path) -> dict[str, Any]:
     """Read the configuration of a run that lies where the workflow makes it."""
-    values = yaml.safe_load((folder / "config.yaml").read_text())
+    values = RunPaths(folder).read_values()
     if folder.parts[-2:] != ("results", values["run"]):
         raise ConfigError(f"{folder}: is not results/{values['run']}, where its workflow works. Move it back")
     return values

@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -128,18 +129,21 @@ class RunPaths:
 
     def read_config(self) -> RunConfig | None:
         """Return the configuration of the run, or None in a folder without one, such as one made by hand."""
-        path = Path(self.config)
-        if not path.is_file():
+        if not Path(self.config).is_file():
             return None
         try:
-            values = yaml.safe_load(path.read_text())
-            if dropped := drop_unknown(values):
-                log.warning("%s: of an earlier version, so these are ignored: %s", path, ", ".join(dropped))
-            return load_run(values)
+            return load_run(self.read_values())
         except (ConfigError, yaml.YAMLError, UnicodeDecodeError) as reason:
-            found = f"{path}: cannot be read ({' '.join(str(reason).split())})"
+            found = f"{self.config}: cannot be read ({' '.join(str(reason).split())})"
             advice = "expected a configuration of this version. Correct it, or start the workflow again"
             raise ConfigError(f"{found}, {advice}") from None
+
+    def read_values(self) -> dict[str, Any]:
+        """Read the file of `config`; options that this version does not know are left out, with a warning."""
+        values = yaml.safe_load(Path(self.config).read_text())
+        if dropped := drop_unknown(values):
+            log.warning("%s: of an earlier version, so these are ignored: %s", self.config, ", ".join(dropped))
+        return values
 
     def base(self, run: RunConfig, **wildcards: str) -> str:
         """Return the segmentation that agglomeration starts from."""

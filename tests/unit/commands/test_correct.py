@@ -66,6 +66,13 @@ def test_a_run_that_was_moved_is_refused(run, capsys):
     assert correct([ONE]) == (2, []) and "results/other" in capsys.readouterr().err
 
 
+def test_options_of_an_earlier_version_are_left_out(run):
+    folder, correct = run
+    (folder / "config.yaml").write_text(yaml.safe_dump({**CONFIG, "gone": 1}))
+    status, [(config, _)] = correct([ONE])
+    assert status == 0 and "gone" not in yaml.safe_load(config.read_text())
+
+
 def test_results_may_be_a_link_to_another_disk(run):
     folder, correct = run
     folder.parent.rename(folder.parents[1] / "disk")
