@@ -53,8 +53,8 @@ def join(
     """Write a segmentation of all fragments, by the segments that cover them and their affinities.
 
     A segment takes the fragments that it covers mostly; the mean affinity joins all others to it, or to each other, see
-    `settle`. The step `STEP` counts and joins; its end needs memory for all fragments and their contacts. Masked voxels
-    and those without a fragment are 0.
+    `settle`. Voxels without a fragment, as in a section that is wholly dark, keep their segment. The step `STEP` counts
+    and joins; its end needs memory for all fragments and their contacts. Masked voxels are 0.
 
     Parameters
     ----------
@@ -127,21 +127,32 @@ class Fragments(NamedTuple):
             rows.append(np.column_stack([ends, values, np.ones(len(ends), np.int64)]))
         found = add_up(np.concatenate(rows))
         sums = np.column_stack([found[:, :2], found[:, 2] * found[:, 3]])
-        covered = np.stack([pairs.a, pairs.b, pairs.voxels.astype(np.uint64)], axis=1)
-        return {"covered": covered[pairs.a > 0], "sums": add_up(sums), "faces": add_up(found[:, [0, 1, 3]])}
+        covered = np.stack([pairs.a, pairs.b, pairs.voxels.astype(np.uint64)], axis=1)[(pairs.a > 0) | (pairs.b > 0)]
+        return {"covered": covered, "sums": add_up(sums), "faces": add_up(found[:, [0, 1, 3]])}
 
     def filled(self, tile: Box, settled: Tables) -> np.ndarray:
         """Return the ids (uint64) of a tile."""
-        ids, known = self.read(tile), settled.arrays["fragments"]
-        first, last = np.searchsorted(known, [max(1, ids.min(initial=1)), ids.max(initial=0) + 1]).tolist()
-        numbers = np.searchsorted(settled.read("fragments", first, last), ids)
-        owners = np.append(settled.read("owners", first, last), np.uint64(0))
-        return np.where(ids > 0, owners[np.minimum(numbers, len(owners) - 1)], np.uint64(0))
+        ids, labels = self.read(tile), self.segmentation.read(tile).astype(np.uint64)
+        if self.masks:
+            labels[self.masks.read(tile)] = 0
+        kept = _renamed(labels, settled, "segments", "names", labels)
+        return np.where(ids > 0, _renamed(ids, settled, "fragments", "owners", np.uint64(0)), kept)
+
+
+def _renamed(ids: np.ndarray, settled: Tables, keys: str, values: str, otherwise: np.ndarray | np.uint64) -> np.ndarray:
+    """Return the values of ids in a table with ascending keys, of which only those between the ids are read."""
+    first, last = np.searchsorted(settled.arrays[keys], [ids.min(), ids.max() + 1]).tolist()
+    known = settled.read(keys, first, last)
+    if first == last:
+        return np.broadcast_to(otherwise, ids.shape)
+    places = np.minimum(np.searchsorted(known, ids), len(known) - 1)
+    return np.where(known[places] == ids, settled.read(values, first, last)[places], otherwise)
 
 
 def settle(results: Iterable[Result], config: FillConfig, given: Constraints) -> dict[str, Table]:
     """Choose the segment of each fragment from the results of all tiles: ``fragments`` (int64) and ``owners`` (uint64).
 
+    ``segments`` and ``names`` (uint64) tell what became of the segments that own any.
     A segment takes the fragments that it covers mostly, unless affinities deny them, see `undenied`. Groups are joined
     as long as the mean affinity between two of them is high enough, but never if corrections separate their segments.
     The others get new ids.
@@ -154,6 +165,7 @@ def settle(results: Iterable[Result], config: FillConfig, given: Constraints) ->
     rows = covered.rows()
     if (largest := rows[:, 1].max(initial=0)) == MAX_ID:
         raise VolumeError(f"the segmentation has id {largest}, expected smaller ones: it stands for ignored voxels")
+    rows = rows[rows[:, 0] > 0]
     fragments, owners = owners_of(rows)
     between = np.column_stack([np.searchsorted(fragments, sums.rows()[:, :2]), sums.rows()[:, 2], faces.rows()[:, 2]])
     sizes = np.bincount(np.searchsorted(fragments, rows[:, 0].astype(np.int64)), rows[:, 2])
@@ -171,7 +183,8 @@ def settle(results: Iterable[Result], config: FillConfig, given: Constraints) ->
     names[new] = largest + 1 + np.arange(len(new), dtype=np.uint64)
     counts = (len(fragments), (owners > 0).sum(), number, number - len(np.unique(roots[:number])), len(new))
     log.info("%d fragments, %d of them in %d segments, %d of which joined others; %d new segments", *counts)
-    return {"fragments": fragments, "owners": names[roots[nodes]]}
+    tables = {"fragments": fragments, "owners": names[roots[nodes]]}
+    return tables | {"segments": segments, "names": names[roots[:number]]}
 
 
 def owners_of(covered: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -68,24 +68,24 @@ def test_a_part_that_a_membrane_denies_stays_where_corrections_separate_its_segm
 @pytest.fixture
 def scene(tmp_path):
     """Write bodies along x: segment 7 covers most of fragment 1, all of 2 and little of 3; 4 has none."""
-    fragments = np.zeros(SHAPE, np.uint64)
-    fragments[:] = np.repeat([1, 2, 3, 4], 10)
     labels = np.zeros(SHAPE, np.uint64)
     labels[..., 3:23] = 7
+    return written(tmp_path, np.broadcast_to(np.repeat([1, 2, 3, 4], 10), SHAPE), labels)
+
+
+def written(folder, fragments, labels):
+    """Write what is joined, with a membrane between the second fragment and the third."""
     volumes = {name: np.full(SHAPE, 255, np.uint8) for name in "zyx"}
     volumes["x"][..., 20], volumes["x"][..., 30] = 10, 200
-    with create_volumes(
-        tmp_path / "affinities.zarr",
-        {"fragments": np.uint64} | dict.fromkeys("zyx", np.uint8),
-        Placement(Box.from_shape(SHAPE), SIZE),
-    ) as writers:
-        for name, voxels in {"fragments": fragments, **volumes}.items():
+    kinds = {"fragments": np.uint64} | dict.fromkeys("zyx", np.uint8)
+    with create_volumes(folder / "affinities.zarr", kinds, Placement(Box.from_shape(SHAPE), SIZE)) as writers:
+        for name, voxels in {"fragments": fragments.astype(np.uint64), **volumes}.items():
             writers[name].write(Box.from_shape(SHAPE), voxels)
     specs = {
-        name: write(tmp_path / f"{name}.zarr", v, (0, 0, 0), SIZE)
+        name: write(folder / f"{name}.zarr", v, (0, 0, 0), SIZE)
         for name, v in (("segmentation", labels), ("image", np.full(SHAPE, 9, np.uint8)))
     }
-    return str(tmp_path / "affinities.zarr"), specs
+    return str(folder / "affinities.zarr"), specs
 
 
 def test_segments_take_fragments_and_the_rest_becomes_new(scene, tmp_path):
@@ -95,6 +95,20 @@ def test_segments_take_fragments_and_the_rest_becomes_new(scene, tmp_path):
     join(affinities, out, CONFIG, (mask,), **specs)
     expected = np.broadcast_to(np.repeat([7, 8, 0], [20, 18, 2]), SHAPE)
     assert np.array_equal(read(out), expected)
+
+
+def test_voxels_without_a_fragment_keep_their_segment(tmp_path):
+    """As in a dark section: 5 has joined 3, nothing has joined 7, 9 has no fragment anywhere."""
+    fragments, labels = np.zeros(SHAPE, int), np.zeros(SHAPE, np.uint64)
+    fragments[:2] = fragments[3:] = np.repeat([1, 2, 3, 4], 10)
+    labels[...] = np.repeat([3, 5, 7, 0], 10)
+    labels[2, :, 30:35] = 9
+    affinities, specs = written(tmp_path, fragments, labels)
+    out = f"{tmp_path}/out.zarr"
+    join(affinities, out, CONFIG, (Mask.model_validate({"box": "2:3,0:8,0:2"}),), **specs)
+    found = read(out)
+    assert (found[3] == np.repeat([3, 7], 20)).all()
+    assert (found[2] == np.repeat([0, 3, 7, 9, 0], [2, 18, 10, 5, 5])).all()
 
 
 def test_jobs_and_tiles_change_nothing(scene, tmp_path):
