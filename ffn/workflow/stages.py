@@ -366,18 +366,3 @@ def revisions_of(shell_line: str) -> list[int]:
     """
     words = COMMAND.search(shell_line)
     return [revision(word) for word in words.groups() if word in {*STAGES, "study"}] if words else []
-
-
-def table() -> str:
-    """Return the table of stages in docs/stages.md."""
-    rows = [f"| `{stage.name}` | {stage.title} | {_files(stage)} |" for stage in STAGES.values()]
-    return "\n".join(["| stage | what it does | what it makes, under `results/<run>/` |", "| --- | --- | --- |", *rows])
-
-
-def _files(stage: Stage) -> str:
-    paths = [f"`{output.path}`" for output in stage.outputs if "{step}" not in output.path]
-    return ", ".join(paths).replace("{order}", "").replace("{", "<").replace("}", ">")
-
-
-if __name__ == "__main__":
-    print(table())

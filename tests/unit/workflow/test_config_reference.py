@@ -6,11 +6,11 @@ import re
 import jsonschema
 import pytest
 import yaml
+from reference import schema, table, with_comments
 
 from ffn.config import Section
 from ffn.synthetic.config import SynthConfig
 from ffn.workflow.run import RunConfig, VolumeConfig
-from ffn.workflow.schema import schema, with_comments
 
 SECTIONS = {
     name: field.annotation
@@ -42,7 +42,7 @@ def test_every_option_of_a_volume_is_there(reference):
     assert volume["synthetic"].keys() == SynthConfig.model_fields.keys()
     hidden = re.findall(r"^    # (\w+): ", reference, re.MULTILINE)
     assert sorted([*volume, *hidden]) == sorted(VolumeConfig.model_fields)
-    assert reference == with_comments(reference), "run: python -m ffn.workflow.schema"
+    assert reference == with_comments(reference), "run: python tools/reference.py"
 
 
 @pytest.mark.parametrize("section", [RunConfig, VolumeConfig, SynthConfig, *SECTIONS.values()])
@@ -54,9 +54,10 @@ def test_every_option_has_a_meaning(section):
 CHECK = jsonschema.Draft202012Validator(json.loads(schema()))
 
 
-def test_the_schema_on_disk_is_that_of_the_models(pytestconfig):
+def test_schema_and_table_on_disk_are_those_of_the_models(pytestconfig):
     written = (pytestconfig.rootpath / "config/schema.json").read_text()
-    assert written == schema(), "run: python -m ffn.workflow.schema"
+    assert written == schema(), "run: python tools/reference.py"
+    assert table() in (pytestconfig.rootpath / "docs/stages.md").read_text(), "run: python tools/reference.py"
 
 
 def test_shipped_configurations_name_the_schema_and_fit_it(pytestconfig):

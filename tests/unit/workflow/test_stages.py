@@ -38,10 +38,6 @@ def test_outputs_are_made_of_what_the_pipeline_knows(stage):
         assert hasattr(pipeline(), output.of)
 
 
-def test_no_two_stages_write_the_same_file_and_the_readme_lists_all():
+def test_no_two_stages_write_the_same_file():
     paths = [output.path for name, stage in STAGES.items() for output in stage.outputs if name != "synth"]
     assert len(paths) == len(set(paths))
-    # `python -m ffn.workflow.stages` prints the table.
-    from ffn.workflow.stages import table
-
-    assert table() in (ROOT / "docs/stages.md").read_text()

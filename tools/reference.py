@@ -1,6 +1,6 @@
-"""The JSON schema of configurations for editors, and the comments in config.yaml, from the models.
+"""What the models and the list of stages say, for people: config/schema.json, comments of config.yaml, docs/stages.md.
 
-``python -m ffn.workflow.schema`` writes both files of a checkout again.
+``python tools/reference.py`` writes all three again.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pydantic.fields import FieldInfo
 
 from ffn.synthetic.config import SynthConfig
 from ffn.workflow.run import RunConfig, VolumeConfig
+from ffn.workflow.stages import STAGES, Stage
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 SITE = {"modules": "environment modules of the site", "container": "image with the software"}  # not part of the run
@@ -24,6 +25,7 @@ COLUMNS = 120
 COLUMN = 36  # of comments; after longer lines, they begin further to the right
 OPTION = re.compile(r"(?P<text>(?P<indent> *)(?P<hidden># )?(?P<key>\w+):(?P<value>[^#]*?))(?: +#.*)?")
 CONTINUED = re.compile(r" {14,}#.*")
+TABLE = re.compile(r"^\| stage \|.*?(?=\n\n)", re.DOTALL | re.MULTILINE)
 
 
 def schema() -> str:
@@ -85,8 +87,20 @@ def _text(value: Any) -> str:
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def table() -> str:
+    """Return the table of stages in docs/stages.md."""
+    rows = [f"| `{stage.name}` | {stage.title} | {_files(stage)} |" for stage in STAGES.values()]
+    return "\n".join(["| stage | what it does | what it makes, under `results/<run>/` |", "| --- | --- | --- |", *rows])
+
+
+def _files(stage: Stage) -> str:
+    paths = [f"`{output.path}`" for output in stage.outputs if "{step}" not in output.path]
+    return ", ".join(paths).replace("{order}", "").replace("{", "<").replace("}", ">")
+
+
 if __name__ == "__main__":
-    root = Path(__file__).resolve().parents[2]
+    root = Path(__file__).resolve().parents[1]
     (root / "config/schema.json").write_text(schema())
-    reference = root / "config.yaml"
-    reference.write_text(with_comments(reference.read_text()))
+    config, stages = root / "config.yaml", root / "docs/stages.md"
+    config.write_text(with_comments(config.read_text()))
+    stages.write_text(TABLE.sub(table(), stages.read_text()))
