@@ -27,6 +27,8 @@ PRESETS: dict[str, Mapping[str, Any]] = {
     # walks, augmentation, and tf_slim's initial weights.
     "dong2019": {
         "batch_size": 1,
+        "gradients_per_update": "all",
+        "max_staleness": 0,
         "initial": "glorot",
         "optimizer": "adam",
         "learning_rate": 1e-5,
@@ -83,7 +85,7 @@ class AffinitiesConfig(Section):
 
 
 class TrainConfig(Section):
-    """Synchronous data-parallel training."""
+    """Data-parallel training, synchronous by default."""
 
     headings: ClassVar[Mapping[str, str]] = {
         "preset": "recipe, global batch and length",
@@ -106,6 +108,16 @@ class TrainConfig(Section):
         1, description="workers per process, computed one after the other, with the result of as many processes"
     )
     batch_size: PositiveInt = Field(1, description="FOVs per worker and step")
+    gradients_per_update: Literal["all"] | PositiveInt = Field(
+        "all",
+        description="gradients that make an update, the first to arrive; all: one of each worker; fewer: late ones do "
+        "not hold the others up, but results depend on timing",
+    )
+    max_staleness: NonNegativeInt | None = Field(
+        0,
+        description="updates that a gradient's weights may be behind the newest, else it is dropped; null: any number; "
+        "gradients_per_update 1 with null is asynchronous",
+    )
     max_steps: NonNegativeInt = Field(10_000, description="optimizer steps; 0 keeps the initial weights")
     initial: Literal["he", "glorot"] = Field(
         "he",
@@ -267,7 +279,24 @@ class TrainConfig(Section):
             raise ValueError(f"precision: found float16, expected engine jax for it, found {self.engine}")
         if not self.exact_sums and self.compression != "none":
             raise ValueError(f"exact_sums: found false, expected true for compression {self.compression}")
+        if not self.is_synchronous:
+            self._can_update_by_arrival()
         return self
+
+    def _can_update_by_arrival(self) -> None:
+        """Refuse what only synchronous training can do."""
+        name = "gradients_per_update" if self.gradients_per_update != "all" else "max_staleness"
+        found, workers = getattr(self, name), self.num_workers * self.virtual_workers
+        if self.gradients_per_update != "all" and self.gradients_per_update > workers:
+            raise ValueError(f"{name}: found {found}, expected at most {workers}, the workers")
+        for other, needed in (("collective", "mpi"), ("compression", "none")):
+            if (other_value := getattr(self, other)) != needed:
+                raise ValueError(f"{name}: found {found}, expected {other} {needed} for it, found {other_value}")
+
+    @property
+    def is_synchronous(self) -> bool:
+        """Whether an update waits for one gradient of each worker, all from the newest weights."""
+        return self.gradients_per_update == "all" and self.max_staleness == 0
 
     @property
     def patch_moves(self) -> int:

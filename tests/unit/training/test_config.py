@@ -20,6 +20,9 @@ def test_only_max_pred_makes_more_than_one_move():
         {"qsgd_levels": 3},
         {"exact_sums": False, "compression": "bfloat16"},
         {"precision": "float16"},
+        {"gradients_per_update": 1},
+        {"gradients_per_update": 3, "collective": "mpi"},
+        {"max_staleness": None, "collective": "mpi", "compression": "bfloat16"},
         {"preset": "dong2018"},
     ],
 )
