@@ -66,25 +66,35 @@ class Learner(ABC):
     def step(self, batch: Any, learning_rate: float, stop: bool = False, save: bool = False) -> Outcome:
         """Train on one batch, which patches made (`make_patches`). All processes call this together."""
         started = time.perf_counter()
+        parts, vectors = self.differentiate(batch, stop, save)
+        outcome = self.update(vectors, learning_rate)
+        # a device makes the update while walks take the answers
+        answers = np.concatenate([np.asarray(part) for part in parts])
+        compute_seconds = time.perf_counter() - started - outcome.allreduce_seconds
+        return outcome._replace(answers=answers, compute_seconds=compute_seconds)
+
+    def differentiate(self, batch: Any, stop: bool = False, save: bool = False) -> tuple[Sequence[Any], Sequence[Any]]:
+        """Return answers to a batch, and a vector for the average (see `exchange`), of each worker in this process."""
         flags = np.array([stop, save], np.float32)
         parts, vectors = zip(*(self._differentiate(part, flags) for part in self._microbatches(batch)), strict=True)
-        differentiated = time.perf_counter()
+        return parts, vectors
+
+    def update(self, vectors: Sequence[Any], learning_rate: float) -> Outcome:
+        """Update the weights by the mean of what `differentiate` returned; the outcome has no answers."""
+        started = time.perf_counter()
         mean, tail = self._mean(vectors)
         averaged = time.perf_counter()
         norm, finite = self._update(mean, learning_rate)
-        # a device makes the update while walks take the answers
-        answers = np.concatenate([np.asarray(part) for part in parts])
         loss, num_stops, num_saves = np.asarray(tail)
         self._num_steps += 1
         return Outcome(
-            answers=answers,
+            answers=np.empty(0, np.float32),
             loss=float(loss),
             finite=finite,
             stop=bool(num_stops > 0),
             save=bool(num_saves > 0),
             gradient_norm=norm,
-            compute_seconds=differentiated - started + time.perf_counter() - averaged,
-            allreduce_seconds=averaged - differentiated,
+            allreduce_seconds=averaged - started,
             bytes_sent=self._exchange.bytes_sent,
         )
 
