@@ -22,6 +22,7 @@ REVISIONS: dict[str, int] = {
     "export": 8,
     "fill": 6,
     "ingest": 4,
+    "learn-affinities": 2,
     "membrane": 2,
     "merge": 5,
     "partition": 2,

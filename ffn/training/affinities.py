@@ -181,15 +181,18 @@ def affinities_of(bodies: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return affinities (float32, (Z, Y, X, 3)), and where they are known (float32, (Z, Y, X)).
 
     An affinity is 1 where a voxel is in one body with the voxel before it on the axis. Bodies lose a pixel at their
-    borders in the section, so that bodies that touch are apart, too.
+    borders in the section, so that bodies that touch are apart, too. Whether they end at the rim, or where voxels are
+    ignored, is unknown.
     """
-    inner = bodies != 0
+    inner, known = bodies != 0, bodies != IGNORED
     for axis in (1, 2):
-        along, labels = np.moveaxis(inner, axis, 0), np.moveaxis(bodies, axis, 0)
-        same = labels[1:] == labels[:-1]
+        along, sure, labels = (np.moveaxis(each, axis, 0) for each in (inner, known, bodies))
+        same, seen = labels[1:] == labels[:-1], labels != IGNORED
         along[1:] &= same
         along[:-1] &= same
-    known = bodies != IGNORED
+        sure[1:] &= seen[:-1]
+        sure[:-1] &= seen[1:]
+        sure[[0, -1]] = False
     result, all_known = np.zeros((*bodies.shape, 3), np.float32), known.copy()
     for axis in range(3):
         labels, is_inner = np.moveaxis(bodies, axis, 0), np.moveaxis(inner, axis, 0)

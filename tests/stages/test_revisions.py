@@ -104,7 +104,7 @@ MADE = {
     "merge": (5, "4c2962cbc2cf", 0.0),
     "sweep": (7, "f88ddebcb26e", 0.0),
     "fill": (6, "075099d06089", 0.0),
-    "learn-affinities": (1, "44136fa355b3", -0.1113359),
+    "learn-affinities": (2, "44136fa355b3", -0.1325192),
     "affinities": (1, "acfe12c9a7fc", 985.6723736),
     "skeletonize": (2, "84444ea14768", 203.9671361),
     "evaluate": (8, "2342d1d99710", 0.0),

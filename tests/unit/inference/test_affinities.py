@@ -25,10 +25,11 @@ def two_bodies():
 
 
 def test_bodies_that_touch_are_apart_and_ignored_voxels_unknown():
-    labels = np.repeat(np.array([1, 2, IGNORED], np.uint64), [4, 4, 2]) * np.ones((2, 3, 1), np.uint64)
+    labels = np.repeat(np.array([1, 2, IGNORED], np.uint64), [4, 4, 2]) * np.ones((2, 4, 1), np.uint64)
     wanted, known = affinities_of(labels)
-    assert wanted[1, 1, :, 2].tolist() == [0, 1, 1, 0, 0, 0, 1, 0, 0, 0]  # inner voxels of 1, then of 2
-    assert known[1, 1].tolist() == [1] * 8 + [0, 0]
+    assert wanted[1, 2, 2:7, 2].tolist() == [1, 0, 0, 0, 1]  # inner voxels of 1, then of 2
+    assert known[1, 2].tolist() == [0, 0, 1, 1, 1, 1, 1, 0, 0, 0]  # neither at the rim nor beside ignored voxels
+    assert not known[1, [0, 1, 3]].any()
 
 
 @pytest.mark.parametrize("size", [THICK, CUBES])
