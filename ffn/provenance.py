@@ -18,7 +18,7 @@ REVISIONS: dict[str, int] = {
     "agglomerate": 9,
     "consensus": 4,
     "coordinates": 2,
-    "evaluate": 8,
+    "evaluate": 9,
     "export": 8,
     "fill": 6,
     "ingest": 4,

@@ -220,10 +220,10 @@ def _changes(before: Compared, after: Compared, rng_seed: int) -> dict[str, Inte
 def _errors(
     compared: Mapping[str, Compared], comparison: Comparison, results: Sequence[Result]
 ) -> list[dict[str, Any]]:
-    """Return the worst errors of the last segmentation, with their places."""
+    """Return the worst errors of the last segmentation, with the ends of their gaps."""
     errors = worst_errors(*_own(compared), NUM_ERRORS)
-    places = locate(errors, comparison.tables_of_last(results), comparison.scene())
-    return [error.entry(place) for error, place in zip(errors, places, strict=True)]
+    found = locate(errors, lambda: comparison.tables_of_last(results), comparison.scene())
+    return [error.entry(*ends) for error, ends in zip(errors, found, strict=True)]
 
 
 def _own(compared: Mapping[str, Compared]) -> tuple[ContingencyTable, np.ndarray]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ffn.evaluation.baseline import middle_of
-from ffn.evaluation.errors import best_bodies, worst_of_each_kind
+from ffn.evaluation.errors import best_bodies, gap_ends, worst_of_each_kind
 from ffn.evaluation.scoring import tabulate
 from ffn.evaluation.skeletonize import read_thinned, step_for
 from ffn.geometry import Box, VoxelSize, zyx
@@ -132,22 +132,28 @@ def worst_picture(volumes: OpenVolumes, error: dict[str, Any]) -> Picture:
 
 
 def _close_up(volumes: OpenVolumes, error: dict[str, Any]) -> list[Picture]:
-    """Draw image, ground truth and segmentation around an error. Only the objects involved are coloured."""
-    size = volumes.voxel_size_zyx_nm
-    radius = zyx((0, *(max(8, round(CLOSE_UP_NM / 2 / side)) for side in size[1:])))
-    centre = zyx(error["position_zyx"])
-    box = Box.around(centre, radius).moved_into(volumes.box)
-    (plane,) = (plane for plane in pictures.planes(box, size) if plane.axis == 0)
+    """Draw image, ground truth and segmentation around an error, in the plane that holds both ends of its gap best.
+
+    Only the objects involved are coloured.
+    """
+    size, ends = volumes.voxel_size_zyx_nm, gap_ends(error)
+    axis = int(np.argmin(np.abs((ends[-1] - ends[0]) * size)))
+    radius = [max(8, round(CLOSE_UP_NM / 2 / side)) for side in size]
+    radius[axis] = 0
+    box = Box.around(zyx(np.floor(np.mean(ends, axis=0))), zyx(radius)).moved_into(volumes.box)
+    (plane,) = (plane for plane in pictures.planes(box, size) if plane.axis == axis)
     ids = {"truth": error["truth_ids"], volumes.own: error["segment_ids"]}
     row = []
-    base = pictures.gray(volumes.image.read(box)[0], plane.size_pixels)
-    place = [(n - start + 0.5) / side for n, start, side in zip(centre[1:], box.start[1:], box.shape[1:], strict=True)]
+    base = pictures.gray(volumes.image.read(box).squeeze(axis), plane.size_pixels)
+    rings = [np.delete((end - box.start) / box.shape, axis) for end in ends]
     for title in ids:
         if title in volumes.labels:
-            labels = volumes.labels[title].read(box)[0]
+            labels = volumes.labels[title].read(box).squeeze(axis)
             kept = np.where(np.isin(labels, np.array(ids[title], labels.dtype)), labels, 0)
             colors = {one: PIECES[i % len(PIECES)] for i, one in enumerate(ids[title])}
-            shown = pictures.with_ring(pictures.overlay(base, kept, colors), *place)
+            shown = pictures.overlay(base, kept, colors)
+            for place in rings:
+                shown = pictures.with_ring(shown, *place)
             row.append(Picture(title, pictures.data_uri(shown)))
     return [Picture("image", pictures.data_uri(base)), *row]
 

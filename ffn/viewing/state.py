@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ffn.errors import ExportError
+from ffn.evaluation.errors import gap_ends
 from ffn.geometry import Box, VoxelSize
 from ffn.io.atomic import write_json
 from ffn.viewing import LINKS_FOLDER, STATE_FILE
@@ -129,12 +130,11 @@ def with_groups(layer: State, groups: Groups, known: np.ndarray) -> State:
 
 
 def errors_layer(errors: Sequence[Mapping[str, Any]]) -> State:
-    """Return a layer with a point for each of the worst errors of ``ffn evaluate``; hidden at first."""
+    """Return a layer with a line across the gap of each of the worst errors, or a point; hidden at first."""
     annotations = [
         {
-            "type": "point",
+            **_across(gap_ends(error)),
             "id": error["name"],
-            "point": [n + 0.5 for n in error["position_zyx"][::-1]],
             "description": f"{error['name']}: {error['voxels']} voxels, bodies {_listed(error['truth_ids'])}, "
             f"segments {_listed(error['segment_ids'])}",
         }
@@ -148,6 +148,13 @@ def errors_layer(errors: Sequence[Mapping[str, Any]]) -> State:
         "annotationColor": "#ffd23f",
         "visible": False,
     }
+
+
+def _across(ends: Sequence[np.ndarray]) -> State:
+    """Return what is special about the annotation of a gap: a line, or a point where one end is known."""
+    names = ("pointA", "pointB") if len(ends) == 2 else ("point",)
+    points = {name: end[::-1].tolist() for name, end in zip(names, ends, strict=True)}
+    return {"type": "line" if len(ends) == 2 else "point", **points}
 
 
 def choose_segments(ids: np.ndarray, voxels: np.ndarray, num_voxels: int) -> list[int]:
@@ -199,7 +206,7 @@ def error_state(whole: State, error: dict[str, Any], facts: Mapping[str, Segment
     shown = "truth" if error["kind"] == "merge" and "truth" in facts else "segmentation"
     layers = [_focused(layer, ids, shown) for layer in whole["layers"]]
     box = facts[shown].box(ids[shown]) if shown in facts else None
-    state = {**whole, "layers": layers, "position": [n + 0.5 for n in error["position_zyx"][::-1]]}
+    state = {**whole, "layers": layers, "position": np.mean(gap_ends(error), axis=0)[::-1].tolist()}
     state["crossSectionScale"] = SECTION_ZOOM * whole["crossSectionScale"]
     if box is not None:
         state["projectionScale"] = MARGIN * make_state([], box, voxel_size)["projectionScale"]

@@ -27,16 +27,16 @@ BOX = Box((5, -3, 100), (13, 9, 120))
 
 
 def places_of(errors, truth, segments, block=(4, 5, 6)):
-    """Return the voxels of errors within the box."""
-    tables = ((one, count_pairs(*(v[one.slices(BOX.start)] for v in (truth, segments)))) for one in BOX.blocks(block))
+    """Return the voxels of errors within the box, and those of the main parts across their gaps."""
+    tables = [(one, count_pairs(*(v[one.slices(BOX.start)] for v in (truth, segments)))) for one in BOX.blocks(block)]
     reads = (lambda box, labels=labels: labels[box.slices(BOX.start)] for labels in (truth, segments))
-    places = locate(errors, tables, Scene(*reads, BOX, SIZE_ZYX_NM))
-    return [tuple(np.subtract(place, BOX.start).tolist()) for place in places]
+    found = locate(errors, lambda: tables, Scene(*reads, BOX, SIZE_ZYX_NM))
+    return [tuple(end and tuple(np.subtract(end, BOX.start).tolist()) for end in ends) for ends in found]
 
 
 def entries_of(*volumes):
     worst = worst_errors(count_pairs(*volumes), IDS, 10)
-    return [error.entry(place) for error, place in zip(worst, places_of(worst, *volumes), strict=True)]
+    return [error.entry(*ends) for error, ends in zip(worst, places_of(worst, *volumes), strict=True)]
 
 
 @pytest.fixture
@@ -55,7 +55,9 @@ def test_a_perfect_segmentation_has_no_errors(volumes):
     assert (touching["kind"], touching["truth_ids"], touching["segment_ids"]) == ("split", [1], [10, 11])
     assert touching["voxels"] == 8 * 4 * 4
     assert touching["position_zyx"][1:] in ([1, 10], [2, 10])
+    assert touching["other_zyx"] == [*touching["position_zyx"][:2], 9]
     assert (far["segment_ids"], far["position_zyx"][2]) == ([10, 12], 18)  # the side that faces the main part
+    assert far["other_zyx"] == [*far["position_zyx"][:2], 9], "farther than REACH_ZYX"
     assert (merger["kind"], merger["truth_ids"], merger["segment_ids"]) == ("merge", [2, 3], [50])
     assert merger["position_zyx"][1] == 9
     assert worst_errors(count_pairs(volumes[0], volumes[0]), IDS, 10) == []
@@ -85,19 +87,22 @@ def test_the_csv_has_a_row_for_each_error_and_the_worst_of_each_kind_come_first(
 
 def test_every_place_lies_in_the_piece(monkeypatch):
     monkeypatch.setattr("ffn.evaluation.errors.PART_ZYX", (3, 4, 5))
-    monkeypatch.setattr("ffn.evaluation.errors.REACH_ZYX", (1, 2, 1))
+    monkeypatch.setattr("ffn.evaluation.errors.REACHES_ZYX", ((1, 2, 1), (9, 12, 20)))
     rng = np.random.default_rng(2)
     truth, segments = (rng.integers(0, 6, (4, 6, 10)).repeat(2, 0).repeat(2, 1).repeat(2, 2) for _ in "ts")
     worst = worst_errors(count_pairs(truth, segments), IDS, 10)
-    for error, place in zip(worst, places_of(worst, truth, segments), strict=True):
+    for error, (place, other) in zip(worst, places_of(worst, truth, segments), strict=True):
         assert (truth[place], segments[place]) == error.ids(error.piece)
+        assert (truth[other], segments[other]) == error.ids(error.main)
 
 
 def test_the_near_side_is_nearest_in_nm_and_in_the_middle_of_it():
     truth, segments = np.ones(BOX.shape, np.uint64), np.zeros(BOX.shape, np.uint64)
     segments[0, :, :4] = 1
     segments[2, 3, 3] = segments[0, 3:8, 5:] = 2  # 2 sections of 30 nm away, and 2 voxels of 20 nm
-    assert places_of([Error("split-01", "split", 1, 1, 2, 1, 0.1)], truth, segments, BOX.shape) == [(0, 5, 5)]
+    assert places_of([Error("split-01", "split", 1, 1, 2, 1, 0.1)], truth, segments, BOX.shape) == [
+        ((0, 5, 5), (0, 5, 3))
+    ]
 
 
 def test_the_csv_has_a_row_for_each_body_and_segment(random_volumes):

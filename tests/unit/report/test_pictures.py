@@ -77,6 +77,22 @@ def test_only_the_worst_errors_of_each_kind_get_a_close_up(volumes, monkeypatch)
     assert all([p.title for p in row] == ["image", "truth", "FFN"] for row in found.values())
 
 
+def test_a_close_up_is_in_a_plane_with_both_ends_of_the_gap(volumes, monkeypatch):
+    monkeypatch.setattr(pictures, "data_uri", lambda picture: picture.shape[:2])
+    z, y, x = volumes.box.start
+    error = {
+        "name": "split-01",
+        "kind": "split",
+        "position_zyx": [z, y, x],
+        "truth_ids": [1],
+        "segment_ids": [100, 900],
+    }
+    sizes = {(427, 480): [z, y, x + 1], (480, 180): [z + 1, y, x], (480, 160): [z + 2, y + 3, x]}
+    for size, other in sizes.items():
+        (row,) = close_ups(volumes, [{**error, "other_zyx": other}]).values()
+        assert {picture.uri for picture in row} == {size}
+
+
 def test_a_run_without_image_has_no_pictures(copied):
     shutil.rmtree(copied / "volumes/cube/raw.zarr")
     with open_volumes(read_volumes(copied)[0]) as opened:

@@ -24,6 +24,7 @@ ERRORS = [
         ("split", "split-02", [29, 4, 340], [4], [44, 91]),
     )
 ]
+ERRORS[0]["other_zyx"] = [29, 4, 314]
 
 
 @pytest.fixture(autouse=True)

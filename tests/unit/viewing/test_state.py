@@ -35,9 +35,14 @@ def test_all_layers_are_there_and_only_two_are_visible_at_first(tmp_path, all_so
     assert [name.split()[-1] for name in found] == names
     assert [name for name, layer in found.items() if layer.get("visible", True)] == ["image", "segmentation"]
     assert found["supervoxels"]["equivalences"] == [["90", "91"]], "7 is not in the volume, 44 is alone"
-    assert [point["point"] for point in found["errors"]["annotations"]] == [[310.5, 4.5, 29.5], [320.5, 9.5, 30.5]]
+    gap, point = found["errors"]["annotations"]
+    assert (gap["pointA"], gap["pointB"], point["point"]) == (
+        [310.5, 4.5, 29.5],
+        [314.5, 4.5, 29.5],
+        [320.5, 9.5, 30.5],
+    )
     assert sorted(file.stem for file in (out / "links").iterdir()) == ["merge-01", "split-01", "whole"]
-    assert load_state(out, "split-01")["position"] == [310.5, 4.5, 29.5]
+    assert load_state(out, "split-01")["position"] == [312.5, 4.5, 29.5], "the middle of the gap"
     split, merge = layers(out, "split-01"), layers(out, "merge-01")
     assert split["segmentation"]["segments"] == ["90", "91"] and split["truth"]["segments"] == ["9"]
     assert split["segmentation"]["visible"] and not split["truth"]["visible"] and split["errors"]["visible"]
