@@ -134,7 +134,8 @@ class Trials:
     def _show(self, line: Correction, rows: np.ndarray, text: str) -> None:
         """Show all that has new ids, and what is left of a supervoxel that was cut."""
         voxels = int(rows[:, 3].sum())
-        self._tell(f"{text}: {voxels:,} voxels. k keeps, u discards")
+        nothing = "the ends are in two supervoxels already" if line.action == CUT else "nothing grows here"
+        self._tell(f"{text}: {f'{voxels:,} voxels' if voxels else nothing}. k keeps, u discards")
         if not voxels:
             return
         _, base = self._loaded()
