@@ -110,9 +110,9 @@ class Queue:
         self._objects = dict(np.stack(read_groups(inputs.mapping), axis=1).tolist())
         with open_segmentation(inputs.segmentation) as volume:
             self._volume_box, self._voxel_size = volume.box, voxel_size_of(volume)
-        with inputs.open_base() as base:
-            found = read_answers(inputs.answers, base)
-            parts = base.rows[:, 4:].tolist() if isinstance(base, WithCuts) else []
+        with inputs.open_base() as cut:
+            found = read_answers(inputs.answers, cut)
+            parts = cut.rows[:, 4:].tolist() if isinstance(cut, WithCuts) else []
         whole = {part: segment for segment, part in parts}  # 0 of traced objects, which are in no contact
         self.answers: dict[Pair, bool] = {}
         for ends, is_same in found.items():
