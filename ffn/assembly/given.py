@@ -26,6 +26,7 @@ from ffn.errors import ConfigError, FfnError, VolumeError, under
 from ffn.geometry import ZYX, Box, VoxelSize, steps_within, zyx
 from ffn.io.block_log import Result
 from ffn.io.blocks import Job, blocks_of, reduce_step
+from ffn.io.faults import unreadable
 from ffn.io.masks import require_labels_in
 from ffn.io.nearest import reaches, read_nearest
 from ffn.io.open import identity, open_segmentation, open_truth
@@ -217,20 +218,16 @@ def _shared(nuclei: Volume, base: Volume, part: Box, voxel_size_zyx_nm: VoxelSiz
 
 def read_corrections(path: str | Path) -> list[Correction]:
     """Read a file of corrections."""
-    try:
-        with Path(path).open(encoding="utf-8-sig", newline="") as file:  # spreadsheets write a byte order mark
-            rows = csv.reader(file)
-            columns = next(rows, [])
-            if tuple(columns) != COLUMNS:
-                found = ",".join(columns) or "nothing"
-                raise CorrectionError(f"{path}: starts with {found!r:.200}, expected the columns {','.join(COLUMNS)}")
-            lines = ((number, row) for number, row in enumerate(rows, 2) if row)
-            some = itertools.islice(lines, MAX_CORRECTIONS + 1)
-            kept = [_parse(row, f"{path}: line {number}") for number, row in some]
-    except (OSError, UnicodeDecodeError, csv.Error) as reason:
-        raise CorrectionError(
-            f"{path}: cannot be read ({reason}), expected a file of 'ffn view RUN --corrections'"
-        ) from None
+    expected = "a file of 'ffn view RUN --corrections'"
+    with unreadable(path, expected, CorrectionError), Path(path).open(encoding="utf-8-sig", newline="") as file:
+        rows = csv.reader(file)  # behind a spreadsheet's byte order mark
+        columns = next(rows, [])
+        if tuple(columns) != COLUMNS:
+            found = ",".join(columns) or "nothing"
+            raise CorrectionError(f"{path}: starts with {found!r:.200}, expected the columns {','.join(COLUMNS)}")
+        lines = ((number, row) for number, row in enumerate(rows, 2) if row)
+        some = itertools.islice(lines, MAX_CORRECTIONS + 1)
+        kept = [_parse(row, f"{path}: line {number}") for number, row in some]
     if len(kept) > MAX_CORRECTIONS:
         size = Path(path).stat().st_size
         found = f"{path}: has {size:,} bytes with more than {MAX_CORRECTIONS:,} corrections, expected at most so many"
