@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,14 +18,14 @@ from ffn.geometry import ZYX, Box, zyx
 from ffn.io import atomic
 from ffn.io.open import open_volume
 from ffn.viewing.state import State
-from ffn.viewing.trials import TrialInputs, Trials, edit_layers, trials
+from ffn.viewing.trials import TrialInputs, Trials, edit_layers
 
 log = logging.getLogger(__name__)
 
 STATUS = "ffn"  # name of the line at the bottom of the window
 COLOURS = {JOIN: "#3dd68c", SEPARATE: "#ff5c5c", CUT: "#c77dff", TRACE: "#ffd23f"}
 HELP = {
-    JOIN: "Ctrl-click in two pieces to join them (layer separate: to separate two neurons), u takes back",
+    JOIN: "Ctrl-click in two pieces to join them (layers separate, cut, trace: for other corrections), u takes back",
     SEPARATE: "Ctrl-click in two neurons to separate them (layer join: to join two pieces), u takes back",
     CUT: "Ctrl-click in two neurons that are one supervoxel, u takes back",
     TRACE: "Ctrl-click into a neuron that is no segment, u takes back",
@@ -86,7 +86,7 @@ def ends_in(export: Path, cuts: str | None = None) -> Iterator[EndAt]:
         base = base if base.box.contains(segmentation.box) else segmentation
         base = WithCuts(base, read_cuts(cuts)) if cuts else base
 
-        @functools.cache
+        @cache
         def end_at(place_zyx: ZYX, segment: int) -> End | None:
             def wanted(box: Box) -> np.ndarray:
                 labels = segmentation.read(box)
@@ -151,7 +151,7 @@ class Drawing:
         action = action if action in COLOURS else JOIN
         end, first = self._clicked(clicked), self._first
         if corrections_in(self._viewer.shared_state.raw_state) is None:
-            tell(self._viewer, "NOT SAVED: layer join or separate was closed. Start ffn view again")
+            tell(self._viewer, "NOT SAVED: a layer of corrections was closed. Start ffn view again")
             return
         if action == TRACE:
             self._trace(clicked, end)
@@ -280,10 +280,12 @@ def drawn(
     viewer: neuroglancer.Viewer, base: str, path: Path, export: Path, inputs: TrialInputs | None = None
 ) -> Iterator[None]:
     """Keep what is drawn in a viewer of an export; see `Drawing.listening`. With a run, cuts and traces are tried."""
-    cuts = inputs.cuts if inputs else None
-    with ends_in(export, cuts) as end_at, trials(viewer, inputs, lambda text: tell(viewer, text)) as tried:
-        with Drawing(viewer, path, end_at, tried).listening():
-            yield
+    with contextlib.ExitStack() as stack:
+        end_at, tried = stack.enter_context(ends_in(export, inputs.cuts if inputs else None)), None
+        if inputs is not None:
+            tried = stack.enter_context(contextlib.closing(Trials(viewer, inputs, partial(tell, viewer))))
+        stack.enter_context(Drawing(viewer, path, end_at, tried).listening())
+        yield
 
 
 def bind(viewer: neuroglancer.Viewer, event: str, name: str, answer: Callable[[Any], object]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -103,11 +103,9 @@ class Trials:
                 self._show(line, rows, f"{time.monotonic() - started:.0f} s")
         except _Stop:
             return
-        except (FfnError, OSError) as reason:
+        except Exception as reason:  # of a thread, nobody would see it
+            log.warning("%s: no preview: %s", line, reason, exc_info=not isinstance(reason, FfnError | OSError))
             self._tell(f"No preview: {reason}. k keeps the line, u discards it")
-        except Exception as reason:  # else nobody would see it
-            log.exception("%s: no preview", line)
-            self._tell(f"No preview: {reason!r}. k keeps the line, u discards it")
 
     def _found(self, line: Correction, kept: Sequence[Correction], watch: Callable[..., None]) -> np.ndarray:
         """Return the rows of a line that go beyond what earlier traces took."""
@@ -178,18 +176,3 @@ def edit_layers(viewer: neuroglancer.Viewer, change: Callable[[list[State]], lis
             # the wrapper, which is not looked into, has Neuroglancer serve arrays in it
             shared.set_state(neuroglancer.ViewerState({**now, "layers": layers}), existing_generation=generation)
             is_done = True
-
-
-@contextlib.contextmanager
-def trials(
-    viewer: neuroglancer.Viewer, inputs: TrialInputs | None, tell: Callable[[str], None]
-) -> Iterator[Trials | None]:
-    """Yield the trials of a viewer, None without a run."""
-    if inputs is None:
-        yield None
-        return
-    found = Trials(viewer, inputs, tell)
-    try:
-        yield found
-    finally:
-        found.close()
