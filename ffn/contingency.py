@@ -180,6 +180,12 @@ class RowLookup:
         place = np.searchsorted(self._codes_in_order, codes).clip(max=len(self._order) - 1)
         return np.where(known & (self._codes_in_order[place] == codes), self._order[place], -1)
 
+    def of_voxels(self, *volumes: np.ndarray) -> np.ndarray:
+        """Return the row number at every voxel of volumes of ids of one shape."""
+        starts, lengths = find_runs(*volumes)
+        rows = self.find(*(volume.ravel()[starts] for volume in volumes))
+        return np.repeat(rows, lengths).reshape(volumes[0].shape)
+
     def _codes(self, columns: tuple[np.ndarray, ...]) -> tuple[np.ndarray, np.ndarray]:
         """One number for each row, and whether the table has each of its ids."""
         codes, known = np.zeros(len(columns[0]), np.int64), np.ones(len(columns[0]), bool)

@@ -30,7 +30,6 @@ from ffn.contingency import (
     TableSum,
     add_up,
     count_pairs,
-    find_runs,
     largest_parts,
     merge_tables,
 )
@@ -197,7 +196,7 @@ def _write(
     faces = []
     for part in block.blocks(PART_ZYX):
         outer = part.grow(halo).intersect(a.box)
-        found = _rows(lookup, a.read(outer), b.read(outer))
+        found = lookup.of_voxels(a.read(outer), b.read(outer))
         write(part, ids[found[part.slices(outer.start)]])
         faces.append(touching(labels[found], part, outer, size))
     return add_up(np.concatenate(faces))
@@ -224,13 +223,6 @@ def fragment_ids(table: ContingencyTable, min_fragment_size: int) -> np.ndarray:
     ids = np.where(remains, table.a, 0)
     ids[is_new] = table.a.max() + np.arange(1, np.count_nonzero(is_new) + 1, dtype=np.uint64)
     return ids
-
-
-def _rows(lookup: RowLookup, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return the row (int64) of the pair of ids at every voxel."""
-    starts, lengths = find_runs(a, b)
-    rows = lookup.find(a.ravel()[starts], b.ravel()[starts])
-    return np.repeat(rows, lengths).reshape(a.shape)
 
 
 def _require_same_place(a: Volume, b: Volume) -> None:

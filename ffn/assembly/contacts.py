@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ffn.assembly.config import AgglomerateConfig
+from ffn.assembly.gaps import TRUNCATE, smoothed
 from ffn.assembly.tables import ALONE, Objects, read_overlaps
 from ffn.config import PART_ZYX, Mask
 from ffn.contingency import RowLookup
@@ -23,7 +24,6 @@ from ffn.progress import track
 log = logging.getLogger(__name__)
 
 SIGMA_NM = 20.0  # smoothing of the image; a real opening is wider than noise
-TRUNCATE = 4.0
 MAX_GAP_NM = 80.0  # from a segment to the middle of a contact; our choice
 POINT_CELLS = 2  # around a decision point, in which it is the brightest of its pair; our choice
 
@@ -124,7 +124,7 @@ def find_contacts(scene: Scene, block: Box, pairs: np.ndarray) -> list[Contact]:
     pairs = scene.objects.segments(pairs, np.unique(labels))
     if not len(pairs):
         return []
-    smooth = _smooth(scene.image.read(outer), size)
+    smooth = smoothed(scene.image.read(outer), SIGMA_NM, size)
     near = spread(labels, size, MAX_GAP_NM)
     if scene.masks:
         near[scene.masks.read(outer)] = 0
@@ -214,13 +214,6 @@ def spread(labels: np.ndarray, voxel_size_zyx_nm: VoxelSize, max_nm: float) -> n
     size = voxel_size_zyx_nm
     distance, (z, y, x) = ndimage.distance_transform_edt(labels == 0, sampling=size, return_indices=True)
     return np.where(distance <= max_nm, labels[z, y, x], 0)
-
-
-def _smooth(image: np.ndarray, voxel_size_zyx_nm: VoxelSize) -> np.ndarray:
-    from scipy import ndimage
-
-    sigma = [SIGMA_NM / side for side in voxel_size_zyx_nm]
-    return ndimage.gaussian_filter(image.astype(np.float32), sigma, truncate=TRUNCATE)
 
 
 def faces_in(labels: np.ndarray, block: Box, outer: Box) -> Iterator[tuple[np.ndarray, np.ndarray, ZYX]]:

@@ -140,7 +140,7 @@ def _locate(
             continue
         for part in block.blocks(PART_ZYX):
             wide = part.grow(reach_zyx).intersect(scene.box)
-            rows = _rows(lookup, scene.truth(wide), scene.segmentation(wide))
+            rows = lookup.of_voxels(scene.truth(wide), scene.segmentation(wide))
             boxes = find_objects(rows[part.slices(wide.start)] + 1, max_label=len(pairs))
             for main, piece, places in zip(mains, pieces, found, strict=True):
                 if (inside := boxes[piece]) is not None:
@@ -153,13 +153,6 @@ def _locate(
                     across = None if other is None else zyx(other + around.start)
                     places.append((distance, -count, zyx(voxel + around.start), across))
     return [min(places)[2:] for places in found]
-
-
-def _rows(lookup: RowLookup, truth: np.ndarray, segments: np.ndarray) -> np.ndarray:
-    """Return the row of the pair of body and segment at each voxel, -1 for pairs that are not looked up."""
-    starts, lengths = find_runs(truth, segments)
-    rows = lookup.find(truth.ravel()[starts], segments.ravel()[starts])
-    return np.repeat(rows, lengths).reshape(truth.shape)
 
 
 def _closest(

@@ -23,7 +23,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 POLL_SECONDS = 0.05
 OF = "?of="  # in a key, before the number of ranks: asks for what all of them have stored
@@ -39,6 +39,7 @@ HOST_KEY = "rank_"  # of the names of hosts, which Gloo looks up but uses for no
 log = logging.getLogger(__name__)
 
 Name = tuple[str, str]  # scope and key
+Served = TypeVar("Served", bound=ThreadingHTTPServer)
 
 
 class Answer(NamedTuple):
@@ -184,7 +185,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def serving(server: RendezvousServer) -> Iterator[RendezvousServer]:
+def serving(server: Served) -> Iterator[Served]:
     """Let a server answer, from a thread, for the length of a ``with`` block."""
     # It checks this often whether to end; a signal before it has ended would change the exit code.
     thread = threading.Thread(target=server.serve_forever, args=(POLL_SECONDS,), daemon=True)

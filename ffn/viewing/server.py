@@ -13,7 +13,6 @@ import logging
 import os
 import re
 import secrets
-import threading
 from collections.abc import Iterator, Sequence
 from functools import partial
 from http import HTTPStatus
@@ -22,6 +21,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from ffn.errors import ExportError
+from ffn.machine.rendezvous import serving
 
 logger = logging.getLogger(__name__)
 
@@ -52,14 +52,8 @@ def serve(folder: Path, port: int = 0, viewer_port: int | None = None) -> Iterat
         server = _Server((HOST, port), partial(_Handler, folder.resolve(), token, origins))
     except OSError as reason:
         raise port_error(port, reason) from None
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
-    thread.start()
-    try:
+    with serving(server):
         yield f"http://{HOST}:{server.server_address[1]}/{token}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def port_error(port: int, reason: OSError) -> ExportError:
