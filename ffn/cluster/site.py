@@ -13,7 +13,6 @@ import yaml
 
 from ffn.cluster.batch import makers_of, scheduler_of, still_queued
 from ffn.errors import ClusterError
-from ffn.io.faults import unreadable
 from ffn.machine.limits import usable_cores
 from ffn.machine.schedulers import Scheduler, slurm
 from ffn.workflow.config_files import ROOT
@@ -86,5 +85,8 @@ def check_none_left(submit: str, folder: str) -> None:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    with unreadable(path, "options of Snakemake, a mapping in YAML", ClusterError):
+    try:
         return dict(yaml.safe_load(path.read_text()))
+    except (yaml.YAMLError, TypeError, ValueError) as reason:
+        found = " ".join(str(reason).split())
+        raise ClusterError(f"{path}: is not a mapping in YAML ({found}), expected options of Snakemake") from None

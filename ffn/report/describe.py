@@ -14,7 +14,6 @@ import yaml
 from ffn.errors import EvaluationError
 from ffn.geometry import doubt_about_size, extent_um
 from ffn.io import hdf5
-from ffn.io.faults import unreadable
 from ffn.io.open import open_volume, read_table
 from ffn.io.store_names import METADATA, OURS
 from ffn.io.volume import HDF5_SUFFIXES, split_spec, volume_in
@@ -202,7 +201,7 @@ def _progress(folder: Path) -> Description:
 
 def _scores(path: Path) -> Description:
     """Return scores and counts, without the lists of errors and bodies."""
-    with unreadable(path, "a score file, JSON of 'ffn evaluate'", EvaluationError):
+    try:
         content = json.loads(path.read_text())
         others = {**content.get("earlier", {}), "baseline": content.get("baseline")}
         return {
@@ -211,6 +210,8 @@ def _scores(path: Path) -> Description:
             "scores": content["scores"],
             "others": {name: entry["scores"] for name, entry in others.items() if entry},
         }
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise EvaluationError(f"{path}: is not a score file, expected JSON of 'ffn evaluate'") from None
 
 
 def _export(folder: Path) -> Description:

@@ -165,11 +165,16 @@ class TrainConfig(Section):
         description="precision of the convolutions; auto: float32 or bfloat16, the faster one on the machine where "
         "training starts; float16: for engine jax, where a GPU has no units for bfloat16",
     )
-    compression: Literal["none", "bfloat16", "1-bit", "qsgd"] = Field(
-        "none", description="compression of gradients between processes; 1-bit adds its error to the next gradient"
+    compression: Literal["none", "bfloat16", "1-bit", "qsgd", "powersgd"] = Field(
+        "none",
+        description="compression of gradients between processes; 1-bit and powersgd add their error to the next "
+        "gradient",
     )
     qsgd_levels: Annotated[int, Field(ge=1, le=127)] = Field(
         7, description="levels above 0 of compression qsgd; up to 7 take half a byte per entry, more take one byte"
+    )
+    powersgd_rank: PositiveInt = Field(
+        2, description="rank of what compression powersgd sends of a kernel; bytes grow in proportion"
     )
 
     fov_policy: Literal["fixed", "faces", "max_pred"] = Field(
@@ -273,11 +278,13 @@ class TrainConfig(Section):
             raise ValueError(f"fov_moves: found {self.fov_moves}, expected 1 for fov_policy {self.fov_policy}")
         if self.weight_decay and self.optimizer not in ("adamw", "muon"):
             raise ValueError(f"weight_decay: found {self.weight_decay:g}, expected 0 for optimizer {self.optimizer}")
-        if self.qsgd_levels != type(self).model_fields["qsgd_levels"].default and self.compression != "qsgd":
-            raise ValueError(f"qsgd_levels: found {self.qsgd_levels}, expected none for compression {self.compression}")
+        for name in ("qsgd_levels", "powersgd_rank"):
+            value = getattr(self, name)
+            if value != type(self).model_fields[name].default and self.compression != name.partition("_")[0]:
+                raise ValueError(f"{name}: found {value}, expected none for compression {self.compression}")
         if self.precision == "float16" and self.engine != "jax":
             raise ValueError(f"precision: found float16, expected engine jax for it, found {self.engine}")
-        if not self.exact_sums and self.compression != "none":
+        if not self.exact_sums and self.compression not in ("none", "powersgd"):
             raise ValueError(f"exact_sums: found false, expected true for compression {self.compression}")
         if not self.is_synchronous:
             self._can_update_by_arrival()

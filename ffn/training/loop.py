@@ -251,7 +251,7 @@ class Trainer:
 def _saves_walks(model: ModelConfig, train: TrainConfig) -> bool:
     """Whether checkpoints hold unfinished walks and errors of compression, to resume to the bit."""
     values = train.num_lanes * math.prod(patch_size(model, train))
-    if train.compression == "1-bit":
+    if train.compression in ("1-bit", "powersgd"):
         values += train.num_workers * train.virtual_workers * num_weights(model)
     return 4 * values <= WALK_BYTES
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -59,7 +60,7 @@ class Learner(ABC):
         self._train = train
         self._shapes = weight_shapes(model)
         self._sizes = [int(np.prod(shape)) for shape in self._shapes.values()]
-        self._exchange = make_exchange(train, self._sizes, group, rng_seed)
+        self._exchange = make_exchange(train, list(self._shapes.values()), group, rng_seed)
         self._optimizer = Optimizer(train, list(self._shapes.values()), library)
         self._num_steps = 0
 
@@ -196,15 +197,20 @@ class Learner(ABC):
         return {name: part.reshape(self._shapes[name]) for name, part in zip(self._shapes, parts, strict=True)}
 
 
-def make_exchange(train: TrainConfig, sizes: Sequence[int], group: ProcessGroup, rng_seed: int) -> Exchange:
-    """Return the exchange for the configured compression; `sizes` are the entries of each weight tensor, in order."""
+def make_exchange(
+    train: TrainConfig, shapes: Sequence[tuple[int, ...]], group: ProcessGroup, rng_seed: int
+) -> Exchange:
+    """Return the exchange for the configured compression; `shapes` are those of the weight tensors, in order."""
+    sizes = [math.prod(shape) for shape in shapes]
     if train.compression == "none":
         return Exchange(group, sum(sizes), train.virtual_workers, train.exact_sums)
     # loads TensorFlow, which JAX without compression does not need
-    from ffn.training.parallel.compression import EncodedExchange, HalfExchange, OneBit, Qsgd
+    from ffn.training.parallel.compression import EncodedExchange, HalfExchange, LowRankExchange, OneBit, Qsgd
 
     if train.compression == "bfloat16":
         return HalfExchange(group, sum(sizes), train.virtual_workers)
+    if train.compression == "powersgd":
+        return LowRankExchange(group, shapes, train.virtual_workers, train.exact_sums, train.powersgd_rank)
     codec = OneBit(sizes) if train.compression == "1-bit" else Qsgd(sum(sizes), train.qsgd_levels, rng_seed)
     return EncodedExchange(group, sum(sizes), train.virtual_workers, codec)
 

@@ -87,8 +87,11 @@ def take_screenshot(viewer: neuroglancer.Viewer, size: tuple[int, int], path: Pa
         _browser(browser, size, page) as process,
     ):
         picture = _complete_picture(viewer, size, process)
-    with atomic_path(path) as temporary:
-        temporary.write_bytes(picture)
+    try:
+        with atomic_path(path) as temporary:
+            temporary.write_bytes(picture)
+    except OSError as reason:
+        raise ExportError(f"{path}: cannot be written ({reason.strerror}). Choose another file") from None
 
 
 def _complete_picture(viewer: neuroglancer.Viewer, size: tuple[int, int], process: subprocess.Popen) -> bytes:

@@ -1,12 +1,14 @@
-"""Averages in half precision or encoded, and the gradient codecs: from float32 entries to bytes and back, in graphs."""
+"""Averages in half precision, encoded or of low rank, and the codecs: from float32 entries to bytes and back."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
 
+from ffn.errors import ConfigError
 from ffn.training.parallel.exchange import TAIL, TAIL_BYTES, Exchange
 from ffn.training.parallel.process_group import ProcessGroup
 
@@ -35,31 +37,12 @@ class HalfExchange(Exchange):
         return tf.concat([tf.cast(gradient, tf.float32), tail], 0) / self.num_workers
 
 
-class EncodedExchange(Exchange):
-    """Averages encoded gradients. They cannot be added, so every process gets, decodes and averages all of them."""
+class FeedbackExchange(Exchange):
+    """Averages gradients to which each (virtual) worker adds its error, the part that it has not sent yet."""
 
-    def __init__(self, group: ProcessGroup, num_values: int, num_virtual: int, codec: OneBit | Qsgd) -> None:
-        super().__init__(group, num_values, num_virtual)
-        self._codec = codec
-        # error feedback: the part of its gradients that each virtual worker has not sent yet
-        self._errors = [tf.Variable(tf.zeros(num_values)) for _ in range(num_virtual)] if codec.keeps_error else []
-
-    @property
-    def bytes_sent(self) -> int:
-        """Payload that each of N processes sends per step: its messages N - 1 times."""
-        return (self._group.size - 1) * self._num_virtual * (self._codec.payload_size + TAIL_BYTES)
-
-    def mean(self, vectors: Sequence[tf.Tensor], step: tf.Tensor) -> tf.Tensor:
-        """Average over all workers of all processes, see `Exchange.mean`."""
-        gradients = [vector[:-TAIL] for vector in vectors]
-        if self._errors:
-            gradients = [gradient + error for gradient, error in zip(gradients, self._errors, strict=True)]
-        first = (step * self._group.size + self._group.rank) * self._num_virtual
-        payloads = [self._codec.encode(gradient, first + number) for number, gradient in enumerate(gradients)]
-        mean = self._all_decoded(payloads, [vector[-TAIL:] for vector in vectors])
-        if self._errors:
-            self._keep_errors(gradients, payloads, tf.math.is_finite(tf.nn.l2_loss(mean)))
-        return mean
+    def __init__(self, group: ProcessGroup, num_values: int, num_virtual: int, exact: bool = True) -> None:
+        super().__init__(group, num_values, num_virtual, exact)
+        self._errors = [tf.Variable(tf.zeros(num_values)) for _ in range(num_virtual)]
 
     def worker_states(self) -> list[dict[str, np.ndarray]]:
         """Return the error that each worker of this process has to make up for."""
@@ -70,10 +53,43 @@ class EncodedExchange(Exchange):
         for error, state in zip(self._errors, states, strict=False):  # without errors there is nothing to restore
             error.assign(state.get("compression_error", tf.zeros_like(error)))
 
-    def _keep_errors(self, gradients: Sequence[tf.Tensor], payloads: Sequence[tf.Tensor], finite: tf.Tensor) -> None:
+    def _gradients(self, vectors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Return what each worker has to send."""
+        gradients = [vector[:-TAIL] for vector in vectors]
+        return [gradient + error for gradient, error in zip(gradients, self._errors, strict=True)]
+
+    def _keep_errors(self, errors: Sequence[tf.Tensor], finite: tf.Tensor) -> None:
         """Keep the errors of the messages, but not those of a skipped step: its infinities would stay for ever."""
-        for error, gradient, payload in zip(self._errors, gradients, payloads, strict=True):
-            error.assign(tf.where(finite, gradient - self._codec.decode(payload), error))
+        for kept, error in zip(self._errors, errors, strict=True):
+            kept.assign(tf.where(finite, error, kept))
+
+
+class EncodedExchange(FeedbackExchange):
+    """Averages encoded gradients. They cannot be added, so every process gets, decodes and averages all of them."""
+
+    def __init__(self, group: ProcessGroup, num_values: int, num_virtual: int, codec: OneBit | Qsgd) -> None:
+        super().__init__(group, num_values, num_virtual)
+        self._codec = codec
+        if not codec.keeps_error:
+            self._errors = []
+
+    @property
+    def bytes_sent(self) -> int:
+        """Payload that each of N processes sends per step: its messages N - 1 times."""
+        return (self._group.size - 1) * self._num_virtual * (self._codec.payload_size + TAIL_BYTES)
+
+    def mean(self, vectors: Sequence[tf.Tensor], step: tf.Tensor) -> tf.Tensor:
+        """Average over all workers of all processes, see `Exchange.mean`."""
+        gradients = self._gradients(vectors) if self._errors else [vector[:-TAIL] for vector in vectors]
+        first = (step * self._group.size + self._group.rank) * self._num_virtual
+        payloads = [self._codec.encode(gradient, first + number) for number, gradient in enumerate(gradients)]
+        mean = self._all_decoded(payloads, [vector[-TAIL:] for vector in vectors])
+        if self._errors:
+            errors = [
+                gradient - self._codec.decode(payload) for gradient, payload in zip(gradients, payloads, strict=True)
+            ]
+            self._keep_errors(errors, tf.math.is_finite(tf.nn.l2_loss(mean)))
+        return mean
 
     def _all_decoded(self, payloads: Sequence[tf.Tensor], tails: Sequence[tf.Tensor]) -> tf.Tensor:
         """Exchange messages and tails with all processes; return the mean of all workers, added in their order."""
@@ -88,6 +104,83 @@ class EncodedExchange(Exchange):
         )
         all_tails = tf.reshape(to_floats(tf.reshape(messages[:, -TAIL_BYTES:], [-1])), (-1, TAIL))
         return tf.concat([gradient / self.num_workers, tf.reduce_mean(all_tails, 0)], 0)
+
+
+class LowRankExchange(FeedbackExchange):
+    """Averages each kernel as a product of two thin matrices, which can be added, so messages do not grow with workers.
+
+    A kernel M has a row for each of its inputs and a column for each feature. All processes have the same Q of `rank`
+    columns. The sum of all M Q has an orthonormal basis P, the mean of all Mᵀ P is the next Q, and P Qᵀ the average.
+    Biases are sent as they are, and so is a kernel that would become no smaller.
+
+    Notes
+    -----
+    Source: Vogels et al. 2019, PowerSGD. It converges only with error feedback.
+    """
+
+    def __init__(
+        self, group: ProcessGroup, shapes: Sequence[tuple[int, ...]], num_virtual: int, exact: bool, rank: int
+    ) -> None:
+        self._sizes = [math.prod(shape) for shape in shapes]
+        super().__init__(group, sum(self._sizes), num_virtual, exact)
+        self._rank = rank
+        forms = {i: (self._sizes[i] // shape[-1], shape[-1]) for i, shape in enumerate(shapes)}
+        self._forms = {i: form for i, form in forms.items() if self._rank * sum(form) < math.prod(form)}
+        if not self._forms:
+            raise ConfigError(f"train.powersgd_rank: {self._rank} makes no kernel of this network smaller. Lower it")
+        self._columns = [columns * self._rank for _, columns in self._forms.values()]
+        thin = {i: rows * self._rank for i, (rows, _) in self._forms.items()}
+        self._first_sizes = [thin.get(i, size) for i, size in enumerate(self._sizes)] + [TAIL]
+        start = np.random.default_rng(0).normal(size=sum(self._columns))
+        self._basis = tf.Variable(start.astype(np.float32))
+
+    @property
+    def bytes_sent(self) -> int:
+        """Payload that this process sends per step, in two sums."""
+        return self._total_bytes(4 * sum(self._first_sizes)) + self._total_bytes(4 * sum(self._columns))
+
+    def mean(self, vectors: Sequence[tf.Tensor], step: tf.Tensor) -> tf.Tensor:
+        """Average over all workers of all processes, see `Exchange.mean`."""
+        gradients = self._gradients(vectors)
+        tensors = [self._tensors(gradient) for gradient in gradients]
+        bases = self._bases(self._basis)
+        images = [
+            _flat([*(part @ bases[i] if i in bases else part for i, part in enumerate(parts)), vector[-TAIL:]])
+            for parts, vector in zip(tensors, vectors, strict=True)
+        ]
+        *averages, tail = tf.split(self._total(images) / self.num_workers, self._first_sizes)
+        orthonormal = {i: tf.linalg.qr(tf.reshape(averages[i], (-1, self._rank))).q for i in bases}
+        answers = [_flat([tf.transpose(parts[i]) @ orthonormal[i] for i in bases]) for parts in tensors]
+        basis = self._total(answers) / self.num_workers
+        mean = self._product(orthonormal, basis, averages)
+        finite = tf.math.is_finite(tf.nn.l2_loss(mean))
+        sent = [self._product(orthonormal, *both) for both in zip(answers, tensors, strict=True)]
+        self._keep_errors([gradient - own for gradient, own in zip(gradients, sent, strict=True)], finite)
+        self._basis.assign(tf.where(finite, basis, self._basis))
+        return tf.concat([mean, tail], 0)
+
+    def worker_states(self) -> list[dict[str, np.ndarray]]:
+        """Return the error that each worker of this process has to make up for, and the Q of all."""
+        return [{**state, "compression_basis": self._basis.numpy()} for state in super().worker_states()]
+
+    def restore(self, states: Sequence[Mapping[str, np.ndarray]]) -> None:
+        """Restore the result of `worker_states`; missing errors start from 0, a missing Q stays as it is."""
+        super().restore(states)
+        self._basis.assign(states[0].get("compression_basis", self._basis))
+
+    def _tensors(self, gradient: tf.Tensor) -> list[tf.Tensor]:
+        """Return the kernels as matrices, and the rest as vectors."""
+        return [tf.reshape(part, self._forms.get(i, (-1,))) for i, part in enumerate(tf.split(gradient, self._sizes))]
+
+    def _bases(self, basis: tf.Tensor) -> dict[int, tf.Tensor]:
+        """Return the thin matrices of the kernels, by the numbers of their tensors."""
+        parts = tf.split(basis, self._columns)
+        return {i: tf.reshape(part, (-1, self._rank)) for i, part in zip(self._forms, parts, strict=True)}
+
+    def _product(self, orthonormal: Mapping[int, tf.Tensor], basis: tf.Tensor, rest: Sequence[tf.Tensor]) -> tf.Tensor:
+        """Return a gradient: products of thin matrices, and tensors that are sent as they are."""
+        products = {i: orthonormal[i] @ tf.transpose(other) for i, other in self._bases(basis).items()}
+        return _flat([products.get(i, part) for i, part in enumerate(rest)])
 
 
 class OneBit:
@@ -176,9 +269,26 @@ class Qsgd:
         norms = to_floats(payload[self._num_code_bytes :])
         return tf.reshape(levels * (norms / self._num_levels)[:, None], [-1])[: self._num_values]
 
+    def coded_bits(self, payload: np.ndarray) -> int:
+        """Return the bits of a message if only entries that are not 0 were sent: their distances, levels and signs.
+
+        Distances and levels (if there are several) as Elias's gamma code, which takes 2 ⌊log₂ n⌋ + 1 bits for n.
+        """
+        levels = unpack(payload[: self._num_code_bytes], self._width, self._num_values).numpy().astype(int)
+        places = np.flatnonzero(levels - self._num_levels)
+        numbers = np.diff(places, prepend=-1)
+        if self._num_levels > 1:
+            numbers = np.concatenate([numbers, np.abs(levels[places] - self._num_levels)])
+        return int(2 * np.floor(np.log2(numbers)).sum()) + numbers.size + places.size + 32 * self._num_buckets
+
     def _bucketed(self, vector: tf.Tensor) -> tf.Tensor:
         """Reshape a vector to buckets; zeros pad the last one."""
         return tf.reshape(tf.pad(vector, [[0, self._num_buckets * BUCKET - self._num_values]]), (-1, BUCKET))
+
+
+def _flat(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Lay tensors end to end."""
+    return tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], 0)
 
 
 def _means(entries: tf.Tensor, positive: tf.Tensor) -> tf.Tensor:

@@ -42,7 +42,7 @@ def test_the_loss_is_weighted_by_voxel(learner):
     assert learner.step(first_two, 0.0).loss == pytest.approx(losses[:2].mean(), rel=1e-5)
 
 
-@pytest.mark.parametrize("compression", ["none", "1-bit", "qsgd"])
+@pytest.mark.parametrize("compression", ["none", "1-bit", "qsgd", "powersgd"])
 def test_a_step_that_is_not_finite_changes_nothing(compression):
     learner = make_learner(compression=compression, ema_decay=0.9)
     learner.step(make_batch(), 0.01)
@@ -84,6 +84,7 @@ def test_averaged_weights_follow_every_step():
         {"optimizer": "adamw", "weight_decay": 0.01, "ema_decay": 0.9},
         {"compression": "1-bit", "virtual_workers": 2, "batch_size": 1},
         {"compression": "qsgd", "virtual_workers": 2, "batch_size": 1},
+        {"compression": "powersgd", "virtual_workers": 2, "batch_size": 1},
     ],
 )
 def test_a_restored_learner_continues_bit_identically(options):
