@@ -198,10 +198,10 @@ class Budget(NamedTuple):
 
 
 BUDGETS = [
-    Budget("lines of ffn/", lambda: lines("ffn"), 40_500),
-    Budget("code lines of ffn/", lambda: code_lines("ffn"), 26_500),
-    Budget("lines of tests/", lambda: lines("tests"), 28_600),
-    Budget("command-line options", command_options, 393),
+    Budget("lines of ffn/", lambda: lines("ffn"), 41_000),
+    Budget("code lines of ffn/", lambda: code_lines("ffn"), 26_850),
+    Budget("lines of tests/", lambda: lines("tests"), 28_900),
+    Budget("command-line options", command_options, 396),
     Budget("configuration leaves", configuration_leaves, 178),
     Budget("names that fill imports", lambda: imported_names("ffn/assembly/fill.py"), 15),
     Budget("names that agglomerate imports", lambda: imported_names("ffn/assembly/agglomerate.py"), 30),
