@@ -30,7 +30,7 @@ REVISIONS: dict[str, int] = {
     "report": 7,
     "segment": 6,
     "skeletonize": 2,
-    "study": 5,
+    "study": 6,
     "sweep": 7,
     "train": 4,
 }

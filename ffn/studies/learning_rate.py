@@ -16,8 +16,6 @@ from ffn.studies.runs import Run, read_runs
 NAMES = {"accuracy": "Accuracy", "f1": "F1"}
 EXPONENTS = {"linear": 1.0, "square root": 0.5}
 BEST_BY = "accuracy"  # decides which of the tried rates is best
-RESAMPLES = 200  # of the scores, to find how their noise moves an optimum
-RESAMPLING_SEED = 1
 
 
 def study_learning_rate(metrics: list[str], out_path: str, config: RatesConfig) -> None:
@@ -37,13 +35,9 @@ def study_learning_rate(metrics: list[str], out_path: str, config: RatesConfig) 
     write_study(out_path, content, draw(panels))
 
 
-def score_grid(runs: list[Run], name: str, config: RatesConfig) -> tuple[np.ndarray, np.ndarray]:
-    """Return the score of every point of the grid, and the noise of those of each number of workers.
-
-    The score is the smoothed one at the last step, NaN where the run diverged; the noise is the median over rates.
-    """
+def score_grid(runs: list[Run], name: str, config: RatesConfig) -> np.ndarray:
+    """Return the score of every point of the grid: the smoothed one at the last step, NaN where the run diverged."""
     scores = np.full((len(config.workers), len(config.learning_rates)), np.nan)
-    noise = np.full_like(scores, np.nan)
     points = {(run.workers, run.rate): run for run in runs}
     for i, workers in enumerate(config.workers):
         for j, rate in enumerate(config.learning_rates):
@@ -51,27 +45,24 @@ def score_grid(runs: list[Run], name: str, config: RatesConfig) -> tuple[np.ndar
                 raise EvaluationError(
                     f"study: no run of {workers} workers at rate {rate:g}, expected one for every point of the grid"
                 )
-            run = points[workers, rate]
-            scores[i, j], noise[i, j] = run.at(name, config.steps), run.noise(name)
-    return scores, np.array([np.median(row[np.isfinite(row)]) if np.isfinite(row).any() else 0.0 for row in noise])
+            scores[i, j] = points[workers, rate].at(name, config.steps)
+    return scores
 
 
 def _result(runs: list[Run], name: str, config: RatesConfig) -> dict[str, Any]:
     """Return scores, optima and power law for one kind of score, ready for JSON."""
-    scores, noise = score_grid(runs, name, config)
-    rng, rates = np.random.default_rng(RESAMPLING_SEED), np.array(config.learning_rates)
+    scores = score_grid(runs, name, config)
     optima: list[Optimum] = []
-    for workers, row, deviation in zip(config.workers, scores, noise, strict=True):
+    for workers, row in zip(config.workers, scores, strict=True):
         if not np.isfinite(row).any():
             raise EvaluationError(
                 f"study.learning_rates: training with {workers} workers diverged at all of {config.learning_rates}, "
                 "expected one rate at which it does not. Add lower rates"
             )
-        optima.append(find_optimum(rates, row, float(deviation), rng))
+        optima.append(find_optimum(np.array(config.learning_rates), row))
     law = fit_power_law(np.array(config.workers), optima)
     return {
         "scores": [[None if np.isnan(value) else float(value) for value in row] for row in scores],
-        "noise": noise.tolist(),
         "optima": [optimum._asdict() for optimum in optima],
         "power_law": None if law is None else law._asdict() | {"text": law.text},
     }
@@ -129,27 +120,24 @@ class PowerLaw(NamedTuple):
         return with_uncertainty(self.exponent, self.stddev)
 
 
-def find_optimum(rates: np.ndarray, scores: np.ndarray, noise: float, rng: np.random.Generator) -> Optimum:
+def find_optimum(rates: np.ndarray, scores: np.ndarray) -> Optimum:
     """Find the highest score by a parabola through the best tried rate and its neighbours.
 
-    Where training diverged, the lowest score of the other rates counts. The uncertainty adds two parts: the effect of
-    `noise` (the standard deviation of the optimum over scores with added noise), and the deviation of a uniform
+    Where training diverged, the lowest score of the other rates counts. The uncertainty is the deviation of a uniform
     distribution over one step of the grid, because within a step the parabola is a guess.
     """
     logs = np.log(rates)
     lowest = np.nextafter(np.nanmin(scores), -np.inf)  # below all that did not diverge, even if those are equal
     scores = np.where(np.isfinite(scores), scores, lowest)
     best = int(np.argmax(scores))
-    moved = [_vertex(logs, scores + noise * rng.standard_normal(len(rates))) for _ in range(RESAMPLES)]
-    step = float(np.mean(np.diff(logs)))
-    stddev = math.hypot(float(np.std(moved)), step / math.sqrt(12))
+    stddev = float(np.mean(np.diff(logs))) / math.sqrt(12)
     return Optimum(math.exp(_vertex(logs, scores)), stddev, float(rates[best]), best in (0, len(rates) - 1))
 
 
 def fit_power_law(workers: np.ndarray, optima: list[Optimum]) -> PowerLaw | None:
-    """Fit a power law to the optima inside the tried rates, weighted by their uncertainties.
+    """Fit a power law to the optima inside the tried rates, by least squares on logarithms.
 
-    Least squares on logarithms. If the optima scatter around the line more than their own uncertainties explain, the
+    If the optima scatter around the line more than their own uncertainties explain, as they do with noisy scores, the
     uncertainty grows by the root of the reduced chi²; it never shrinks.
     """
     usable = [(n, optimum) for n, optimum in zip(workers, optima, strict=True) if not optimum.at_edge]

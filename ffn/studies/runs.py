@@ -20,8 +20,8 @@ NAME = re.compile(r"workers-(?P<workers>\d+)(-rate-(?P<rate>[0-9.e+-]+))?-seed-(
 class Run(NamedTuple):
     """One training run; without a rate, at the best one for that number of workers.
 
-    `seconds` is the training time up to each step; of several processes, without the time of exchanges. `raw` and
-    `smoothed` have the `SCORES` at each step.
+    `seconds` is the training time up to each step; of several processes, without the time of exchanges. `smoothed`
+    has the `SCORES` at each step.
     """
 
     workers: int
@@ -29,7 +29,6 @@ class Run(NamedTuple):
     seed: int
     step: np.ndarray
     seconds: np.ndarray
-    raw: dict[str, np.ndarray]
     smoothed: dict[str, np.ndarray]
     processes: int = 1
 
@@ -45,21 +44,6 @@ class Run(NamedTuple):
         """
         known = self.smoothed[name][(self.step <= step) & np.isfinite(self.smoothed[name])]
         return float(known[-1]) if step in self.step and len(known) else float("nan")
-
-    def noise(self, name: str) -> float:
-        """Return the standard deviation of the last smoothed score, estimated from the scatter of its rows.
-
-        Notes
-        -----
-        Assume independent rows of variance σ² around a steadily rising curve. With f = `SMOOTHING`, the average weights
-        the row k steps back by (1 - f) f^k, so its variance is (1 - f)² σ² Σ f^2k = σ² (1 - f) / (1 + f), that of
-        (1 + f) / (1 - f) rows. A row is independent of the previous average, so their difference has variance σ² +
-        σ² (1 - f) / (1 + f) = 2 σ² / (1 + f). The variance of the average is (1 - f) / 2 of that.
-        """
-        known = np.isfinite(self.raw[name])
-        differences = self.raw[name][known][1:] - self.smoothed[name][known][:-1]
-        recent = differences[-round((1 + SMOOTHING) / (1 - SMOOTHING)) :]
-        return float(np.std(recent) * np.sqrt((1 - SMOOTHING) / 2)) if len(recent) > 2 else float("nan")
 
 
 def read_runs(paths: list[str]) -> list[Run]:
@@ -77,14 +61,13 @@ def _read_run(path: Path) -> Run:
     missing = [name for name in ("step", "seconds", *SCORES) if rows and name not in rows[0]]
     if missing:
         raise EvaluationError(f"{path}: has no column {missing[0]}, expected output of 'ffn study train'")
-    raw = {name: np.array([row[name] for row in rows], np.float64) for name in SCORES}
     step, processes = np.array([int(row["step"]) for row in rows]), int(rows[-1].get(PROCESSES, 1)) if rows else 1
     seconds = np.array([row["seconds"] for row in rows], np.float64)
     if processes > 1:
         seconds -= np.cumsum([row["allreduce_ms"] for row in rows] * np.diff(step, prepend=0)) / 1000
     rate = None if parts["rate"] is None else float(parts["rate"])
-    curves = {name: smoothed(values, SMOOTHING) for name, values in raw.items()}
-    return Run(int(parts["workers"]), rate, int(parts["seed"]), step, seconds, raw, curves, processes)
+    curves = {name: smoothed(np.array([row[name] for row in rows], np.float64), SMOOTHING) for name in SCORES}
+    return Run(int(parts["workers"]), rate, int(parts["seed"]), step, seconds, curves, processes)
 
 
 def best_rates(study_path: str) -> dict[int, float]:

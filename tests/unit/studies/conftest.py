@@ -23,7 +23,7 @@ def run_of(f1, workers=1, rate=1e-3, seed=1, steps=None):
     """Return a run with this F1, which is also every other score, at every hundredth step."""
     steps = np.arange(1, len(f1) + 1) * 100 if steps is None else steps
     scores = {name: np.array(f1, float) for name in SCORES}
-    return Run(workers, rate, seed, steps, steps * 0.01, scores, scores)
+    return Run(workers, rate, seed, steps, steps * 0.01, scores)
 
 
 def write_metrics(path, level, seed, steps=STEPS, **others):

@@ -10,7 +10,6 @@ from ffn.errors import ConfigError, EvaluationError
 from ffn.options import from_arguments
 from ffn.studies.config import StudyConfig
 from ffn.studies.runs import read_runs, runs_at_best
-from ffn.training.metrics import smoothed
 
 from .conftest import run_of
 
@@ -19,19 +18,6 @@ def test_a_row_without_a_score_is_no_divergence():
     run = run_of([0.5, 0.6, np.nan])
     assert run.at("f1", 300) == run.at("f1", 200) == 0.6 and run.at("f1", 100) == 0.5
     assert math.isnan(run.at("f1", 400)) and math.isnan(run_of([np.nan]).at("f1", 100))
-
-
-def test_the_noise_of_the_last_score_is_its_deviation_between_runs():
-    rng = np.random.default_rng(4)
-    found = []
-    for _ in range(500):
-        raw = 0.001 * np.arange(80) + 0.02 * rng.standard_normal(80)  # rising
-        run = run_of(raw)._replace(smoothed={"f1": smoothed(raw)})
-        found.append((run.smoothed["f1"][-1], run.noise("f1")))
-    last, noise = np.array(found).T
-    assert np.sqrt(np.mean(noise**2)) == pytest.approx(0.02 * math.sqrt(0.1 / 1.9), rel=0.03)
-    assert np.std(last) == pytest.approx(0.02 * math.sqrt(0.1 / 1.9), rel=0.1)
-    assert math.isnan(run_of([0.5, np.nan, 0.6, 0.7]).noise("f1"))  # two differences are too few
 
 
 def test_the_best_runs_are_those_of_the_grid_and_of_further_seeds():
