@@ -27,6 +27,13 @@ LOCAL = RankVariables("FFN_RANK", None)  # of `ffn launch`, without any other la
 # with srun.
 RANK_VARIABLES = (HOROVODRUN, OPEN_MPI, PMI, ALPS, PALS, PMIX, SRUN)
 
+# Number of a process among those on its machine, and how many these are: `ffn launch` and horovodrun, Open MPI, MPICH.
+PLACES = (
+    ("HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE"),
+    ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    ("MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+)
+
 
 class Launcher(NamedTuple):
     """How to start the ranks of a job."""
@@ -63,3 +70,9 @@ def launched_rank() -> LaunchedRank | None:
         if rank.isdigit() and is_rank:
             return LaunchedRank(int(rank), int(size) if size.isdigit() else None)
     return None
+
+
+def local_place() -> tuple[int, int]:
+    """Return the number of this process among those on this machine, and how many these are, as the launcher tells."""
+    told = ([os.environ.get(name, "") for name in names] for names in PLACES)
+    return next(((int(rank), int(size)) for rank, size in told if rank.isdigit() and size.isdigit()), (0, 1))

@@ -23,6 +23,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import BaseServer
 from typing import NamedTuple, TypeVar
 
 POLL_SECONDS = 0.05
@@ -39,7 +40,7 @@ HOST_KEY = "rank_"  # of the names of hosts, which Gloo looks up but uses for no
 log = logging.getLogger(__name__)
 
 Name = tuple[str, str]  # scope and key
-Served = TypeVar("Served", bound=ThreadingHTTPServer)
+Served = TypeVar("Served", bound=BaseServer)
 
 
 class Answer(NamedTuple):

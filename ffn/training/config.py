@@ -60,6 +60,7 @@ Collective = Literal["horovod", "mpi"]
 PROCESSES = {"num_workers", "virtual_workers"}
 AFTER_TRAINING = {"max_steps", "validation_steps", "validation_examples", "use_best"}
 MAX_MISALIGNMENT = 4  # largest shift of a section along y and x against the central one, voxels; our choice
+SYNCHRONOUS: Mapping[str, Any] = {"gradients_per_update": "all", "max_staleness": 0}
 SHORTHANDS = {"preset"}  # names for the values of other options
 
 # Defaults of a training that starts from trained weights. Adam's first step changes every weight by the whole rate,
@@ -103,7 +104,9 @@ class TrainConfig(Section):
         None,
         description="published recipe for all options that are not given; dong2019: Dong et al. 2019; null: none",
     )
-    num_workers: PositiveInt = Field(2, description="processes; the job ends if another number is started")
+    num_workers: PositiveInt = Field(
+        2, description="processes, besides the one that serves where updates take the first gradients"
+    )
     virtual_workers: PositiveInt = Field(
         1, description="workers per process, computed one after the other, with the result of as many processes"
     )
@@ -296,14 +299,14 @@ class TrainConfig(Section):
         found, workers = getattr(self, name), self.num_workers * self.virtual_workers
         if self.gradients_per_update != "all" and self.gradients_per_update > workers:
             raise ValueError(f"{name}: found {found}, expected at most {workers}, the workers")
-        for other, needed in (("collective", "mpi"), ("compression", "none")):
+        for other, needed in (("compression", "none"), ("exact_sums", True)):
             if (other_value := getattr(self, other)) != needed:
                 raise ValueError(f"{name}: found {found}, expected {other} {needed} for it, found {other_value}")
 
     @property
     def is_synchronous(self) -> bool:
         """Whether an update waits for one gradient of each worker, all from the newest weights."""
-        return self.gradients_per_update == "all" and self.max_staleness == 0
+        return all(getattr(self, name) == value for name, value in SYNCHRONOUS.items())
 
     @property
     def patch_moves(self) -> int:
@@ -316,12 +319,25 @@ class TrainConfig(Section):
     def decisive(self) -> dict[str, Any]:
         """Return the options that the weights after a given number of steps depend on; a checkpoint is of these."""
         free = self.same_result() | AFTER_TRAINING | PROCESSES | SHORTHANDS
+        if self.is_synchronous:  # as in versions without these options
+            free |= SYNCHRONOUS.keys()
         ends_the_schedule = {"max_steps"} if self.schedule == "cosine" else set()
         return self.model_dump(mode="json", exclude=free - ends_the_schedule)
 
     @property
+    def num_processes(self) -> int:
+        """Processes of the job: one more than the workers where one serves."""
+        return self.num_workers + (not self.is_synchronous)
+
+    @property
+    def global_batch(self) -> int:
+        """FOVs of an update, at most."""
+        gradients = self.gradients_per_update
+        return self.num_lanes if gradients == "all" else gradients * self.batch_size
+
+    @property
     def num_lanes(self) -> int:
-        """FOVs in the global batch of all workers, including virtual ones."""
+        """FOVs that all workers, including virtual ones, compute together."""
         return self.num_workers * self.virtual_workers * self.batch_size
 
 

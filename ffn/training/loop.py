@@ -33,9 +33,10 @@ from ffn.training.metrics import (
 )
 from ffn.training.optimizers import learning_rate
 from ffn.training.parallel.process_group import ProcessGroup
+from ffn.training.parallel.serving import LOST, Link, Server, reconnect
 from ffn.training.plan import TrainingPlan
 from ffn.training.reporting import Report, load_best
-from ffn.training.step import Learner
+from ffn.training.step import Learner, Outcome
 from ffn.training.validation import Validation
 from ffn.training.walk import NUM_COUNTS, LaneWalks, Prefetcher, position_of
 
@@ -60,19 +61,53 @@ def run(
     kept = Kept(train.keep_checkpoints, train.checkpoint_steps)
     checkpoints = CheckpointFolder(folder / "checkpoints", plan.fingerprint(), kept, group)
     checkpoint = checkpoints.restore(train.max_steps)
-    lanes = plan.lanes(group.rank)
+    lanes = plan.lanes(group.rank) if train.is_synchronous else range(train.num_lanes)
     at = {lane: position_of(checkpoint.parts[_lane_part(lane)]) if checkpoint else 0 for lane in lanes}
-    with Prefetcher(plan.example_source(lanes), at) as prefetcher:
-        learner = group.together(lambda: make_learner(config, train, plan.initial.weights, group, plan.rng_seed))
-        walks = LaneWalks(prefetcher, at, group.together(lambda: make_patches(learner, config, train)))
+    with contextlib.ExitStack() as stack:
+        walks: LaneWalks | Server
+        if train.is_synchronous:
+            prefetcher = stack.enter_context(Prefetcher(plan.example_source(lanes), at))
+            learner = group.together(lambda: make_learner(config, train, plan.initial.weights, group, plan.rng_seed))
+            walks = LaneWalks(prefetcher, at, group.together(lambda: make_patches(learner, config, train)))
+        else:
+            # updates by one average, whoever computed its gradients
+            alone = train.model_copy(update={"virtual_workers": 1})
+            learner = make_learner(config, alone, plan.initial.weights, group, plan.rng_seed)
+            walks = stack.enter_context(Server(train, folder, plan.identity(), at))
         trainer = Trainer(plan, group, learner, walks, interruption, validation)
         if checkpoint is not None:
             trainer.restore(checkpoint)
-            checkpoint = None  # has the walks of all processes
+        if isinstance(walks, Server):
+            stack.enter_context(walks.open(checkpoint.step if checkpoint else 0, learner))
+        checkpoint = None  # has the walks of all processes
         trainer.run(folder, checkpoints)
     if train.use_best:
         return group.broadcast(group.together(lambda: load_best(folder) if group.rank == 0 else (0, {})))
     return train.max_steps, learner.averaged_weights()
+
+
+def contribute(
+    plan: TrainingPlan, link: Link | None, folder: Path, group: ProcessGroup, interruption: Interruption
+) -> None:
+    """Compute gradients for the training that rank 0 serves, until it ends or this process is asked to stop."""
+    model, train = plan.initial.config, plan.train
+    learner = make_learner(model, train, plan.initial.weights, group, plan.rng_seed)
+    while link is not None and not interruption.requested:
+        at = link.positions
+        with link, Prefetcher(plan.example_source(at), at) as prefetcher, contextlib.suppress(*LOST):
+            walks = LaneWalks(prefetcher, at, make_patches(learner, model, train))
+            version, vectors = 0, np.empty((0, 0), np.float32)
+            while not interruption.requested:
+                version, weights = link.exchange(version, vectors, walks.states(with_walks=False))
+                walks.take_counts()
+                learner.take_weights(weights)
+                answers, parts = learner.differentiate(walks.batch())
+                vectors = np.stack([np.asarray(part) for part in parts])
+                walks.proceed(Outcome(np.concatenate([np.asarray(answer) for answer in answers]), math.nan, True))
+        if not interruption.requested:
+            link = reconnect(folder, plan.identity(), train.stall_seconds)
+    if interruption.requested:
+        log.info("left the training, stopped by %s", interruption.reason)
 
 
 @dataclass
@@ -82,7 +117,7 @@ class Trainer:
     plan: TrainingPlan
     group: ProcessGroup
     learner: Learner
-    walks: LaneWalks
+    walks: LaneWalks | Server
     interruption: Interruption
     validation: Validation | None = None
 
@@ -103,7 +138,7 @@ class Trainer:
         errors = [parts.get(_worker_part(worker), {}) for worker in self.plan.workers(rank)]
         self.learner.restore(checkpoint.shared, errors)
         self._losses.values = checkpoint.shared.get("losses", self._losses.values)  # version 0.4.0 wrote none
-        self.walks.restore({lane: parts[_lane_part(lane)] for lane in self.plan.lanes(rank)})
+        self.walks.restore({lane: parts[_lane_part(lane)] for lane in self.walks.positions})
         if rank == 0:
             reported = parts[REPORTED]
             self._seconds_before = float(reported["seconds"])
@@ -125,7 +160,7 @@ class Trainer:
                 self._validate()
             while self._step < self._config.max_steps:
                 stop, save = self._train_step()
-                if self._due(self._config.log_steps):
+                if self._due(self._config.log_steps) and self._step > self._row_step:
                     self._report_row()
                 if self._report:
                     self._report.progress(self._step)
@@ -139,21 +174,31 @@ class Trainer:
 
     def _train_step(self) -> tuple[bool, bool]:
         """Make one step; return whether any process has to stop, and whether rank 0 wants a checkpoint."""
-        with self._clock.measure("input"):
-            batch = self.walks.batch()
-        self.group.beat()  # a rank that never gets here stalls the rest, and the watchdog names it
         rate = learning_rate(self._config, self._step)
-        outcome = self.learner.step(batch, rate, self.interruption.requested, self._wants_checkpoint)
+        outcome = self._make_step(rate)
+        if outcome is None:
+            return True, True
         self._clock.add("compute", outcome.compute_seconds)
         self._clock.add("allreduce", outcome.allreduce_seconds)
-        with self._clock.measure("input"):
-            self.walks.proceed(outcome)
         with self._clock.measure("compute"):
             self._sums = self._sums + sums_of(outcome)
             self._losses.add(outcome)
         self._step += 1
         self._require_progress(bool(outcome.finite))
         return outcome.stop, outcome.save
+
+    def _make_step(self, rate: float) -> Outcome | None:
+        """Make a step with all processes and move the FOVs, or one of the gradients that come; None to stop before."""
+        if isinstance(self.walks, Server):
+            outcome = self.walks.step(self.learner, rate, lambda: self.interruption.requested)
+            return outcome and outcome._replace(stop=self.interruption.requested, save=self._wants_checkpoint)
+        with self._clock.measure("input"):
+            batch = self.walks.batch()
+        self.group.beat()  # a rank that never gets here stalls the rest, and the watchdog names it
+        outcome = self.learner.step(batch, rate, self.interruption.requested, self._wants_checkpoint)
+        with self._clock.measure("input"):
+            self.walks.proceed(outcome)
+        return outcome
 
     def _require_progress(self, finite: bool) -> None:
         """End the job if too many steps in a row have been skipped."""
@@ -195,7 +240,7 @@ class Trainer:
             "epoch": float(examples / self.plan.shards.total),
             **scores_of(counts),
             "learning_rate": learning_rate(self._config, self._step - 1),
-            "fovs_per_second": float(self._config.num_lanes * num_steps / seconds.sum()),
+            "fovs_per_second": float(self._config.global_batch * num_steps / seconds.sum()),
             "seconds": self._seconds(),
             **means_of(self._sums),
             **dict(zip(PARTS_OF_STEP, (1000 * seconds / num_steps).tolist(), strict=True)),
@@ -253,7 +298,7 @@ def _saves_walks(model: ModelConfig, train: TrainConfig) -> bool:
     values = train.num_lanes * math.prod(patch_size(model, train))
     if train.compression in ("1-bit", "powersgd"):
         values += train.num_workers * train.virtual_workers * num_weights(model)
-    return 4 * values <= WALK_BYTES
+    return train.is_synchronous and 4 * values <= WALK_BYTES
 
 
 def _lane_part(lane: int) -> str:

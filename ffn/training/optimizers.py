@@ -70,7 +70,7 @@ def scaling(train: TrainConfig) -> float:
     >>> [scaling(train.model_copy(update={"scaling_rule": rule})) for rule in ("constant", "linear", "sqrt")]
     [1.0, 16.0, 4.0]
     """
-    return float(train.num_lanes ** EXPONENTS[train.scaling_rule])
+    return float(train.global_batch ** EXPONENTS[train.scaling_rule])
 
 
 class State(NamedTuple):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -93,7 +94,7 @@ class TrainingPlan:
         workers = self.workers(rank)
         return range(workers.start * self.train.batch_size, workers.stop * self.train.batch_size)
 
-    def example_source(self, lanes: range) -> Callable[[int, int], Example]:
+    def example_source(self, lanes: Iterable[int]) -> Callable[[int, int], Example]:
         """Return a function from lane and position to an example, which several threads may call."""
         streams = {lane: LaneStream(self.shards, lane, self.train.num_lanes, self.rng_seed) for lane in lanes}
         return lambda lane, position: self.maker.make(
@@ -130,6 +131,12 @@ class TrainingPlan:
             "initial_weights": weights_checksum(self.initial.weights),
             **self.data_checksums,
         }
+
+    def identity(self) -> str:
+        """Return a digest of the `fingerprint` without the precision, which rank 0 may still have to choose."""
+        whole = self.fingerprint()
+        whole["train"].pop("precision")
+        return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
 
 
 def make_training_plan(

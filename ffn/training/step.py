@@ -108,6 +108,14 @@ class Learner(ABC):
         poms, losses = zip(*(self._evaluate(part) for part in self._microbatches(padded)), strict=True)
         return np.concatenate(poms)[:num_fovs], np.concatenate(losses)[:num_fovs]
 
+    def weights_vector(self) -> np.ndarray:
+        """Return a copy of the current weights, end to end."""
+        return np.array(self._state().weights)
+
+    def take_weights(self, vector: np.ndarray) -> None:
+        """Replace the current weights by a `weights_vector`."""
+        self._load(self._state()._replace(weights=vector))
+
     def weights(self) -> Weights:
         """Return the current weights by name."""
         return self._by_name(self._state().weights)

@@ -6,13 +6,16 @@ import argparse
 import contextlib
 import dataclasses
 import logging
+import os
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from ffn.config import ModelConfig
-from ffn.errors import ConfigError
+from ffn.errors import ConfigError, TrainError
 from ffn.machine.jax_device import keep_programs
+from ffn.machine.launchers import launched_rank
 from ffn.machine.runlock import take_lock
 from ffn.model.choice import FOLDER
 from ffn.model.store import save_model
@@ -23,10 +26,11 @@ from ffn.training.choice import chosen_engine
 from ffn.training.config import TrainConfig, are_matched, fine_tuning_defaults
 from ffn.training.data.volumes import TrainingVolume, open_training_volumes, tissue_of, with_contrast
 from ffn.training.interruption import Interruption
-from ffn.training.loop import run
-from ffn.training.parallel.joining import process_group
+from ffn.training.loop import contribute, run
+from ffn.training.parallel.joining import MEETING_SECONDS, own_group, process_group
 from ffn.training.parallel.placement import configure_libraries
 from ffn.training.parallel.process_group import ProcessGroup
+from ffn.training.parallel.serving import LOOK_SECONDS, Link, connect
 from ffn.training.plan import (
     Training,
     TrainingData,
@@ -109,9 +113,16 @@ def train(training: Training, out_folder: str, machine: str | None = None) -> No
         boxes = {name: ValidationBox(opened[name], source.box) for name, source in training.data.validation.items()}
         validation = make_validation(boxes, plan.initial.config, plan.train, plan.rng_seed, group)
         plan.load_records(group)  # the last check, because it takes longest
-        with alone_in(out_folder, group):
-            plan = with_engine(plan, Path(machine or f"{out_folder}/{FOLDER}"), group)
+        is_served = plan.train.max_steps > 0 and not plan.train.is_synchronous
+        role = served_in(Path(out_folder), plan) if is_served else alone_in(out_folder, group)
+        with role as link:
+            if link:
+                plan = dataclasses.replace(plan, train=plan.train.model_copy(update=link.choice))
+            else:
+                plan = with_engine(plan, Path(machine or f"{out_folder}/{FOLDER}"), group)
             with Interruption() as interruption:
+                if link:
+                    return contribute(plan, link, Path(out_folder), group, interruption)
                 step, weights = run(plan, validation, Path(out_folder), group, interruption)
             if group.rank == 0:
                 origin = _origin(training, plan.train, step)
@@ -126,7 +137,8 @@ def training_job(
     """Join the processes and check the inputs for the length of a ``with`` block; also yield all open volumes."""
     data, model, config, rng_seed, init = training
     with contextlib.ExitStack() as stack:
-        group = stack.enter_context(process_group(config.num_workers, config.stall_seconds, config.collective))
+        joined = process_group(config.num_workers, config.stall_seconds, config.collective)
+        group = stack.enter_context(joined) if config.is_synchronous else own_group()
         if _computes(config):
             configure_libraries(group, config, rng_seed)
         group.watch()
@@ -165,6 +177,33 @@ def with_engine(plan: TrainingPlan, machine: Path, group: ProcessGroup) -> Train
 
 
 @contextlib.contextmanager
+def served_in(folder: Path, plan: TrainingPlan) -> Iterator[Link | None]:
+    """Join the training that a process serves in a folder; be that process if this is rank 0 and there is none."""
+    launch = launched_rank()
+    may_serve = launch is None or launch.rank == 0
+    deadline = time.monotonic() + MEETING_SECONDS
+    lock = None
+    while not (link := connect(folder, plan.identity())):
+        if may_serve:
+            try:
+                lock = take_lock(folder)
+                break
+            except ConfigError:  # another process works there: it may serve soon, or end
+                if time.monotonic() > deadline or not os.access(folder, os.W_OK):
+                    raise
+        elif time.monotonic() > deadline:
+            raise TrainError(f"{folder}: rank 0 did not serve for {MEETING_SECONDS} s. See its errors")
+        time.sleep(LOOK_SECONDS)
+    with lock or contextlib.nullcontext():
+        if not link and launch and launch.size not in (None, 1, plan.train.num_processes):
+            raise TrainError(
+                f"train.gradients_per_update: found a job of {launch.size} processes, expected "
+                f"{plan.train.num_processes}: rank 0, which serves, and num_workers"
+            )
+        yield link
+
+
+@contextlib.contextmanager
 def alone_in(folder: str, group: ProcessGroup) -> Iterator[None]:
     """Keep other trainings out of a folder for the length of a ``with`` block.
 
@@ -189,6 +228,7 @@ def _origin(training: Training, config: TrainConfig, step: int) -> dict[str, Any
         "normalize": " ".join(f"{name}={method}" for name, method in data.normalize.items()),
         "masks": " ".join(f"{name}={mask}" for name, masks in data.masks.items() for mask in masks),
         "best_step": step if config.use_best else None,
+        "reproducible": None if config.is_synchronous else "no: gradients were taken as they came",
     }
     return provenance(
         "train",

@@ -228,7 +228,7 @@ def plan_lines(pipeline: Pipeline) -> list[str]:
     if len(pipeline.places) > MOST_VOLUMES:
         lines.append(f"  and {len(pipeline.places) - MOST_VOLUMES} more volumes")
     if pipeline.trained:
-        fovs = run.train.max_steps * run.train.num_lanes
+        fovs = run.train.max_steps * run.train.global_batch
         lines.append(f"  training: {fovs:,} FOVs, about {in_words(training_here(model.model, fovs))} on this machine")
     if pipeline.segmented:
         voxels = sum(pipeline.places[name].segment_box.num_voxels for name in pipeline.segmented)

@@ -83,7 +83,8 @@ class Layout:
 
 def possible_here(train: TrainConfig, site: Mapping[str, object]) -> TrainConfig:
     """Return a training whose workers one process computes, with the same result, where this machine lacks Horovod."""
-    if "launcher" in site or train.collective != "horovod" or importlib.util.find_spec("horovod"):
+    needs_horovod = train.is_synchronous and train.collective == "horovod"
+    if "launcher" in site or not needs_horovod or importlib.util.find_spec("horovod"):
         return train
     workers = train.num_workers * train.virtual_workers
     return train.model_copy(update={"num_workers": 1, "virtual_workers": workers})

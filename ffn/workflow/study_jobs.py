@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from ffn.config import ModelConfig
 from ffn.studies.config import NUM_ROWS, WARM_UP_STEPS
-from ffn.training.config import TrainConfig, fine_tuning_defaults
+from ffn.training.config import SYNCHRONOUS, TrainConfig, fine_tuning_defaults
 from ffn.workflow.needs import training_mb, training_minutes
 from ffn.workflow.pipeline import by_attempt
 from ffn.workflow.rank_layout import Layout, layout_of
@@ -46,6 +46,7 @@ def study_train(run: RunConfig) -> TrainConfig:
         "num_workers": 1,
         "virtual_workers": 1,
         "batch_size": 1,
+        **SYNCHRONOUS,
         "max_steps": run.study.steps,
         "log_steps": max(1, run.study.steps // NUM_ROWS),
         "scaling_rule": "constant",

@@ -135,6 +135,11 @@ class Job:
             process.kill()
         self._process.wait()
 
+    @property
+    def pid(self) -> int:
+        """Number of the process that was started."""
+        return self._process.pid
+
     def ranks(self) -> dict[int, psutil.Process]:
         """Return the training processes by rank."""
         found = {}

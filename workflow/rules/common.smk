@@ -64,7 +64,7 @@ try:
         RUN = RUN.model_copy(update={"train": possible_here(RUN.train, SITE)})
     PIPELINE = Pipeline(RUN, PLACES, GPUS, NODES)
     PIPELINE.paths.check_root()
-    LAYOUT = layout_of(RUN.train.num_workers, SITE, snakemake_patches.cores(workflow))
+    LAYOUT = layout_of(RUN.train.num_processes, SITE, snakemake_patches.cores(workflow))
     LAYOUT.command  # names a wrong placeholder now, not in the job
     WARNINGS = PIPELINE.warnings if workflow.is_main_process else []  # they read labels
     PLAN = plan_lines(PIPELINE) if workflow.is_main_process else []

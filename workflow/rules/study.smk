@@ -3,6 +3,7 @@
 # Therefore the files of further seeds do not name the rate, and the plan does not depend on results.
 
 from ffn.studies.config import CurvesConfig, EfficiencyConfig, RatesConfig, ScalingConfig
+from ffn.training.config import SYNCHRONOUS
 
 STUDY_RUN = "workers-{workers}-rate-{rate}-seed-{seed}"
 STUDY_BEST_RUN = "workers-{workers}-seed-{seed}"
@@ -19,6 +20,7 @@ MEASURE_LAYOUTS = {str(processes): layout_of(processes, SITE, CORES) for process
 MEASURE_TRAIN = RUN.train.model_copy(
     update={
         "virtual_workers": 1,
+        **SYNCHRONOUS,
         "intra_op_threads": min(layout.depth for layout in MEASURE_LAYOUTS.values()),
         "validation_steps": 0,
         "validation_examples": 1,

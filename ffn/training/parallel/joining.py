@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from ffn.errors import FfnError, TrainError
-from ffn.machine.launchers import LaunchedRank, launched_rank
+from ffn.machine.launchers import LaunchedRank, launched_rank, local_place
 from ffn.machine.rendezvous import relayed
 from ffn.training.config import Collective
 from ffn.training.parallel.process_group import JoinedGroup, ProcessGroup
@@ -269,6 +269,13 @@ REMEDIES = {
     "horovod": "Check that Horovod was built with MPI ('horovodrun --check-build') and that the launcher is of its MPI",
     "mpi": "Take the launcher of the MPI that mpi4py uses ('ffn doctor' shows it); 'ffn launch' has no MPI",
 }
+
+
+def own_group() -> ProcessGroup:
+    """Return the group of a process that has nothing to do with others but to share the machine's cores and GPUs."""
+    group = ProcessGroup()
+    group.local_rank, group.local_size = local_place()
+    return group
 
 
 @contextlib.contextmanager

@@ -77,6 +77,14 @@ class UpdateRule(Generic[Payload]):
             return None
         self.staleness[staleness] += 1
         self._gathered.append((worker, payload))
+        return self._completed()
+
+    def leave(self, workers: int) -> list[Payload] | None:
+        """Expect so many workers less; return the gradients of an update that this completes."""
+        self.workers -= workers
+        return self._completed() if self._gathered else None
+
+    def _completed(self) -> list[Payload] | None:
         if len(self._gathered) < self.needed:
             return None
         complete = [payload for _, payload in sorted(self._gathered, key=itemgetter(0))]

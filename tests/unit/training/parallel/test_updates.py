@@ -38,3 +38,9 @@ def test_fewer_workers_make_an_update_of_fewer_gradients():
         rule = UpdateRule(3, gradients)
         rule.workers = 2
         assert [rule.arrive(worker, 0, worker) for worker in (0, 2)] == [None, [0, 2]]
+
+
+def test_a_worker_that_leaves_completes_an_update_that_waited_for_it():
+    rule = UpdateRule(3)
+    assert [rule.arrive(worker, 0, worker) for worker in (2, 0)] == [None, None]
+    assert rule.leave(1) == [0, 2] and rule.leave(2) is None

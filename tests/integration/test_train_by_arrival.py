@@ -1,0 +1,68 @@
+"""Updates of the gradients that come first: real workers that are stopped, killed, and come back."""
+
+import contextlib
+from signal import SIGCONT, SIGKILL, SIGSTOP, SIGTERM
+
+import numpy as np
+import pytest
+
+from ffn.model.store import load_model
+
+from .training_jobs import MODEL, Job, checkpoints, command, read_rows, succeed_side_by_side
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("needs_mpi4py")]
+
+THREE = [*MODEL, "--num-workers", "3", "--log-steps", "5"]
+
+
+def test_all_gradients_from_the_newest_weights_make_synchronous_updates(tubes):
+    served, together = ("--gradients-per-update", "3"), ("--num-workers", "1", "--virtual-workers", "3")
+    jobs = {
+        "served": command(tubes, tubes / "served", [*THREE, *served, "--max-steps", "12"], 4, "mpirun"),
+        "together": command(tubes, tubes / "together", [*THREE, *together, "--max-steps", "12"]),
+    }
+    succeed_side_by_side(jobs)
+    models = {name: load_model(tubes / name) for name in jobs}
+    for name, weights in models["together"].weights.items():
+        np.testing.assert_allclose(models["served"].weights[name], weights, rtol=0, atol=1e-6)
+    columns = ("step", "loss", "accuracy", "f1", "epoch")
+    rows = [[[float(row[name]) for name in columns] for row in read_rows(tubes / name)] for name in jobs]
+    np.testing.assert_allclose(*rows, rtol=1e-4)
+    assert ["reproducible" in models[name].provenance["inputs"] for name in jobs] == [True, False]
+
+
+def test_workers_are_stopped_and_killed_and_come_back_while_training_goes_on(tubes, tmp_path):
+    out = tubes / "elastic"
+    options = [*THREE, "--gradients-per-update", "2", "--checkpoint-steps", "5"]
+    alone = command(tubes, out, [*options, "--max-steps", "1000000"])
+    arguments = command(tubes, out, [*options, "--max-steps", "1000000"], 4, "mpirun")
+    arguments.insert(1, "--enable-recovery")  # else Open MPI ends all ranks with the one that is killed
+
+    def goes_on():
+        step = max(checkpoints(out), default=0)
+        job.wait_for(lambda: checkpoints(out)[-1:] > [step + 5])
+
+    with Job(arguments, tmp_path / "log", FFN_LOG="INFO") as job:
+        goes_on()
+        job.send(SIGSTOP, rank=1)
+        goes_on()
+        job.send(SIGCONT, rank=1)
+        killed = job.ranks()[2].pid
+        job.send(SIGKILL, rank=2)
+        job.wait_for(lambda: f"process {killed} on" in job.told() and "is gone" in job.told())
+        goes_on()
+        with Job(alone, tmp_path / "returned") as returned:
+            job.wait_for(lambda: f"process {returned.pid} on" in job.told())
+            goes_on()
+            job.send(SIGTERM, rank=0)
+            job.end()
+            assert returned.end() == 0
+    done = checkpoints(out)[-1]
+    assert "by SIGTERM" in job.told() and not (out / "weights.h5").exists()
+    finite = command(tubes, out, [*options, "--max-steps", str(done + 5)])
+    with contextlib.ExitStack() as stack:  # no launcher: whoever comes first serves, and two of three workers do
+        jobs = [stack.enter_context(Job(finite, tmp_path / f"{number}", FFN_LOG="INFO")) for number in range(3)]
+        assert [job.end() for job in jobs] == [0, 0, 0]
+        assert any(f"resuming from {out}/checkpoints/step-{done:08d}" in job.told() for job in jobs)
+    losses = [float(row["loss"]) for row in read_rows(out)]
+    assert losses[-1] < 0.5 * losses[0]
