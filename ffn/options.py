@@ -143,13 +143,13 @@ def whole_number(text: str) -> int:
     return int(text)
 
 
-def positive_number(kind: type[int] | type[float]) -> Callable[[str], float]:
+def positive_number(kind: type[int] | type[float], or_zero: bool = False) -> Callable[[str], float]:
     """Return the reader of an option with a number above 0, such as ``--timeout``."""
 
     def read(text: str) -> float:
         number = kind(text)
-        if not 0 < number < math.inf:
-            raise argparse.ArgumentTypeError(f"{text!r} is not above 0")
+        if not 0 < number < math.inf and not (or_zero and number == 0):
+            raise argparse.ArgumentTypeError(f"{text!r} is not above 0" + (", nor 0" if or_zero else ""))
         return number
 
     read.__name__ = kind.__name__  # argparse names it where text is no number

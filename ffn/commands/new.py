@@ -37,8 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         kind = float if option == "--voxel-size" else int
         parser.add_argument(option, nargs=3, type=kind, metavar=("Z", "Y", "X"), help=text)
     parser.add_argument("--init", metavar="MODEL", help="weights to start from (default: ours, if they fit)")
-    text = "how long training may take on this machine (default: minutes from other weights, else until it is good)"
-    parser.add_argument("--hours", type=positive_number(float), metavar="HOURS", help=text)
+    text = "how long training may take on this machine (default: minutes from other weights, else until it is good); 0 "
+    text += "segments with weights as they are, for a first look"
+    parser.add_argument("--hours", type=positive_number(float, or_zero=True), metavar="HOURS", help=text)
     add_options(parser, FoundConfig)
     parser.set_defaults(function=_run)
 

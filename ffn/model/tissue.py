@@ -1,4 +1,4 @@
-"""What a network was trained on besides grey levels, and what an image shows: voxel size, membranes, padding."""
+"""What a network was trained on besides grey levels, and what an image shows: voxel size, CLAHE, membranes, padding."""
 
 from __future__ import annotations
 
@@ -28,20 +28,26 @@ Padding = dict[int, tuple[int, Box]]  # by grey level: voxels in flat squares, a
 
 @dataclass(frozen=True)
 class Tissue:
-    """Voxel sizes of training volumes, and whether their membranes are ``dark`` or ``bright``, None if unclear."""
+    """Voxel sizes of training volumes, and whether their membranes are ``dark`` or ``bright``, None if unclear.
+
+    `clahe_tile` is that of `ffn ingest` if all of them were equalised with it, else None.
+    """
 
     voxel_sizes_zyx_nm: tuple[VoxelSize, ...] = ()
     membranes: str | None = None
+    clahe_tile: int | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return plain data, which `from_json` reads."""
         sizes = [list(map(float, size)) for size in self.voxel_sizes_zyx_nm]
-        return {"voxel_sizes_zyx_nm": sizes, "membranes": self.membranes}
+        equalised = {"clahe_tile": self.clahe_tile} if self.clahe_tile else {}
+        return {"voxel_sizes_zyx_nm": sizes, "membranes": self.membranes, **equalised}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Tissue:
         """Return what `as_json` wrote."""
-        return cls(tuple((z, y, x) for z, y, x in values["voxel_sizes_zyx_nm"]), values["membranes"])
+        sizes = tuple((z, y, x) for z, y, x in values["voxel_sizes_zyx_nm"])
+        return cls(sizes, values["membranes"], values.get("clahe_tile"))
 
     def other_size(self, size: VoxelSize | None) -> str | None:
         """Return a warning if a volume has voxels that the network was not trained on."""

@@ -48,6 +48,7 @@ class Data(NamedTuple):
     volume: dict[str, Any]  # the keys of the configuration
     image: Source
     seen: str  # type and grey levels, in words
+    has_bytes: bool  # as its type, which is what CLAHE takes
     labelled: Box | None
     zeros: float  # share of 0 in that box
 
@@ -60,6 +61,7 @@ class Network(NamedTuple):
     normalize: str | None = None
     remark: str = ""
     affinities: str | None = None
+    clahe_tile: int | None = None
 
 
 def first_run(name: str, volume: Mapping[str, Any], init: str | None = None, hours: float | None = None) -> str:
@@ -74,7 +76,7 @@ def first_run(name: str, volume: Mapping[str, Any], init: str | None = None, hou
     init : str, optional
         Weights to start from; default: those that we have, if they know such voxels, or if there are no labels.
     hours : float, optional
-        How long training may take on this machine; default: what is usual.
+        How long training may take on this machine, 0 for none; default: what is usual.
 
     Raises
     ------
@@ -102,10 +104,11 @@ def _look(name: str, volume: dict[str, Any]) -> Data:
         raise ConfigError(explain(error, lambda path: option_name(path[0]) if path else "options")) from None
     image = find_image(name, config)
     with open_mip_or_finer(str(config.image), config.mip, config.voxel_size_zyx_nm, config=config) as (opened, _):
-        seen = _described(read_as(opened, config, "image")[0])
+        grey = read_as(opened, config, "image")[0]
+        seen, has_bytes = _described(grey), grey.dtype == np.uint8
     labelled, zeros = _labelled(config, find_labels(name, config, image), image) if config.labels else (None, 0.0)
     size = [int(side) if side == int(side) else side for side in image.voxel_size_zyx_nm]
-    return Data({**volume, "voxel_size_zyx_nm": size}, image, seen, labelled, zeros)
+    return Data({**volume, "voxel_size_zyx_nm": size}, image, seen, has_bytes, labelled, zeros)
 
 
 def _described(image: Volume) -> str:
@@ -157,7 +160,9 @@ def _network(size: VoxelSize, init: str | None, is_trained: bool) -> Network:
     normalize = "match" if load_histogram(folder) else "volume"
     remark, affinities = "; ".join(filter(None, [made, other])), folder / "affinities.h5"
     known = str(affinities) if affinities.is_file() else None
-    return Network(str(folder), load_architecture(folder), normalize, remark, known)
+    return Network(
+        str(folder), load_architecture(folder), normalize, remark, known, tissue.clahe_tile if tissue else None
+    )
 
 
 def _starter(size: VoxelSize) -> str:
@@ -176,7 +181,7 @@ def _candidates(
 ) -> Iterator[tuple[Network, dict[str, Any]]]:
     """Yield configurations, those first that need most labels, until training does without them."""
     size = data.image.voxel_size_zyx_nm
-    if box := data.labelled:
+    if (box := data.labelled) and hours != 0:
         network = _network(size, init, True)
         train = _training(network, hours)
         usual = FIRST_MINUTES if network.init else training_here(network.model, GOOD_STEPS * FOVS_PER_STEP) / 5
@@ -225,9 +230,11 @@ def _most(box: Box, model: ModelConfig, within: float, size: VoxelSize) -> Box:
 
 def _values(name: str, data: Data, network: Network, boxes: dict[str, Any], train: dict[str, Any]) -> dict[str, Any]:
     normalize = {"normalize": network.normalize} if network.normalize else {}
+    if network.clahe_tile and data.has_bytes:
+        normalize["clahe_tile"] = network.clahe_tile
     init = {"init": network.init} if network.init else {}
     volumes = {name: {**data.volume, **boxes, **normalize}}
-    learnt = {} if train["max_steps"] else {"network": network.affinities}
+    learnt = {"network": network.affinities} if network.affinities else {}
     affinities = {"affinities": {"enabled": True, **learnt}} if train["max_steps"] or network.affinities else {}
     return {"run": name, **init, "volumes": volumes, "train": train, **affinities}
 
@@ -243,6 +250,7 @@ def _written(values: dict[str, Any], run: RunConfig, place: Place, data: Data, n
         "image": extent_um(data.image.box.shape, data.image.voxel_size_zyx_nm),
         "segment_box": "" if place.segment_box == place.image else f"all: about {whole} here",
         "train_box": "" if data.labelled is None else f"labels: {data.labelled}",
+        "affinities": "ours; without network, learnt from your labels" if steps and network.affinities else "",
         "evaluate_box": "the labels leave nothing that is not trained on" if run.train.max_steps else "",
     }
     doubt = doubt_about_size(data.image.voxel_size_zyx_nm)

@@ -45,6 +45,7 @@ class TrainingVolume:
         self.name = name
         self.box = image.box.intersect(labels.box)
         self.voxel_size_zyx_nm = image.voxel_size_zyx_nm
+        self.clahe_tile: int | None = image.provenance.get("config", {}).get("clahe_tile")  # of ffn ingest
         if self.box.is_empty:
             raise VolumeError(
                 f"{labels.name}: the labels cover {labels.box} and the image {image.name} covers {image.box}, expected "
@@ -189,10 +190,12 @@ def with_contrast(
 
 
 def tissue_of(volumes: Mapping[str, TrainingVolume]) -> Tissue:
-    """Return voxel sizes and side of membranes of volumes that are trained on."""
+    """Return voxel sizes, side of membranes and CLAHE of volumes that are trained on."""
+    tiles = {volume.clahe_tile for volume in volumes.values()}
     size = {volume.voxel_size_zyx_nm: volume for volume in volumes.values()}
     sides = {membranes_of(v.read_image, v.box, v.voxel_size_zyx_nm or NO_SIZE) for v in volumes.values()} - {None}
-    return Tissue(tuple(one for one in size if one), sides.pop() if len(sides) == 1 else None)
+    side, tile = (found.pop() if len(found) == 1 else None for found in (sides, tiles))
+    return Tissue(tuple(one for one in size if one), side, tile)
 
 
 def _histogram(volume: TrainingVolume, group: ProcessGroup) -> Histogram | None:

@@ -137,8 +137,14 @@ def test_small_labels_are_all_trained_on_or_not_at_all(width, trained_on, tmp_pa
 
 def test_hours_decide_how_long_training_takes(tmp_path, image, labels):
     words = tiffs(tmp_path, image, labels)
-    steps = [new([*words, "--hours", hours], tmp_path / f"h{hours}.yaml")[0].train.max_steps for hours in ("1", "3")]
-    assert steps[1] == pytest.approx(3 * steps[0], rel=0.01)
+    steps = [new([*words, "--hours", hours], tmp_path / f"h{hours}.yaml")[0].train.max_steps for hours in "013"]
+    assert steps[2] == pytest.approx(3 * steps[1], rel=0.01) and steps[0] == 0
+
+
+def test_weights_that_fit_bring_their_affinities(tmp_path, image, labels):
+    run, place = new([*tiffs(tmp_path, image, labels)[:-3], "30", "12", "12"], tmp_path / "mine.yaml")
+    assert run.train.max_steps and Path(run.affinities.network).parent == Path(run.init)
+    assert place.config.clahe_tile == 128, "as the weights were trained"
 
 
 @pytest.mark.parametrize(

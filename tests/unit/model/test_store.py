@@ -100,7 +100,7 @@ def test_the_description_is_written_last(tmp_path, monkeypatch):
 def test_a_model_keeps_histogram_and_tissue_of_what_it_was_trained_on(tmp_path, folder):
     assert load_histogram(folder) is None and load_model(folder).histogram is None
     histogram = Histogram.of_counts(np.bincount([3, 3, 250], minlength=256))
-    tissue = Tissue(((30.0, 6.0, 6.0),), "dark")
+    tissue = Tissue(((30.0, 6.0, 6.0),), "dark", 128)
     save_model(tmp_path / "with", Model(CONFIG, random_weights(), {}, histogram, tissue))
     found = load_model(tmp_path / "with").histogram
     assert (load_tissue(folder), load_tissue(tmp_path / "with")) == (None, tissue)

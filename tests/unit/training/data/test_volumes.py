@@ -18,6 +18,7 @@ from ffn.training.data.volumes import (
     block_statistics,
     mean_and_stddev,
     open_training_volumes,
+    tissue_of,
     with_contrast,
 )
 from ffn.training.parallel.process_group import ProcessGroup
@@ -110,7 +111,7 @@ def test_the_processes_on_a_machine_read_a_volume_once(volume, tmp_path, run_pro
         def __init__(self, volume):
             self._volume = volume
             self.name, self.box, self.dtype = volume.name, volume.box, volume.dtype
-            self.voxel_size_zyx_nm = volume.voxel_size_zyx_nm
+            self.voxel_size_zyx_nm, self.provenance = volume.voxel_size_zyx_nm, volume.provenance
 
         def read(self, box):
             num_read.append(box.num_voxels)
@@ -180,3 +181,13 @@ def test_a_volume_can_be_matched_to_what_the_initial_weights_saw(make_volume, im
     assert distance(seen(specs, {"a": "match"}, trained)[0].histogram, trained) < 0.1
     with pytest.raises(ModelError, match=r"volumes.a.normalize"):
         seen(specs, {"a": "match"})
+
+
+def test_the_clahe_of_all_images_is_recorded(make_volume, image, tmp_path):
+    image_spec, labels = make_volume(image)["a"]
+    equalised = write_volume(
+        f"{tmp_path}/even.h5:raw", image, Placement(VOLUME_BOX, provenance={"config": {"clahe_tile": 64}})
+    )
+    for specs, tile in ({"a": (equalised, labels)}, 64), ({"a": (equalised, labels), "b": (image_spec, labels)}, None):
+        with open_training_volumes(specs) as volumes:
+            assert tissue_of(volumes).clahe_tile == tile
