@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import NoReturn
@@ -13,6 +15,7 @@ from ffn.errors import ClusterError, ConfigError
 from ffn.workflow.config_files import ROOT
 
 DEMO = "demo"
+DRY_RUN = {"-n", "--dry-run", "--dryrun"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,8 +40,27 @@ def become_snakemake(config: Path, words: list[str]) -> NoReturn:
     """Run Snakemake on a configuration, in place of this process."""
     if importlib.util.find_spec("snakemake") is None:
         raise ClusterError("ffn run: there is no Snakemake here, expected it. pip install 'ffn-pipeline[workflow]'")
+    if not DRY_RUN & set(words):
+        _build_kernels()
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, "-m", "snakemake", *snakemake_words(config, words)])
+
+
+def _build_kernels() -> None:
+    """Compile the kernels for CPUs if there are none, for this environment, if it has a compiler."""
+    from ffn import kernels
+    from ffn.kernels import inference
+
+    libraries = inference.library_path(), kernels.library_path()
+    is_possible = shutil.which("c++") and os.access(libraries[0].parent, os.W_OK)
+    if all(library.exists() for library in libraries) or not is_possible:
+        return
+    print("ffn run: compiles the kernels for CPUs, once for this environment (about a minute)", file=sys.stderr)
+    script = Path(kernels.__file__).with_name("build.sh")
+    done = subprocess.run(["bash", script, sys.executable], capture_output=True, text=True)
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        print(f"ffn run: they were not built, so CPUs take longer ({reason})", file=sys.stderr)
 
 
 def snakemake_words(config: Path, words: list[str]) -> list[str]:

@@ -71,7 +71,7 @@ def vector_lanes() -> int:
 
 def not_built(library: Path) -> str | None:
     """Say that a library is missing, if it is."""
-    return None if library.exists() else f"{library} is missing (make setup builds it)"
+    return None if library.exists() else f"{library} is missing (make setup builds it, and ffn run)"
 
 
 def unfit(precision: str, features: int) -> str | None:

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from ffn.commands.run import snakemake_words
+from ffn import kernels
+from ffn.commands.run import become_snakemake, snakemake_words
 from ffn.errors import ConfigError
+from ffn.kernels import inference
 from ffn.workflow.config_files import ROOT as FILES
 
 from ..small_run import ROOT
@@ -39,6 +41,27 @@ def test_a_wheel_plans_the_demo_as_the_checkout_does(site, tmp_path):
         assert done.returncode == 0, done.stderr
         plans.append(re.findall(r"^(?:rule|localrule) (\S+):", done.stdout + done.stderr, re.MULTILINE))
     assert plans[0] == plans[1] and "train" in plans[0]
+    sources = [{file.name for file in (folder / "ffn/kernels").glob("*.[chs]*")} for folder in (ROOT, site)]
+    assert sources[0] == sources[1] and "build.sh" in sources[0]
+
+
+def test_kernels_are_compiled_before_a_run_where_there_are_none(tmp_path, monkeypatch):
+    called, started = [], []
+    monkeypatch.setattr("ffn.kernels.library_of", lambda purpose: tmp_path / purpose)
+    monkeypatch.setattr("ffn.kernels.inference.library_of", lambda purpose: tmp_path / purpose)
+    monkeypatch.setattr("shutil.which", lambda name: name)
+    monkeypatch.setattr(os, "execv", lambda *_: started.append(len(called)))
+
+    def build(words, **_):
+        called.append(Path(words[1]))
+        for library in (kernels.library_path(), inference.library_path()):
+            library.touch()
+        return subprocess.CompletedProcess(words, 0)
+
+    monkeypatch.setattr(subprocess, "run", build)
+    for words in (["-n"], [], []):
+        become_snakemake(Path("mine.yaml"), words)
+    assert started == [0, 1, 1] and called == [ROOT / "ffn/kernels/build.sh"]
 
 
 def test_profiles_are_found_by_name_unless_a_folder_here_has_it(tmp_path, monkeypatch):
