@@ -229,11 +229,11 @@ def _most(box: Box, model: ModelConfig, within: float, size: VoxelSize) -> Box:
 
 
 def _values(name: str, data: Data, network: Network, boxes: dict[str, Any], train: dict[str, Any]) -> dict[str, Any]:
-    normalize = {"normalize": network.normalize} if network.normalize else {}
+    prepared: dict[str, Any] = {"normalize": network.normalize} if network.normalize else {}
     if network.clahe_tile and data.has_bytes:
-        normalize["clahe_tile"] = network.clahe_tile
+        prepared["clahe_tile"] = network.clahe_tile
     init = {"init": network.init} if network.init else {}
-    volumes = {name: {**data.volume, **boxes, **normalize}}
+    volumes = {name: {**data.volume, **boxes, **prepared}}
     learnt = {"network": network.affinities} if network.affinities else {}
     affinities = {"affinities": {"enabled": True, **learnt}} if train["max_steps"] or network.affinities else {}
     return {"run": name, **init, "volumes": volumes, "train": train, **affinities}

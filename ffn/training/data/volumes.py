@@ -194,7 +194,7 @@ def tissue_of(volumes: Mapping[str, TrainingVolume]) -> Tissue:
     tiles = {volume.clahe_tile for volume in volumes.values()}
     size = {volume.voxel_size_zyx_nm: volume for volume in volumes.values()}
     sides = {membranes_of(v.read_image, v.box, v.voxel_size_zyx_nm or NO_SIZE) for v in volumes.values()} - {None}
-    side, tile = (found.pop() if len(found) == 1 else None for found in (sides, tiles))
+    side, tile = sides.pop() if len(sides) == 1 else None, tiles.pop() if len(tiles) == 1 else None
     return Tissue(tuple(one for one in size if one), side, tile)
 
 
