@@ -39,12 +39,11 @@ if TYPE_CHECKING:
 
 KINDS: dict[str, dict[str, Any]] = {
     "none": {},
-    "powersgd, rank 2": {"compression": "powersgd", "powersgd_rank": 2},
+    "powersgd": {"compression": "powersgd"},
     "1-bit": {"compression": "1-bit"},
     "qsgd, 1 level": {"compression": "qsgd", "qsgd_levels": 1},
     "qsgd, 7 levels": {"compression": "qsgd", "qsgd_levels": 7},
     "bfloat16": {"compression": "bfloat16"},
-    "powersgd, rank 1": {"compression": "powersgd", "powersgd_rank": 1},
 }
 
 

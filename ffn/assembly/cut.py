@@ -1,28 +1,33 @@
-"""Cut supervoxels between points of two neurons: the network grows both again, and a watershed decides the rest."""
+"""Cut supervoxels between points of two neurons, and trace objects from points of no segment.
+
+For a cut, the network grows both neurons again, and a watershed decides the rest.
+"""
 
 from __future__ import annotations
 
 import argparse
 import itertools
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
 from ffn.assembly.components import Components
 from ffn.assembly.config import OF_CONTACTS, Agglomeration, require_window
 from ffn.assembly.connected import NO_ROWS, connected_roots, label_pieces, pieces_of_block, same_voxel
-from ffn.assembly.contacts import open_scene
+from ffn.assembly.contacts import Scene, open_scene
 from ffn.assembly.cuts import COLUMNS, WithCuts, write_cuts
 from ffn.assembly.gaps import smoothed
-from ffn.assembly.given import CUT, Correction, CorrectionError, id_at, read_corrections, voxel_of
+from ffn.assembly.given import CUT, TRACE, Correction, CorrectionError, id_at, read_corrections, voxel_of
 from ffn.assembly.resegment import Judge
 from ffn.config import PART_ZYX
 from ffn.contingency import find_runs
-from ffn.geometry import ZYX, Box, scale, subtract, zyx
-from ffn.inference.canvas import MASKED, Frame
+from ffn.geometry import ZYX, Box, scale, steps_within, subtract, zyx
+from ffn.inference.canvas import MASKED, Canvas, Frame, is_free
 from ffn.inference.grower import ObjectGrower
-from ffn.inference.inputs import AgglomerateInputs, add_flood_inputs, flood_inputs
+from ffn.inference.inputs import AgglomerateInputs, Network, add_flood_inputs, flood_inputs
 from ffn.inference.lanes import Lanes
 from ffn.inference.movement import centres_across
 from ffn.io.open import read_table
@@ -33,20 +38,23 @@ from ffn.options import add_masks_option, add_options, add_volume_option, from_a
 from ffn.provenance import provenance
 
 SIGMA_NM = 10.0  # smoothing of the image in which membranes are dark, as for `ffn.assembly.competitors`
-MAX_VOXELS = 2**24  # of the box that a watershed cuts; 1 GB. Our choice
+MAX_VOXELS = 2**24  # of the box that a watershed cuts, or in which an object is traced; 1 GB. Our choice
 FIRST_ID = 10**15  # new ids are this plus the flat index of a voxel: no two are equal, and spreadsheets keep them
+NO_CUTS = np.empty((0, len(COLUMNS)), np.int64)
 Sides = Sequence[Sequence[ZYX]]  # the points of both neurons
+Watch = Callable[[Callable[[], np.ndarray]], object]  # gets a function that returns the rows of what has grown so far
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Cut supervoxels between the two points of corrections of the kind 'cut'. The segmentation is not changed.
+    """Apply corrections of the kinds 'cut' and 'trace'. The segmentation is not changed.
 
-    The network grows both sides again in a window around the points. What it gives to both or to neither is decided by
-    a seeded watershed of the image. 'ffn merge --cuts' and 'ffn sweep --cuts' apply the file.
+    A cut parts a supervoxel between two points: the network grows both sides again in a window around them. What it
+    gives to both or to neither is decided by a seeded watershed of the image. A trace grows an object from a point that
+    has none, around all others. 'ffn merge --cuts' and 'ffn sweep --cuts' apply the file.
     """
     add_volume_option(parser, "--segmentation", "supervoxels, of ffn segment, reconcile or consensus")
     add_flood_inputs(parser)
-    parser.add_argument("--corrections", required=True, metavar="FILE.csv", help="file with the places of cuts")
+    parser.add_argument("--corrections", required=True, metavar="FILE.csv", help="file with the places")
     parser.add_argument("--out", required=True, metavar="FILE.csv", help="voxels with new ids to write")
     add_masks_option(parser)
     add_options(parser, Agglomeration, skip=OF_CONTACTS)
@@ -59,15 +67,16 @@ def _run(arguments: argparse.Namespace) -> None:
 
 
 def cut(inputs: AgglomerateInputs, corrections_path: str, out_path: str, config: Agglomeration) -> None:
-    """Write the voxels that get new ids because people have cut their supervoxel.
+    """Write the voxels that get new ids because people have cut their supervoxel, or traced an object there.
 
     Parameters
     ----------
     inputs : AgglomerateInputs
         Supervoxels, image and network.
     corrections_path : str
-        File of `Correction`; those of the kind ``cut`` count. Cuts of one supervoxel whose windows overlap are one cut
-        with several points on each side: the first ends are of one neuron, the second ends of another.
+        File of `Correction`; those of the kinds ``cut`` and ``trace`` count. Cuts of one supervoxel whose windows
+        overlap are one cut with several points on each side: the first ends are of one neuron, the second ends of
+        another.
     out_path : str
         CSV file to write, see `ffn.assembly.cuts.WithCuts`. The largest part keeps its id.
     config : Agglomeration
@@ -76,36 +85,89 @@ def cut(inputs: AgglomerateInputs, corrections_path: str, out_path: str, config:
     Raises
     ------
     CorrectionError
-        If there is no segment at a point, a point is on both sides, or both still touch somewhere else.
+        If there is no segment at a point of a cut, a point is on both sides, or both still touch somewhere else.
 
     Notes
     -----
-    Bytes depend on neither the order of the lines nor on which end of a line comes first. In the window, a voxel that
+    Bytes depend on neither the order of cuts nor on which end of a line comes first. In the window, a voxel that
     one side alone claims is of this side. All else is flooded from there: first in the window, and where both sides
-    touch outside it, in a box that grows until they do not, up to `MAX_VOXELS`.
+    touch outside it, in a box that grows until they do not, up to `MAX_VOXELS`. An object is traced in a box of so many
+    voxels as by ``ffn segment`` from this seed, and enters no segment and no object of an earlier line.
     """
     require_other_file(out_path, corrections_path, *inputs.files())
-    lines = [each for each in read_corrections(corrections_path) if each.action == CUT]
     network = inputs.network(config)
-    require_window(config.window_radius_zyx, network.model.config, "window_radius_zyx")
     with open_scene(inputs.segmentation, inputs.image, inputs.masks) as scene:
-        lanes = Judge(scene, network, config).open_lanes(1)
-        base = WithCuts(scene.segmentation, np.empty((0, len(COLUMNS)), np.int64))
-        for sides in _grouped(lines, corrections_path, base, config):
+        cutter = Cutter(scene, network, config, read_table(inputs.image, JUMPS))
+        rows = cutter.rows(read_corrections(corrections_path), corrections_path)
+        about = inputs.about(network, cutter.lanes.name)
+        record = provenance("cut", config, **about, corrections=corrections_path)
+    write_cuts(out_path, rows, record)
+
+
+class Cutter:
+    """The network that cuts and traces in a scene."""
+
+    def __init__(self, scene: Scene, network: Network, config: Agglomeration, jumps: np.ndarray | None) -> None:
+        require_window(config.window_radius_zyx, network.model.config, "window_radius_zyx")
+        self._judge = Judge(scene, network, config, jumps)
+        size = voxel_size_of(scene.segmentation)
+        radius = steps_within((MAX_VOXELS * math.prod(size)) ** (1 / 3) / 2, size)
+        self._tracing = replace(self._judge, config=config.model_copy(update={"window_radius_zyx": radius}))
+
+    @cached_property
+    def lanes(self) -> Lanes:
+        """The canvas of cuts."""
+        return self._judge.open_lanes(1)
+
+    @cached_property
+    def _wide_lanes(self) -> Lanes:
+        return self._tracing.open_lanes(1)
+
+    def rows(
+        self,
+        corrections: Sequence[Correction],
+        path: str,
+        known: np.ndarray = NO_CUTS,
+        watch: Watch = lambda rows: None,
+    ) -> np.ndarray:
+        """Return the rows of `WithCuts` of corrections, after those that are known."""
+        scene = self._judge.scene
+        base = WithCuts(scene.segmentation, known)
+        for line in corrections:
+            if line.action == TRACE and base.box.contains(Box.around(line.a_zyx)) and not id_at(base, line.a_zyx):
+                base = WithCuts(scene.segmentation, np.concatenate([base.rows, self._traced(line.a_zyx, base, watch)]))
+        for sides in _grouped([each for each in corrections if each.action == CUT], path, base, self._judge.config):
             ids = [{id_at(base, point): point for point in side} for side in sides]
             for segment in sorted(ids[0].keys() & ids[1].keys()):  # else another cut has parted the sides already
                 own = [[point for point in side if id_at(base, point) == segment] for side in sides]
                 if both := {*own[0]} & {*own[1]}:
-                    text = f"{corrections_path}: {both.pop()} is on both sides of a cut, expected two neurons"
+                    text = f"{path}: {both.pop()} is on both sides of a cut, expected two neurons"
                     raise CorrectionError(f"{text}. Begin all lines there in the same neuron, or delete one")
-                judge = Judge(replace(scene, segmentation=base), network, config, read_table(inputs.image, JUMPS))
+                judge = replace(self._judge, scene=replace(scene, segmentation=base))
                 frame = judge.frame(middle(own))
-                claims = claims_of(judge, frame, segment, own, lanes)
+                claims = claims_of(judge, frame, segment, own, self.lanes, watch)
                 rows = rows_of_parts(judge, frame, segment, own, claims)
                 rows[:, 4] = id_at(scene.segmentation, own[0][0])
                 base = WithCuts(scene.segmentation, np.concatenate([base.rows, rows]))
-        record = provenance("cut", config, **inputs.about(network, lanes.name), corrections=corrections_path)
-    write_cuts(out_path, base.rows, record)
+        return base.rows
+
+    def _traced(self, seed_zyx: ZYX, base: Volume, watch: Watch) -> np.ndarray:
+        """Return the rows of an object that grows from a voxel of no segment; none if it does not."""
+        judge = replace(self._tracing, scene=replace(self._tracing.scene, segmentation=base))
+        frame, at = judge.frame(seed_zyx), subtract(seed_zyx, base.box.start)
+        number = FIRST_ID + int(np.ravel_multi_index(at, base.box.shape))
+        canvas = canvas_of(judge, frame, 0, self._wide_lanes)
+        seed = subtract(seed_zyx, frame.canvas.start)
+        if canvas.is_refused(seed) or not canvas.reach.contains(Box.around(seed)):
+            return NO_CUTS
+
+        def rows() -> np.ndarray:
+            box, mask = canvas.object_mask()
+            mask &= is_free(canvas.segmentation[box.slices()])
+            box, inside = box.shift(frame.canvas.start), box.shift(frame.canvas.start).intersect(frame.box)
+            return rows_of(np.where(mask[inside.slices(box.start)], number, 0), inside.start, 0)
+
+        return rows() if grow(canvas, seed, None, self._wide_lanes, lambda: watch(rows)) else NO_CUTS
 
 
 def _grouped(lines: Sequence[Correction], path: str, base: Volume, config: Agglomeration) -> list[list[list[ZYX]]]:
@@ -151,24 +213,47 @@ def rows_of_parts(judge: Judge, frame: Frame, segment: int, sides: Sides, claims
     )
 
 
-def claims_of(judge: Judge, frame: Frame, segment: int, sides: Sides, lanes: Lanes) -> list[np.ndarray]:
+def claims_of(
+    judge: Judge, frame: Frame, segment: int, sides: Sides, lanes: Lanes, watch: Watch = lambda rows: None
+) -> list[np.ndarray]:
     """Grow both sides from their points in a window; return their objects as masks of the window."""
-    raw, labels, masked = judge.read(frame)
-    occupied = np.where((masked | (labels != 0)) & (masked | (labels != np.uint64(segment))), MASKED, 0)
-    canvas = lanes.canvas(0, frame.mirrored(raw), frame.masked(occupied), frame.inside)
-    canvas.refuse(centres_across(judge.jumps, frame.canvas, judge.network.model.config.fov_radius_zyx))
+    canvas = canvas_of(judge, frame, segment, lanes)
     found = []
     for side in sides:
         mask = np.zeros(canvas.shape, bool)
         for seed in _within([point for point in side if frame.box.contains(Box.around(point))], frame.canvas):
-            grower = ObjectGrower(canvas, seed, judge.config.max_fovs)
-            while grower.next_position() is not None:
-                lanes.advance([grower])
+            grow(canvas, seed, judge.config.max_fovs, lanes, lambda: watch(lambda: NO_CUTS))
             box, grown = canvas.object_mask()
             mask[box.slices()] |= grown
         found.append(mask[frame.wanted.slices()])
     near = [[point for point in side if frame.box.contains(Box.around(point))] for side in sides]
     return without_overrun(found, [_within(side, frame.box) for side in near])
+
+
+def canvas_of(judge: Judge, frame: Frame, segment: int, lanes: Lanes) -> Canvas:
+    """Return the canvas of a window in which objects may enter one segment, or 0, and voxels of none."""
+    raw, labels, masked = judge.read(frame)
+    occupied = np.where(masked | ((labels != 0) & (labels != np.uint64(segment))), np.int32(MASKED), np.int32(0))
+    canvas = lanes.canvas(0, frame.mirrored(raw), frame.masked(occupied), frame.inside)
+    canvas.refuse(centres_across(judge.jumps, frame.canvas, judge.network.model.config.fov_radius_zyx))
+    return canvas
+
+
+def grow(canvas: Canvas, seed: ZYX, max_fovs: int | None, lanes: Lanes, watch: Callable[[], object]) -> bool:
+    """Grow an object to its end, watched after each move; return whether it still includes its seed."""
+    grower = ObjectGrower(canvas, seed, max_fovs)
+    while grower.next_position() is not None:
+        lanes.advance([grower])
+        watch()
+    return grower.is_strong
+
+
+def rows_of(new: np.ndarray, start_zyx: ZYX, before: int) -> np.ndarray:
+    """Return the rows of `WithCuts` of an array of new ids at a place; 0 is left out."""
+    starts, lengths = find_runs(new, within_rows=True)
+    after = new.ravel()[starts]
+    places = np.stack(np.unravel_index(starts, new.shape), axis=1) + start_zyx
+    return np.column_stack([places, lengths, np.full(len(starts), before), after])[after != 0]
 
 
 def without_overrun(claims: Sequence[np.ndarray], sides: Sides) -> list[np.ndarray]:
@@ -251,14 +336,10 @@ class Pieces:
         ids, order = FIRST_ID + self._parts.first, np.lexsort((self._parts.first, -self._parts.voxels))
         kept = np.flatnonzero(ids == self._segment)  # a part of an earlier cut
         ids[kept[0] if len(kept) else order[0]] = self._segment
-        found = [np.empty((0, len(COLUMNS)), np.int64)]
+        found = [NO_CUTS]
         for block, pieces in self._pieces.items():
-            new = np.append(self._segment, ids[self._number[pieces]])[label_pieces(self._read(block))]
-            starts, lengths = find_runs(new, within_rows=True)
-            after = new.ravel()[starts]
-            places = np.stack(np.unravel_index(starts, block.shape), axis=1) + block.start
-            rows = np.column_stack([places, lengths, np.full(len(starts), self._segment), after])
-            found.append(rows[after != self._segment])
+            new = np.append(0, np.where(ids == self._segment, 0, ids)[self._number[pieces]])
+            found.append(rows_of(new[label_pieces(self._read(block))], block.start, self._segment))
         rows = np.concatenate(found)
         return rows[np.lexsort(rows.T[2::-1])]
 

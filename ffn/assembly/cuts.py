@@ -14,6 +14,7 @@ from ffn.assembly.merge_graph import MergeEdge, MergeGraphError
 from ffn.assembly.tables import expanded
 from ffn.geometry import Box, steps_within
 from ffn.io import atomic
+from ffn.io.faults import unreadable
 from ffn.io.volume import Derived, Volume, voxel_size_of
 
 COLUMNS = ("z", "y", "x", "voxels", "segment", "part")
@@ -64,12 +65,9 @@ def write_cuts(path: str, rows: np.ndarray, record: dict[str, Any]) -> None:
 
 def read_cuts(path: str) -> np.ndarray:
     """Read the rows of `WithCuts`."""
-    try:
-        with open(path) as file:
-            next(file)
-            if next(file) != ",".join(COLUMNS) + "\n":
-                raise ValueError(f"no columns {','.join(COLUMNS)}")
-            lines = [line.split(",") for line in file]
+    with unreadable(path, "a file of ffn cut", MergeGraphError), open(path) as file:
+        next(file)
+        if next(file) != ",".join(COLUMNS) + "\n":
+            raise ValueError(f"no columns {','.join(COLUMNS)}")
+        lines = [line.split(",") for line in file]
         return np.array(lines, np.int64).reshape(-1, len(COLUMNS))
-    except (OSError, ValueError, StopIteration) as reason:
-        raise MergeGraphError(f"{path}: cannot be read ({reason}), expected a file of ffn cut") from None

@@ -26,6 +26,7 @@ from ffn.errors import ConfigError, FfnError, VolumeError, under
 from ffn.geometry import ZYX, Box, VoxelSize, steps_within, zyx
 from ffn.io.block_log import Result
 from ffn.io.blocks import Job, blocks_of, reduce_step
+from ffn.io.faults import unreadable
 from ffn.io.masks import require_labels_in
 from ffn.io.nearest import reaches, read_nearest
 from ffn.io.open import identity, open_segmentation, open_truth
@@ -38,6 +39,8 @@ log = logging.getLogger(__name__)
 JOIN = "join"
 SEPARATE = "separate"
 CUT = "cut"  # separates two places of one supervoxel
+TRACE = "trace"  # an object from a place where none is; both ends are the same
+GROWN = (CUT, TRACE)  # by ``ffn cut``
 COLUMNS = ("action", "z_a", "y_a", "x_a", "z_b", "y_b", "x_b")
 REACH_NM = 100.0  # from a place to its supervoxel: fill grows segments, and people draw what they see
 MAX_CORRECTIONS = 300_000  # 2 s and 250 MB; each then reads its surroundings. Our choice
@@ -54,7 +57,7 @@ class CorrectionError(FfnError):
 class Correction(NamedTuple):
     """One correction."""
 
-    action: str  # `JOIN`, `SEPARATE` or `CUT`
+    action: str  # `JOIN`, `SEPARATE`, `CUT` or `TRACE`
     a_zyx: ZYX  # A voxel of each of the two segments, in the full volume. Places stay valid when ids change
     b_zyx: ZYX
 
@@ -126,8 +129,8 @@ class GraphInputs:
         """Find the supervoxels of corrections."""
         if self.corrections is None:
             return NOTHING_GIVEN
-        if self.cuts is None and any(each.action == CUT for each in corrections):
-            raise CorrectionError(f"{self.corrections}: has cuts, expected --cuts, too. Run ffn cut first")
+        if self.cuts is None and any(each.action in GROWN for each in corrections):
+            raise CorrectionError(f"{self.corrections}: has cuts or traces, expected --cuts, too. Run ffn cut first")
         with self.open_base() as base:
             found = constraints_of(corrections, self.corrections, base)
         log.info("%s: joins %d pairs, separates %d", self.corrections, len(found.joined), len(found.apart))
@@ -215,20 +218,16 @@ def _shared(nuclei: Volume, base: Volume, part: Box, voxel_size_zyx_nm: VoxelSiz
 
 def read_corrections(path: str | Path) -> list[Correction]:
     """Read a file of corrections."""
-    try:
-        with Path(path).open(encoding="utf-8-sig", newline="") as file:  # spreadsheets write a byte order mark
-            rows = csv.reader(file)
-            columns = next(rows, [])
-            if tuple(columns) != COLUMNS:
-                found = ",".join(columns) or "nothing"
-                raise CorrectionError(f"{path}: starts with {found!r:.200}, expected the columns {','.join(COLUMNS)}")
-            lines = ((number, row) for number, row in enumerate(rows, 2) if row)
-            some = itertools.islice(lines, MAX_CORRECTIONS + 1)
-            kept = [_parse(row, f"{path}: line {number}") for number, row in some]
-    except (OSError, UnicodeDecodeError, csv.Error) as reason:
-        raise CorrectionError(
-            f"{path}: cannot be read ({reason}), expected a file of 'ffn view RUN --corrections'"
-        ) from None
+    expected = "a file of 'ffn view RUN --corrections'"
+    with unreadable(path, expected, CorrectionError), Path(path).open(encoding="utf-8-sig", newline="") as file:
+        rows = csv.reader(file)  # behind a spreadsheet's byte order mark
+        columns = next(rows, [])
+        if tuple(columns) != COLUMNS:
+            found = ",".join(columns) or "nothing"
+            raise CorrectionError(f"{path}: starts with {found!r:.200}, expected the columns {','.join(COLUMNS)}")
+        lines = ((number, row) for number, row in enumerate(rows, 2) if row)
+        some = itertools.islice(lines, MAX_CORRECTIONS + 1)
+        kept = [_parse(row, f"{path}: line {number}") for number, row in some]
     if len(kept) > MAX_CORRECTIONS:
         size = Path(path).stat().st_size
         found = f"{path}: has {size:,} bytes with more than {MAX_CORRECTIONS:,} corrections, expected at most so many"
@@ -245,11 +244,11 @@ def _parse(row: Sequence[str], where: str) -> Correction:
     try:
         action, *numbers = row
         first, second = np.array(numbers, np.int64).reshape(2, 3)
-        if action not in (JOIN, SEPARATE, CUT):
+        if action not in (JOIN, SEPARATE, *GROWN):
             raise ValueError
     except (ValueError, OverflowError):
         raise CorrectionError(
-            f"{where} is {','.join(row)!r}, expected {JOIN}, {SEPARATE} or {CUT}, and z,y,x of two voxels"
+            f"{where} is {','.join(row)!r}, expected {JOIN}, {SEPARATE}, {CUT} or {TRACE}, and z,y,x of two voxels"
         ) from None
     return Correction(action, zyx(first), zyx(second))
 
@@ -261,6 +260,7 @@ def corrections_text(corrections: Iterable[Correction]) -> str:
 
 def constraints_of(corrections: Sequence[Correction], path: str | Path, base: Volume) -> Constraints:
     """Look up the supervoxels that corrections name."""
+    corrections = [each for each in corrections if each.action != TRACE]
     found = [[id_at(base, voxel_of(base, place, f"{path}: {each}")) for place in each[1:]] for each in corrections]
     pairs = np.array(found, np.uint64).reshape(-1, 2)
     is_join, is_cut = (np.array([each.action == action for each in corrections], bool) for action in (JOIN, CUT))

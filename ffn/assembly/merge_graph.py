@@ -13,6 +13,7 @@ from typing import Any
 from ffn.assembly.config import AgglomerateConfig
 from ffn.assembly.contacts import Contact
 from ffn.errors import FfnError
+from ffn.io.faults import unreadable
 from ffn.io.store_names import how_to_make
 
 DIGITS = 6
@@ -140,14 +141,9 @@ def parse_edge(line: str, where: str) -> MergeEdge:
 
 
 def _lines(path: str | Path, most: int | None = None) -> list[str]:
-    try:
-        with open(path) as file:
-            return [line.rstrip("\n") for line in itertools.islice(file, most)]
-    except FileNotFoundError:
-        found = f"{path}: no such file, expected one of ffn agglomerate"
-        raise MergeGraphError(f"{found}. {how_to_make(Path(path))}") from None
-    except (OSError, UnicodeDecodeError) as reason:
-        raise MergeGraphError(f"{path}: cannot be read ({reason}), expected a file of ffn agglomerate") from None
+    expected = f"a file of ffn agglomerate. {how_to_make(Path(path))}"
+    with unreadable(path, expected, MergeGraphError), open(path) as file:
+        return [line.rstrip("\n") for line in itertools.islice(file, most)]
 
 
 def _maker(path: str | Path) -> Any:

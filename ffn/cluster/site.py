@@ -13,6 +13,7 @@ import yaml
 
 from ffn.cluster.batch import makers_of, scheduler_of, still_queued
 from ffn.errors import ClusterError
+from ffn.io.faults import unreadable
 from ffn.machine.limits import usable_cores
 from ffn.machine.schedulers import Scheduler, slurm
 from ffn.workflow.config_files import ROOT
@@ -85,8 +86,5 @@ def check_none_left(submit: str, folder: str) -> None:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
+    with unreadable(path, "options of Snakemake, a mapping in YAML", ClusterError):
         return dict(yaml.safe_load(path.read_text()))
-    except (yaml.YAMLError, TypeError, ValueError) as reason:
-        found = " ".join(str(reason).split())
-        raise ClusterError(f"{path}: is not a mapping in YAML ({found}), expected options of Snakemake") from None

@@ -48,11 +48,10 @@ def corrected(folder: Path, volume: str | None, paths: list[str]) -> Path:
     """Copy the corrections of several files into the folder of a run, and return its configuration with them."""
     from ffn.assembly.given import corrections_text, read_corrections
     from ffn.io import atomic
-    from ffn.io.open import open_segmentation
     from ffn.viewing.queue import read_answers
 
     inputs = queue_inputs(str(folder), volume, ())
-    with open_segmentation(inputs.segmentation) as base:
+    with inputs.open_base() as base:
         read_answers(paths, base)  # names contradictions
     values = read_values(folder)
     copy = Path(inputs.mapping).with_name("corrections.csv")

@@ -14,6 +14,7 @@ from ffn.options import whole_number
 
 if TYPE_CHECKING:
     from ffn.viewing.queue import QueueInputs
+    from ffn.viewing.trials import TrialInputs
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ def _run(arguments: argparse.Namespace) -> None:
 
 def queue_inputs(run_folder: str, volume: str | None, corrections: Sequence[str]) -> QueueInputs:
     """Find the files of a run."""
-    from ffn.assembly.given import CUT, known_corrections
+    from ffn.assembly.given import GROWN, known_corrections
     from ffn.report.run_folder import find_export
     from ffn.viewing.queue import QueueInputs
     from ffn.workflow.paths import RunPaths
@@ -70,14 +71,43 @@ def queue_inputs(run_folder: str, volume: str | None, corrections: Sequence[str]
     if run is None or not run.agglomerate.enabled:
         raise ConfigError(f"{run_folder}: has no agglomeration graph, expected a run with agglomerate.enabled")
     name = export.name
-    project, own = Path(os.path.abspath(run_folder)).parent.parent, run.volumes[name].corrections
-    given = [*corrections, *([str(project / own)] if own else [])]
-    has_cuts = own is not None and any(each.action == CUT for each in known_corrections(project / own))
+    own, cuts = run.volumes[name].corrections, paths.of("cut", volume=name)
+    given = [*corrections, *([_of_project(run_folder, own)] if own else [])]
+    has_cuts = own is not None and any(each.action in GROWN for each in known_corrections(Path(given[-1])))
     return QueueInputs(
         export=export,
         segmentation=paths.base(run, volume=name),
         graphs=list(map(str, paths.existing("agglomerate", volume=name))),
         mapping=paths.of("merge", "mapping", volume=name),
         answers=tuple(dict.fromkeys(given)),
-        cuts=paths.of("cut", volume=name) if has_cuts else None,
+        cuts=cuts if has_cuts and os.path.exists(cuts) else None,
     )
+
+
+def trial_inputs(run_folder: str, volume: str | None) -> TrialInputs:
+    """Find the network of a run and what it works on, as the rule `cut` has them."""
+    from ffn.inference.inputs import AgglomerateInputs
+    from ffn.viewing.trials import TrialInputs
+    from ffn.workflow.models import Models
+    from ffn.workflow.paths import RunPaths
+
+    inputs, paths = queue_inputs(run_folder, volume, ()), RunPaths(os.path.abspath(run_folder))
+    run, name = paths.read_config(), inputs.export.name
+    assert run is not None
+    flood = AgglomerateInputs(
+        image=paths.of("ingest", "image", volume=name),
+        model=_of_project(run_folder, Models(run, paths, False).used),
+        normalization=paths.of("normalize", volume=name),
+        masks=tuple(
+            mask.model_copy(update={"path": mask.path and _of_project(run_folder, mask.path)})
+            for mask in run.volumes[name].masks
+        ),
+        machine=paths.machine,
+        segmentation=inputs.segmentation,
+    )
+    return TrialInputs(flood, run.agglomeration, inputs.cuts)
+
+
+def _of_project(run_folder: str, path: str) -> str:
+    """Return a path of the configuration of a run, which is relative to the folder that ``results`` is in."""
+    return path if "://" in path else str(Path(os.path.abspath(run_folder)).parent.parent / path)

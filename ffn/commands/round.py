@@ -31,8 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Train the network of a run on what people have confirmed of it ('ffn labels'), and segment again: NAME-2.
 
     Apply the answers first ('ffn correct'). The configuration of the next run is RUN/round.yaml: that of RUN, with
-    these labels, 300 steps from the weights of RUN, and the old weights if they are better on a fifth of the labels.
-    What follows RUN goes to Snakemake: -n shows the plan. The same command resumes.
+    these labels, 300 steps from the weights of RUN, and the old weights if they are better in its select.box, or else
+    on a fifth of the labels. What follows RUN goes to Snakemake: -n shows the plan. The same command resumes.
     """
     add_confirmed_options(parser)
     parser.add_argument("run_folder", metavar="RUN", help="folder of a run with agglomerate.enabled")
@@ -49,20 +49,26 @@ def _run(arguments: argparse.Namespace) -> None:
 
 def next_round(folder: Path, volume: str | None, objects: Sequence[int]) -> Path:
     """Write the labels of a run and the configuration of the next one; return its path."""
+    from ffn.training.checkpoint import architecture_of
     from ffn.viewing.confirmed import write_confirmed
-    from ffn.workflow.first_run import FINE_TUNING
+    from ffn.workflow.first_run import FROM_WEIGHTS
     from ffn.workflow.models import Models
     from ffn.workflow.paths import RunPaths
     from ffn.workflow.run import load_run
 
     inputs, run = queue_inputs(str(folder), volume, ()), load_run(read_values(folder))
     name, paths, values = inputs.export.name, RunPaths(f"results/{folder.name}"), run.as_written()
-    labels = folder / f"labels/{name}.zarr"
+    labels, used = folder / f"labels/{name}.zarr", Models(run, paths, False).used
+    # measured anew in a small box, they change segments more than the training does
+    grey_levels = architecture_of(folder.parents[1] / used).model_dump(include={"image_mean", "image_stddev"})
     train_box, select_box = _divided(write_confirmed(inputs, objects, labels))
-    _require_bodies(labels, select_box)
+    confirmed, chosen = f"{name}-confirmed", values["select"]
+    if not chosen["checkpoints"] or run.select_volume == confirmed:  # no labels but from segments of the old weights
+        _require_bodies(labels, select_box)
+        chosen |= {"volume": confirmed, "box": str(select_box)}
     own = values["volumes"][name]
     own |= {"corrections": None, **({"evaluate_box": "none"} if run.volumes[name].has_labels else {})}
-    values["volumes"][f"{name}-confirmed"] = {
+    values["volumes"][confirmed] = {
         "image": paths.of("ingest", "image", volume=name),
         "labels": str(labels.relative_to(folder.parents[1])),
         "masks": own["masks"],
@@ -72,10 +78,10 @@ def next_round(folder: Path, volume: str | None, objects: Sequence[int]) -> Path
     }
     values |= {
         "run": next_name(folder.name),
-        "init": Models(run, paths, False).used,
-        "model": run.model.model_dump(mode="json", include={"fov_size_zyx", "deltas_zyx"}),
-        "train": {**values["train"], **FINE_TUNING, **OWN},
-        "select": {**values["select"], "checkpoints": 1, "volume": f"{name}-confirmed", "box": str(select_box)},
+        "init": used,
+        "model": run.model.model_dump(mode="json", include={"fov_size_zyx", "deltas_zyx"}) | grey_levels,
+        "train": {**values["train"], **FROM_WEIGHTS, **OWN},
+        "select": {**chosen, "checkpoints": 1},
         "coordinates": {"membrane_distance_nm": run.coordinates.membrane_distance_nm},
         "affinities": {**values["affinities"], "enabled": False},  # they would take all that is 0 for membranes
     }

@@ -9,13 +9,21 @@ from typing import NamedTuple
 from ffn.config import ModelConfig, Section
 from ffn.options import Parser, add_options, from_arguments
 from ffn.studies.best_runs import Files, study_curves, study_efficiency
-from ffn.studies.config import CurvesConfig, EfficiencyConfig, MeasureConfig, RatesConfig, ScalingConfig
+from ffn.studies.config import (
+    CurvesConfig,
+    EfficiencyConfig,
+    MeasureConfig,
+    RatesConfig,
+    ScalingConfig,
+    StalenessConfig,
+)
 from ffn.studies.learning_rate import study_learning_rate
 from ffn.studies.scaling import study_scaling
 from ffn.training.config import TrainConfig
-from ffn.training.plan import add_data_arguments, training_data
+from ffn.training.plan import add_data_arguments, add_validation_argument, training_data
 
 METRICS = "metrics of all runs, named workers-W-rate-R-seed-S.csv, or without rate-R if trained at the best rate"
+OUT = "numbers to write; the figure gets the same name with .png"
 TRAINING = "data, network and training, as 'ffn train' takes them: --records, --volume, --depth, --max-steps, …"
 
 
@@ -45,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Study how training scales with the number of processes, the learning rate and the number of workers.
 
     Usually the workflow calls these commands: snakemake study_scaling, study_learning_rate, study_curves,
-    study_efficiency. All except `train` and `measure` write FILE.json and FILE.png.
+    study_efficiency, study_staleness. All except `train` and `measure` write FILE.json and FILE.png.
     """
     kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
     train = kinds.add_parser("train", help="do one training run of the studies")
@@ -57,7 +65,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     measure = kinds.add_parser("measure", help=text)
     measure.add_argument("--out", required=True, metavar="FILE.h5", help="times to write")
     add_options(measure, MeasureConfig)
-    for command in (train, measure):
+    text = "compare synchronous, backup and asynchronous workers in virtual time; --virtual-workers are the most"
+    staleness = kinds.add_parser("staleness", help=text, description=text)
+    staleness.add_argument("--out", required=True, metavar="FILE.json", help=OUT)
+    times = "output of 'ffn study measure': times of a gradient (default: the nodes of Dong et al. 2019)"
+    staleness.add_argument("--measured", metavar="FILE.h5", help=times)
+    add_options(staleness, StalenessConfig)
+    for command in (train, measure, staleness):
         command.add_argument("training", nargs=argparse.REMAINDER, metavar="-- TRAINING", help=TRAINING)
     for name, study in STUDIES.items():
         _add_study(kinds.add_parser(name, help=study.summary, description=study.summary), study)
@@ -66,8 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_study(parser: argparse.ArgumentParser, study: Study) -> None:
     parser.add_argument("files", nargs="+", metavar=study.metavar, help=study.files)
-    out = "numbers to write; the figure gets the same name with .png"
-    parser.add_argument("--out", required=True, metavar="FILE.json", help=out)
+    parser.add_argument("--out", required=True, metavar="FILE.json", help=OUT)
     if study.needs_others:
         for other, command in (("--rates", "learning-rate"), ("--scaling", "scaling")):
             parser.add_argument(other, required=True, metavar="FILE.json", help=f"output of 'ffn study {command}'")
@@ -75,8 +88,8 @@ def _add_study(parser: argparse.ArgumentParser, study: Study) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    if arguments.kind in ("train", "measure"):
-        _train_or_measure(arguments)
+    if arguments.kind not in STUDIES:
+        _run_trainings(arguments)
         return
     study = STUDIES[arguments.kind]
     files, config = arguments.files, from_arguments(study.config, arguments)
@@ -85,16 +98,19 @@ def _run(arguments: argparse.Namespace) -> None:
     study.function(files, arguments.out, config)
 
 
-def _train_or_measure(arguments: argparse.Namespace) -> None:
+def _run_trainings(arguments: argparse.Namespace) -> None:
+    from ffn.studies.staleness import study_staleness
     from ffn.studies.trainings import measure, train_point  # TensorFlow takes long to load
     from ffn.training.plan import Training
 
     given = _training(arguments)
-    data = training_data(given)
+    data = training_data(given, given.validate or None)
     model, train = from_arguments(ModelConfig, given), from_arguments(TrainConfig, given)
     training = Training(data, model, train, given.rng_seed)
     if arguments.kind == "train":
         train_point(training, arguments.runs, arguments.out, arguments.rates)
+    elif arguments.kind == "staleness":
+        study_staleness(training, arguments.out, arguments.measured, from_arguments(StalenessConfig, arguments))
     else:
         measure(training, arguments.out, from_arguments(MeasureConfig, arguments).measured_steps)
 
@@ -103,6 +119,7 @@ def _training(arguments: argparse.Namespace) -> argparse.Namespace:
     """Return the options after ``--``."""
     parser = Parser(prog=f"ffn study {arguments.kind} --")
     add_data_arguments(parser)
+    add_validation_argument(parser)
     add_options(parser, ModelConfig)
     add_options(parser, TrainConfig)
     words = arguments.training

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ffn.commands.queue import queue_inputs
+from ffn.commands.queue import queue_inputs, trial_inputs
 from ffn.errors import ExportError
 from ffn.io.store_names import split_store
 from ffn.options import add_options, from_arguments
@@ -30,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> None:
     from ffn.report.run_folder import find_export
     from ffn.viewing.viewer import view, view_stores
+    from ffn.workflow.paths import RunPaths
 
     def announce(link: str) -> None:
         print(f"{link}\nAnyone with this link can see the data. Ctrl-C ends the viewer.", flush=True)
@@ -42,9 +43,12 @@ def _run(arguments: argparse.Namespace) -> None:
         raise ExportError(
             f"{arguments.path[1]}: found {len(arguments.path)} paths, expected one run or export, or stores NAME.zarr"
         )
-    queue = None
+    path, queue = arguments.path[0], None
     if config.queue:
         from ffn.viewing.queue import Queue
 
-        queue = Queue(queue_inputs(arguments.path[0], config.volume, config.queue))
-    view(find_export(Path(arguments.path[0]), config.volume), config, announce, arguments.screenshot, queue)
+        queue = Queue(queue_inputs(path, config.volume, config.queue))
+    export = find_export(Path(path), config.volume)
+    is_run = config.corrections is not None and export != Path(path) and Path(RunPaths(path).config).is_file()
+    trials = trial_inputs(path, config.volume) if is_run else None
+    view(export, config, announce, arguments.screenshot, queue, trials)

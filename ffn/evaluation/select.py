@@ -14,6 +14,7 @@ from ffn.errors import ConfigError, EvaluationError
 from ffn.evaluation.config import SelectConfig
 from ffn.evaluation.metrics import BY_NAME, METRICS
 from ffn.io.atomic import write_json
+from ffn.io.faults import unreadable
 from ffn.model.store import load_model, save_model
 from ffn.options import add_options, from_arguments, parse_named
 from ffn.provenance import provenance
@@ -95,14 +96,11 @@ def select(candidates: Mapping[str, Candidate], out_folder: str | Path, config: 
 
 
 def _read(path: str, convention: str) -> dict[str, Any]:
-    try:
+    with unreadable(path, f"scores of 'ffn evaluate' under {convention}. Evaluate again", EvaluationError):
         scores = json.loads(Path(path).read_text())
         _place(scores)
         for metric in METRICS:
             metric.value(scores, convention)
-    except (OSError, ValueError, KeyError, TypeError) as reason:
-        found = f"{path}: has no scores of 'ffn evaluate' under {convention} ({reason!r})"
-        raise EvaluationError(f"{found}. Evaluate again") from None
     return scores
 
 

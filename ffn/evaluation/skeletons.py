@@ -14,6 +14,7 @@ import numpy as np
 from ffn.errors import EvaluationError
 from ffn.geometry import Box, VoxelSize
 from ffn.io import hdf5
+from ffn.io.faults import unreadable
 
 SHORTEST = 4  # the median edge of skeletons is at least a voxel divided by this
 DATASETS = ("nodes_zyx_nm", "edges", "owners")
@@ -135,15 +136,12 @@ def _swc_files(place: Path) -> list[Path]:
 def _read_swc(paths: Sequence[Path]) -> Iterator[Skeleton]:
     """Yield the skeletons of SWC files, whose owners are numbered from 1."""
     for owner, path in enumerate(paths, start=1):
-        expected = f"expected lines of {', '.join(SWC_COLUMNS)}. Export the file again, or take it away"
-        try:
-            with warnings.catch_warnings(action="ignore"):  # of a file without lines
-                rows = np.loadtxt(path, usecols=range(len(SWC_COLUMNS)), ndmin=2, encoding="latin1")
-        except (OSError, ValueError) as reason:
-            raise EvaluationError(f"{path}: cannot be read ({reason}), {expected}") from None
+        expected = f"lines of {', '.join(SWC_COLUMNS)}. Export the file again, or take it away"
+        with unreadable(path, expected, EvaluationError), warnings.catch_warnings(action="ignore"):  # of no lines
+            rows = np.loadtxt(path, usecols=range(len(SWC_COLUMNS)), ndmin=2, encoding="latin1")
         if not len(rows) or not np.isfinite(rows).all():
             found = "values that are not finite" if len(rows) else "no nodes"
-            raise EvaluationError(f"{path}: has {found}, {expected}")
+            raise EvaluationError(f"{path}: has {found}, expected {expected}")
         numbers, parents = rows[:, 0].astype(np.int64), rows[:, 6].astype(np.int64)
         children = np.flatnonzero(parents >= (0 if 0 in numbers else 1))
         order = np.argsort(numbers, kind="stable")

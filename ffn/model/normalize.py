@@ -17,6 +17,7 @@ from ffn.config import GreyLevels, ImageConfig, Mask, ModelConfig, Normalize, No
 from ffn.errors import ModelError, VolumeError
 from ffn.geometry import Box
 from ffn.io import atomic
+from ffn.io.faults import unreadable
 from ffn.io.masks import Masks, mask_inputs, open_masks
 from ffn.io.open import open_volume
 from ffn.io.volume import Volume, voxel_size_of
@@ -165,10 +166,8 @@ def read_normalisation(path: str | None, model: ModelConfig) -> Normalisation:
     """Return the normalisation that `normalize` wrote, or without a file that of the model."""
     if path is None:
         return Normalisation.of_model(model)
-    try:
+    with unreadable(path, "a file of 'ffn normalize'", ModelError):
         normalisation = Normalisation.from_json(json.loads(Path(path).read_text()))
-    except (OSError, ValueError, KeyError, TypeError) as reason:
-        raise ModelError(f"{path}: is not a normalisation ({reason!r}), expected a file of 'ffn normalize'") from None
     log.info("%s: grey levels %s", path, normalisation)
     return normalisation
 

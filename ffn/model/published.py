@@ -9,6 +9,7 @@ import numpy as np
 
 from ffn.config import ModelConfig
 from ffn.errors import ModelError
+from ffn.io.faults import unreadable
 from ffn.model.network import Weights, weight_shapes
 from ffn.model.normalize import reference_histogram, reference_input
 from ffn.model.store import Model, save_model
@@ -58,14 +59,11 @@ def read_checkpoint(prefix: str) -> Weights:
         raise ModelError(
             f"{prefix}.index: no such file, expected a TensorFlow checkpoint. Pass its path without the suffix"
         )
-    try:
+    with unreadable(prefix, "a checkpoint. Copy it again", ModelError):
         reader = tf.train.load_checkpoint(prefix)
         names = reader.get_variable_to_shape_map()
         found = {match[1]: name for name in names if (match := _VARIABLE.fullmatch(name))}
         weights = {ours: np.asarray(reader.get_tensor(theirs), np.float32) for ours, theirs in found.items()}
-    except (tf.errors.OpError, ValueError, RuntimeError) as reason:
-        first_line = str(reason).splitlines()[0]
-        raise ModelError(f"{prefix}: cannot be read as a checkpoint ({first_line}). Copy it again") from None
     if "conv0_a/weights" not in weights:
         raise ModelError(f"{prefix}: has no variable seed_update/conv0_a/weights, expected a flood-filling network")
     return weights

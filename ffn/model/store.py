@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from ffn.config import ModelConfig
 from ffn.errors import ModelError, explain
 from ffn.io import atomic, hdf5
+from ffn.io.faults import unreadable
 from ffn.model.grey_levels import Histogram
 from ffn.model.network import Weights, weight_shapes
 from ffn.model.tissue import Tissue
@@ -107,10 +108,8 @@ def check_weights(config: ModelConfig, weights: Weights, where: str) -> None:
 def _read_description(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise ModelError(f"{path}: no such file, expected a model folder. Did training or import-checkpoint finish?")
-    try:
+    with unreadable(path, "the description of a model, in YAML. Restore or retrain it", ModelError):
         description = yaml.safe_load(path.read_text())
-    except (yaml.YAMLError, UnicodeDecodeError):
-        raise ModelError(f"{path}: is not YAML, expected the description of a model. Restore or retrain it") from None
     return description if isinstance(description, dict) else {}
 
 

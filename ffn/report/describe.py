@@ -14,6 +14,7 @@ import yaml
 from ffn.errors import EvaluationError
 from ffn.geometry import doubt_about_size, extent_um
 from ffn.io import hdf5
+from ffn.io.faults import unreadable
 from ffn.io.open import open_volume, read_table
 from ffn.io.store_names import METADATA, OURS
 from ffn.io.volume import HDF5_SUFFIXES, split_spec, volume_in
@@ -201,7 +202,7 @@ def _progress(folder: Path) -> Description:
 
 def _scores(path: Path) -> Description:
     """Return scores and counts, without the lists of errors and bodies."""
-    try:
+    with unreadable(path, "a score file, JSON of 'ffn evaluate'", EvaluationError):
         content = json.loads(path.read_text())
         others = {**content.get("earlier", {}), "baseline": content.get("baseline")}
         return {
@@ -210,8 +211,6 @@ def _scores(path: Path) -> Description:
             "scores": content["scores"],
             "others": {name: entry["scores"] for name, entry in others.items() if entry},
         }
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise EvaluationError(f"{path}: is not a score file, expected JSON of 'ffn evaluate'") from None
 
 
 def _export(folder: Path) -> Description:

@@ -73,12 +73,8 @@ def find_export(path: Path, volume: str | None) -> Path:
 def read_output(run_dir: str | Path, stage: str, output: str | None = None, **wildcards: str) -> dict[str, Any]:
     """Read a JSON file of a stage; empty if it was not made."""
     path = Path(RunPaths(run_dir).of(stage, output, **wildcards))
-    try:
-        return dict(json.loads(path.read_text()))
-    except FileNotFoundError:
-        return {}
-    except (ValueError, TypeError) as reason:
-        raise EvaluationError(f"{path}: is damaged ({reason!r}). Delete it and rerun the stage {stage}") from None
+    with unreadable(path, f"a mapping. Delete it and rerun the stage {stage}", EvaluationError):
+        return dict(json.loads(path.read_text())) if path.exists() else {}
 
 
 def read_flood_findings(run_dir: Path, name: str) -> list[str]:

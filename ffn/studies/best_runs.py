@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ffn.errors import EvaluationError
+from ffn.io.faults import unreadable
 from ffn.provenance import provenance
 from ffn.studies.config import CurvesConfig, EfficiencyConfig
 from ffn.studies.pages import BLACK, Line, Panel, draw, write_study
@@ -68,17 +69,13 @@ def read_best_runs(files: Files) -> BestRuns:
     """Read training runs, keep those at the best rates, and model the time of their steps."""
     rates = best_rates(files.rates)
     runs = runs_at_best(read_runs(files.metrics), rates)
-    try:
+    with unreadable(files.scaling, "output of 'ffn study scaling'", EvaluationError):
         scaling = json.loads(Path(files.scaling).read_text())
         nodes, step, exchange = (
             np.array(values, float)
             for values in (scaling["nodes"], scaling["here"]["step_seconds"], scaling["exchange_seconds"])
         )
         alone = float(scaling["times"]["mean_seconds"])
-    except (OSError, ValueError, KeyError, TypeError) as reason:
-        raise EvaluationError(
-            f"{files.scaling}: is not a scaling study ({reason}), expected output of 'ffn study scaling'"
-        ) from None
     one = float(np.median([run.worker_seconds for run in runs[min(runs)] if len(run.step)]))
     # the runs may be of a smaller network: the slowest node is slower by a factor, an exchange takes its time
     slower = {workers: _at(workers, nodes, (step - exchange) / alone) for workers in runs}

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, model_validator
 
-from ffn.config import SameResult, Section
+from ffn.config import Fraction, SameResult, Section
 
 
 def _ascending(values: tuple[float, ...]) -> tuple[float, ...]:
@@ -54,16 +54,29 @@ class MeasureConfig(Section):
     )
 
 
-class ScalingConfig(Section):
-    """Study of the throughput."""
+class NetworkConfig(Section):
+    """Network of a model."""
 
-    max_nodes: Annotated[int, Field(ge=2)] = Field(2048, description="largest number of nodes in the scaling model")
     network: Literal["aries", "slingshot", "ethernet"] = Field(
-        "slingshot", description="between nodes in the scaling model"
+        "slingshot", description="between nodes in the scaling model and in virtual time"
     )
 
 
-class StudyConfig(ScalingConfig, MeasureConfig, EfficiencyConfig, RatesConfig):
+class ScalingConfig(NetworkConfig):
+    """Study of the throughput."""
+
+    max_nodes: Annotated[int, Field(ge=2)] = Field(2048, description="largest number of nodes in the scaling model")
+
+
+class StalenessConfig(NetworkConfig):
+    """Study of stale gradients and backup workers."""
+
+    stragglers: Fraction = Field(
+        0.02, description="share of gradients that take five times as long in the study of staleness, at random"
+    )
+
+
+class StudyConfig(ScalingConfig, StalenessConfig, MeasureConfig, EfficiencyConfig, RatesConfig):
     """Studies of distributed training; section `train` sets everything else."""
 
     ranks: SameResult[PositiveInt] = Field(

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ffn.errors import EvaluationError
+from ffn.io.faults import unreadable
 from ffn.training.metrics import SMOOTHING, read_metrics, smoothed
 
 SCORES = ("accuracy", "f1", "precision", "recall")
@@ -72,13 +73,9 @@ def _read_run(path: Path) -> Run:
 
 def best_rates(study_path: str) -> dict[int, float]:
     """Return the best tried rate by number of workers, from the output of the study of the learning rate."""
-    try:
+    with unreadable(study_path, "output of 'ffn study learning-rate'", EvaluationError):
         rates = json.loads(Path(study_path).read_text())["best_rates"]
         return {int(workers): float(rate) for workers, rate in rates.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as reason:
-        raise EvaluationError(
-            f"{study_path}: has no best rates ({reason}), expected output of 'ffn study learning-rate'"
-        ) from None
 
 
 def runs_at_best(runs: list[Run], rates: dict[int, float]) -> dict[int, list[Run]]:

@@ -16,6 +16,7 @@ import numpy as np
 from ffn.config import ModelConfig
 from ffn.errors import ModelError, TrainError
 from ffn.io import atomic, hdf5
+from ffn.io.faults import unreadable
 from ffn.model.normalize import reference_histogram, reference_input
 from ffn.model.store import DESCRIPTION, Model, load_architecture, load_histogram, load_tissue, save_model
 from ffn.provenance import provenance
@@ -219,12 +220,10 @@ def export_checkpoint(path: str | Path, out_folder: str | Path, reference_image:
 
 def read_manifest(path: Path) -> dict[str, Any]:
     """Return step, fingerprint and checksums; a `ModelError` if they cannot be read."""
-    try:
+    with unreadable(path / MANIFEST, "a whole file", ModelError):
         manifest = json.loads((path / MANIFEST).read_text())
         needed = {name: manifest[name] for name in ("step", "fingerprint", "sha256")}
         return needed | {"processes": manifest.get("processes")}  # version 0.3 wrote none
-    except (OSError, ValueError, KeyError, TypeError) as reason:
-        raise ModelError(f"{path / MANIFEST}: cannot be read ({reason})") from None
 
 
 def read_verified(path: Path, sha256: Mapping[str, str]) -> Arrays:

@@ -176,9 +176,6 @@ class TrainConfig(Section):
     qsgd_levels: Annotated[int, Field(ge=1, le=127)] = Field(
         7, description="levels above 0 of compression qsgd; up to 7 take half a byte per entry, more take one byte"
     )
-    powersgd_rank: PositiveInt = Field(
-        2, description="rank of what compression powersgd sends of a kernel; bytes grow in proportion"
-    )
 
     fov_policy: Literal["fixed", "faces", "max_pred"] = Field(
         "fixed",
@@ -281,10 +278,8 @@ class TrainConfig(Section):
             raise ValueError(f"fov_moves: found {self.fov_moves}, expected 1 for fov_policy {self.fov_policy}")
         if self.weight_decay and self.optimizer not in ("adamw", "muon"):
             raise ValueError(f"weight_decay: found {self.weight_decay:g}, expected 0 for optimizer {self.optimizer}")
-        for name in ("qsgd_levels", "powersgd_rank"):
-            value = getattr(self, name)
-            if value != type(self).model_fields[name].default and self.compression != name.partition("_")[0]:
-                raise ValueError(f"{name}: found {value}, expected none for compression {self.compression}")
+        if self.qsgd_levels != type(self).model_fields["qsgd_levels"].default and self.compression != "qsgd":
+            raise ValueError(f"qsgd_levels: found {self.qsgd_levels}, expected none for compression {self.compression}")
         if self.precision == "float16" and self.engine != "jax":
             raise ValueError(f"precision: found float16, expected engine jax for it, found {self.engine}")
         if not self.exact_sums and self.compression not in ("none", "powersgd"):

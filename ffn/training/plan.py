@@ -258,6 +258,17 @@ def add_data_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_validation_argument(parser: argparse.ArgumentParser) -> None:
+    """Declare the option for validation boxes."""
+    parser.add_argument(
+        "--validate",
+        action="append",
+        default=[],
+        metavar="NAME=IMAGE,LABELS,Z0:Z1,Y0:Y1,X0:X1",
+        help="validation box in a volume, never trained on; repeatable",
+    )
+
+
 def training_data(arguments: argparse.Namespace, validate: list[str] | None = None) -> TrainingData:
     """Return the files that the options name; without validation, options may name volumes that are not read."""
     volumes = parse_volumes(arguments.volume)

@@ -218,7 +218,7 @@ def make_exchange(
     if train.compression == "bfloat16":
         return HalfExchange(group, sum(sizes), train.virtual_workers)
     if train.compression == "powersgd":
-        return LowRankExchange(group, shapes, train.virtual_workers, train.exact_sums, train.powersgd_rank)
+        return LowRankExchange(group, shapes, train.virtual_workers, train.exact_sums)
     codec = OneBit(sizes) if train.compression == "1-bit" else Qsgd(sum(sizes), train.qsgd_levels, rng_seed)
     return EncodedExchange(group, sum(sizes), train.virtual_workers, codec)
 

@@ -36,6 +36,7 @@ from ffn.training.plan import (
     TrainingData,
     TrainingPlan,
     add_data_arguments,
+    add_validation_argument,
     choose_model,
     make_training_plan,
     require_network,
@@ -55,13 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     The same command resumes an interrupted run from its newest checkpoint.
     """
     add_data_arguments(parser)
-    parser.add_argument(
-        "--validate",
-        action="append",
-        default=[],
-        metavar="NAME=IMAGE,LABELS,Z0:Z1,Y0:Y1,X0:X1",
-        help="validation box in a volume, never trained on; repeatable",
-    )
+    add_validation_argument(parser)
     parser.add_argument(
         "--init",
         metavar="MODEL_DIR",

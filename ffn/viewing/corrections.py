@@ -3,32 +3,39 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import neuroglancer
 import numpy as np
-from neuroglancer.trackable_state import ConcurrentModificationError
 
-from ffn.assembly.given import CUT, JOIN, SEPARATE, Correction, corrections_text, nearest_voxel
+from ffn.assembly.cuts import WithCuts, read_cuts
+from ffn.assembly.given import CUT, GROWN, JOIN, SEPARATE, TRACE, Correction, corrections_text, nearest_voxel
 from ffn.geometry import ZYX, Box, zyx
 from ffn.io import atomic
 from ffn.io.open import open_volume
 from ffn.viewing.state import State
+from ffn.viewing.trials import TrialInputs, Trials, edit_layers
 
 log = logging.getLogger(__name__)
 
 STATUS = "ffn"  # name of the line at the bottom of the window
-COLOURS = {JOIN: "#3dd68c", SEPARATE: "#ff5c5c", CUT: "#c77dff"}
+COLOURS = {JOIN: "#3dd68c", SEPARATE: "#ff5c5c", CUT: "#c77dff", TRACE: "#ffd23f"}
 HELP = {
-    JOIN: "Ctrl-click in two pieces to join them (layer separate: to separate two neurons), u takes back",
+    JOIN: "Ctrl-click in two pieces to join them (layers separate, cut, trace: for other corrections), u takes back",
     SEPARATE: "Ctrl-click in two neurons to separate them (layer join: to join two pieces), u takes back",
     CUT: "Ctrl-click in two neurons that are one supervoxel, u takes back",
+    TRACE: "Ctrl-click into a neuron that is no segment, u takes back",
 }
-DONE = {JOIN: "Joined {} + {}.", SEPARATE: "Separated {} and {}.", CUT: "ffn correct will cut {}."}
+DONE = {
+    JOIN: "Joined {} + {}.",
+    SEPARATE: "Separated {} and {}.",
+    CUT: "ffn correct will cut {}.",
+    TRACE: "ffn correct will add it.",
+}
 MOST_COLOURED = 1000  # joins, the last ones: 3 ms each to look up what they join
 
 
@@ -66,19 +73,20 @@ def _line(name: str, a_zyx: ZYX, b_zyx: ZYX) -> State:
 
 
 @contextlib.contextmanager
-def ends_in(export: Path) -> Iterator[EndAt]:
+def ends_in(export: Path, cuts: str | None = None) -> Iterator[EndAt]:
     """Yield a function that returns the nearest voxel of a segment to a place; None if it is too far away.
 
     A click on a mesh is on the surface, where the next voxel may be of the neighbour: in two of five places of
-    FIB-25's labels. If the export has supervoxels, it is a voxel that has one.
+    FIB-25's labels. If the export has supervoxels, it is a voxel that has one, or is in the file of ``ffn cut``.
     """
     with contextlib.ExitStack() as stack:
         segmentation = stack.enter_context(open_volume(export / "segmentation"))
         path = export / "supervoxels"
         base = stack.enter_context(open_volume(path)) if path.exists() else segmentation
         base = base if base.box.contains(segmentation.box) else segmentation
+        base = WithCuts(base, read_cuts(cuts)) if cuts else base
 
-        @functools.cache
+        @cache
         def end_at(place_zyx: ZYX, segment: int) -> End | None:
             def wanted(box: Box) -> np.ndarray:
                 labels = segmentation.read(box)
@@ -108,10 +116,12 @@ def corrections_in(state: State) -> list[Correction] | None:
 class Drawing:
     """What one person draws in a viewer, and its file."""
 
-    def __init__(self, viewer: neuroglancer.Viewer, path: Path, end_at: EndAt) -> None:
+    def __init__(self, viewer: neuroglancer.Viewer, path: Path, end_at: EndAt, trials: Trials | None = None) -> None:
         self._viewer = viewer
         self._path = path
         self._end_at = end_at
+        self._trials = trials
+        self._tried: Correction | None = None  # neither kept nor discarded
         self._known = corrections_in(viewer.shared_state.raw_state) or []
         self._first: End | None = None  # of a line without another end
         self._names: list[str] = []  # ids of the lines that were drawn here
@@ -126,6 +136,7 @@ class Drawing:
         atomic.write_text(self._path, corrections_text(self._known))
         bind(self._viewer, "control+mousedown0", "ffn-end", self._click)
         bind(self._viewer, "keyu", "ffn-back", lambda _: self._back())
+        bind(self._viewer, "keyk", "ffn-keep", lambda _: self._decide(True))
         self._colour()
         tell(self._viewer, HELP[JOIN])
         self._viewer.shared_state.add_changed_callback(self._keep)
@@ -140,7 +151,10 @@ class Drawing:
         action = action if action in COLOURS else JOIN
         end, first = self._clicked(clicked), self._first
         if corrections_in(self._viewer.shared_state.raw_state) is None:
-            tell(self._viewer, "NOT SAVED: layer join or separate was closed. Start ffn view again")
+            tell(self._viewer, "NOT SAVED: a layer of corrections was closed. Start ffn view again")
+            return
+        if action == TRACE:
+            self._trace(clicked, end)
             return
         if end is None:
             tell(self._viewer, f"No segment here. {HELP[action]}")
@@ -158,9 +172,40 @@ class Drawing:
         elif first.voxel_zyx == end.voxel_zyx:
             tell(self._viewer, f"Both ends are the same voxel: not written. {HELP[action]}")
         else:
-            self._names.append(f"drawn-{len(self._names)}")
-            line = _line(self._names[-1], first.voxel_zyx, end.voxel_zyx)
-            self._edit(action, "annotations", lambda lines: [*lines, line])
+            self._propose(Correction(action, first.voxel_zyx, end.voxel_zyx))
+
+    def _trace(self, clicked: Any, end: End | None) -> None:
+        """Trace an object from a place in the background."""
+        place = None if clicked.mouse_position is None else _voxel(clicked.mouse_position)
+        if place is None or (end and end.voxel_zyx == place):
+            tell(self._viewer, f"{f'Segment {end.segment} is' if end else 'Nothing is'} here. {HELP[TRACE]}")
+            return
+        self._propose(Correction(TRACE, place, place))
+
+    def _propose(self, line: Correction) -> None:
+        """Draw a line; one that the network decides on is tried first."""
+        self._decide(False)
+        if self._trials is None or line.action not in GROWN:
+            self._draw(line)
+            return
+        self._tried = line
+        tell(self._viewer, f"Trying to {line.action} … u discards")
+        self._trials.begin(line, corrections_in(self._viewer.shared_state.raw_state) or [])
+
+    def _decide(self, keeps: bool) -> bool:
+        """Keep or discard what is tried; return whether anything was."""
+        line, self._tried = self._tried, None
+        if line is None or self._trials is None:
+            return False
+        self._trials.end(keeps)
+        if keeps:
+            self._draw(line)
+        return True
+
+    def _draw(self, line: Correction) -> None:
+        self._names.append(f"drawn-{len(self._names)}")
+        drawn = _line(self._names[-1], *line[1:])
+        self._edit(line.action, "annotations", lambda lines: [*lines, drawn])
 
     def _clicked(self, clicked: Any) -> End | None:
         """Return the end where somebody clicked, in a section or on a mesh; None on background."""
@@ -170,7 +215,10 @@ class Drawing:
         return self._end_at(_voxel(clicked.mouse_position), int(getattr(value, "key", value) or 0))
 
     def _back(self) -> None:
-        """Forget the first end of a line, or take back the last line that was drawn here."""
+        """Discard what is tried, forget the first end of a line, or take back the last line that was drawn here."""
+        if self._decide(False):
+            tell(self._viewer, f"Discarded. {HELP[JOIN]}")
+            return
         layers = self._viewer.shared_state.raw_state.get("layers", [])
         left = {line["id"] for layer in layers for line in layer.get("annotations", [])}
         while self._names and self._names[-1] not in left:  # was deleted in the list
@@ -185,16 +233,12 @@ class Drawing:
 
     def _edit(self, name: str, key: str, change: Callable[[list[Any]], list[Any]]) -> None:
         """Change a list of a layer; one that was closed stays so."""
-        shared, is_done = self._viewer.shared_state, False
-        while not is_done:
-            now, generation = shared.raw_state_and_generation
-            edited = [
-                {**each, key: change(each.get(key, []))} if each["name"] == name else each
-                for each in now.get("layers", [])
-            ]
-            with contextlib.suppress(ConcurrentModificationError):
-                shared.set_state({**now, "layers": edited}, existing_generation=generation)
-                is_done = True
+        edit_layers(
+            self._viewer,
+            lambda layers: [
+                {**each, key: change(each.get(key, []))} if each["name"] == name else each for each in layers
+            ],
+        )
 
     def _keep(self) -> None:
         """Write the lines if they have changed."""
@@ -216,7 +260,9 @@ class Drawing:
         self._viewer.defer_callback(self._colour, changed)  # the state is locked here
 
     def _segments(self, line: Correction) -> list[int]:
-        """Return the segments at both ends of a line, 0 where there is none."""
+        """Return the segments at both ends of a line, 0 where there is none; none of a trace."""
+        if line.action == TRACE:
+            return []
         ends = [self._end_at(voxel_zyx, 0) for voxel_zyx in (line.a_zyx, line.b_zyx)]
         return [end.segment if end else 0 for end in ends]
 
@@ -230,9 +276,15 @@ class Drawing:
 
 
 @contextlib.contextmanager
-def drawn(viewer: neuroglancer.Viewer, base: str, path: Path, export: Path) -> Iterator[None]:
-    """Keep what is drawn in a viewer of an export; see `Drawing.listening`."""
-    with ends_in(export) as end_at, Drawing(viewer, path, end_at).listening():
+def drawn(
+    viewer: neuroglancer.Viewer, base: str, path: Path, export: Path, inputs: TrialInputs | None = None
+) -> Iterator[None]:
+    """Keep what is drawn in a viewer of an export; see `Drawing.listening`. With a run, cuts and traces are tried."""
+    with contextlib.ExitStack() as stack:
+        end_at, tried = stack.enter_context(ends_in(export, inputs.cuts if inputs else None)), None
+        if inputs is not None:
+            tried = stack.enter_context(contextlib.closing(Trials(viewer, inputs, partial(tell, viewer))))
+        stack.enter_context(Drawing(viewer, path, end_at, tried).listening())
         yield
 
 

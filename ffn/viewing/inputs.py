@@ -16,6 +16,7 @@ import numpy as np
 from ffn.contingency import RowLookup
 from ffn.errors import ExportError
 from ffn.evaluation.errors import worst_of_each_kind
+from ffn.io.faults import unreadable
 from ffn.io.open import open_segmentation, open_truth, open_volume, read_table
 from ffn.io.volume import Volume
 
@@ -105,28 +106,21 @@ def read_origins(spec: str) -> np.ndarray:
 
 def read_groups(path: str) -> Groups:
     """Read an agglomeration: the group of each base id, the last one of those that are repeated."""
-    try:
-        with open(path) as file, warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "loadtxt: input contained no data")  # nothing was joined
-            has_header = file.readline().startswith("base_id")
-            pairs = np.loadtxt(path, GROUP_COLUMNS, delimiter=",", skiprows=int(has_header), ndmin=1)[::-1]
-    except (OSError, ValueError) as reason:
-        raise ExportError(f"{path}: cannot be read ({reason}), expected a CSV file of base_id,group_id") from None
+    expected = "a CSV file of base_id,group_id"
+    with unreadable(path, expected, ExportError), open(path) as file, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "loadtxt: input contained no data")  # nothing was joined
+        has_header = file.readline().startswith("base_id")
+        pairs = np.loadtxt(path, GROUP_COLUMNS, delimiter=",", skiprows=int(has_header), ndmin=1)[::-1]
     known, rows = np.unique(pairs["base_id"], return_index=True)
     return Groups(known, pairs["group_id"][rows])
 
 
 def read_errors(path: str) -> list[dict[str, Any]]:
     """Read the worst errors from a score file. Their names become those of files."""
-    try:
+    with unreadable(path, "scores of this version of ffn evaluate. Run it first", ExportError):
         errors = json.loads(Path(path).read_text())["errors"]
-        is_known = all(
+        if not all(
             error.keys() >= ERROR_KEYS and re.fullmatch(r"(split|merge)-\d+", error["name"]) for error in errors
-        )
-    except OSError as reason:
-        raise ExportError(f"{path}: cannot be read ({reason.strerror}). Run ffn evaluate first") from None
-    except (ValueError, KeyError, TypeError, AttributeError):
-        is_known = False
-    if not is_known:
-        raise ExportError(f"{path}: has no list of errors, expected scores of this version of ffn evaluate")
-    return errors
+        ):
+            raise ValueError("no list of errors")
+        return errors

@@ -19,6 +19,7 @@ from ffn.contingency import RowLookup
 from ffn.errors import ExportError
 from ffn.geometry import VoxelSize
 from ffn.io.atomic import atomic_path
+from ffn.io.faults import unreadable
 from ffn.viewing.inputs import ExportTables
 from ffn.viewing.segments import Counts, Segments
 from ffn.viewing.volumes import Part
@@ -103,12 +104,10 @@ def write_segment_properties(layer: Path, segments: Segments, columns: Sequence[
 def read_segment_properties(layer: Path) -> dict[str, list]:
     """Return the ids (``id``) of all segments of a layer, and their numbers, by name."""
     path = layer / FOLDER / "info"
-    try:
+    with unreadable(path, "a list of segments. Run ffn export again", ExportError):
         inline = json.loads(path.read_text())["inline"]
         numbers = {each["id"]: each["values"] for each in inline["properties"] if each["type"] == "number"}
         return {"id": list(map(int, inline["ids"])), **numbers}
-    except (OSError, ValueError, KeyError, TypeError):
-        raise ExportError(f"{path}: cannot be read, expected a list of segments. Run ffn export again") from None
 
 
 def _properties(columns: Sequence[Column]) -> Iterator[dict[str, Any]]:

@@ -110,7 +110,15 @@ class Queue:
         self._objects = dict(np.stack(read_groups(inputs.mapping), axis=1).tolist())
         with open_segmentation(inputs.segmentation) as volume:
             self._volume_box, self._voxel_size = volume.box, voxel_size_of(volume)
-            self.answers = read_answers(inputs.answers, volume)
+        with inputs.open_base() as cut:
+            found = read_answers(inputs.answers, cut)
+            parts = cut.rows[:, 4:].tolist() if isinstance(cut, WithCuts) else []
+        whole = {part: segment for segment, part in parts}  # 0 of traced objects, which are in no contact
+        self.answers: dict[Pair, bool] = {}
+        for ends, is_same in found.items():
+            a, b = sorted(whole.get(end, end) for end in ends)
+            if 0 < a < b:
+                self.answers[a, b] = is_same
         self._um3 = math.prod(self._voxel_size) / NM3_PER_UM3
 
     def places(self, most: int | None = None, without: Collection[tuple[Any, ...]] = ()) -> list[Place]:

@@ -87,11 +87,8 @@ def take_screenshot(viewer: neuroglancer.Viewer, size: tuple[int, int], path: Pa
         _browser(browser, size, page) as process,
     ):
         picture = _complete_picture(viewer, size, process)
-    try:
-        with atomic_path(path) as temporary:
-            temporary.write_bytes(picture)
-    except OSError as reason:
-        raise ExportError(f"{path}: cannot be written ({reason.strerror}). Choose another file") from None
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(picture)
 
 
 def _complete_picture(viewer: neuroglancer.Viewer, size: tuple[int, int], process: subprocess.Popen) -> bytes:

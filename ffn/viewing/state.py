@@ -14,6 +14,7 @@ from ffn.errors import ExportError
 from ffn.evaluation.errors import gap_ends
 from ffn.geometry import Box, VoxelSize
 from ffn.io.atomic import write_json
+from ffn.io.faults import unreadable
 from ffn.viewing import LINKS_FOLDER, STATE_FILE
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.inputs import ExportTables, Groups
@@ -228,12 +229,8 @@ def load_state(export: Path, link: str | None = None) -> State:
     if link is not None and not path.is_file():
         names = ", ".join(sorted(file.stem for file in path.parent.glob("*.json"))) or "none"
         raise ExportError(f"--link: {link!r} is not in {export}, expected one of: {names}")
-    try:
+    with unreadable(path, "the state of a view. Run ffn export first", ExportError):
         return json.loads(path.read_text())
-    except OSError as reason:
-        raise ExportError(f"{path}: cannot be read ({reason.strerror}). Run ffn export first") from None
-    except ValueError as reason:
-        raise ExportError(f"{path}: is not JSON ({reason}). Run ffn export again") from None
 
 
 def one_colour(state: State) -> State:

@@ -29,6 +29,7 @@ from ffn.viewing.queue import Queue
 from ffn.viewing.screenshot import page_leading_to, take_screenshot
 from ffn.viewing.server import HOST, port_error, serve
 from ffn.viewing.state import BASE, State, image_layer, load_state, located, make_state, select_segments
+from ffn.viewing.trials import TrialInputs
 from ffn.viewing.volumes import Part, contrast
 
 LARGEST_IMAGE_TYPE = 2  # bytes of an integer; wider ones are labels
@@ -43,8 +44,11 @@ def view(
     announce: Announce,
     screenshot: str | Path | None = None,
     queue: Queue | None = None,
+    trials: TrialInputs | None = None,
 ) -> None:
-    """Serve an export and show it until interrupted, or save a `screenshot` (PNG) of it; ask the questions of a queue.
+    """Serve an export and show it until interrupted, or save a `screenshot` (PNG) of it.
+
+    Ask the questions of a queue, or take corrections, of which cuts and traces are tried in a run.
 
     Raises
     ------
@@ -58,7 +62,7 @@ def view(
     elif config.corrections is not None:
         path = Path(config.corrections)
         state = with_corrections(state, known_corrections(path))
-        tool = partial(drawn, path=path, export=export)
+        tool = partial(drawn, path=path, export=export, inputs=trials)
     if config.segments:
         _require_segments(export, state, config.segments)
         state = select_segments(state, config.segments)

@@ -34,7 +34,8 @@ STARTERS = {"serial-sections": "mouse cortex", "fib-sem": "fly medulla"}  # fold
 FIRST_MINUTES = 4  # of training from other weights, and of flood filling, or a fifth of training; our choice
 GOOD_STEPS, FOVS_PER_STEP = 50_000, 4  # 200,000 FOVs, as in config/own-data.yaml, whose recipe this is
 FROM_SCRATCH = {"optimizer": "muon", "fov_policy": "faces", "schedule": "cosine"}
-FINE_TUNING = {"learning_rate": 0.0003, "warmup_steps": 20, "fov_policy": "faces", "schedule": "cosine"}  # the demo's
+# Of the rates 3e-5 and 3e-4, on the demo: the higher one made segments worse (docs/experiments.md).
+FROM_WEIGHTS = {"learning_rate": 3e-5, "warmup_steps": 20, "fov_policy": "faces", "schedule": "cosine"}
 SAMPLED_SECTIONS = 64  # in which labels are looked for; our choice
 MOST_SAMPLED = 4 * 10**9  # voxels of labels that are looked at; our choice
 # Of the longest side of the labels, where training ends and validation: what labels allow, best first; our choice.
@@ -206,7 +207,7 @@ def _training(network: Network, hours: float | None) -> dict[str, Any]:
     of_step = training_here(network.model, FOVS_PER_STEP)
     within = 60 * hours if hours else FIRST_MINUTES
     steps = GOOD_STEPS if not hours and not network.init else min(max(200, int(within / of_step)), 4 * GOOD_STEPS)
-    recipe = {"max_steps": steps, "batch_size": 2, **(FINE_TUNING if network.init else FROM_SCRATCH)}
+    recipe = {"max_steps": steps, "batch_size": 2, **(FROM_WEIGHTS if network.init else FROM_SCRATCH)}
     if not network.init:
         recipe |= {"warmup_steps": steps // 20, "ema_decay": round(1 - 20 / steps, 6)}
     recipe["validation_steps"] = max(50, steps // (4 if network.init else 20))

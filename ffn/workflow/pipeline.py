@@ -281,9 +281,9 @@ def resources_of(pipeline: Pipeline, rule: str) -> dict[str, Resource]:
 
 
 def _has_cuts(corrections: str | None) -> bool:
-    """Whether people have cut a supervoxel in a file of corrections."""
+    """Whether people have cut a supervoxel, or traced an object, in a file of corrections."""
     if corrections is None:
         return False
-    from ffn.assembly.given import CUT, read_corrections
+    from ffn.assembly.given import GROWN, read_corrections
 
-    return any(each.action == CUT for each in read_corrections(corrections))
+    return any(each.action in GROWN for each in read_corrections(corrections))

@@ -248,7 +248,7 @@ STAGES = {
         Stage(
             name="cut",
             module="ffn.assembly.cut",
-            title="cut segments that people found to be two neurons",
+            title="apply the cuts and traces of people",
             example="ffn cut --segmentation seg.zarr --image raw.zarr --model DIR --corrections c.csv --out cuts.csv",
             outputs=(Output("cuts", "agglomeration/{volume}/cuts.csv", of="cut"),),
             need=Need(base_mb=3700),  # agglomeration's, and 1 GB for the watershed of the largest box

@@ -29,8 +29,8 @@ from .options import Leaf, changes, leaves_of
 from .stubbed import Stubbed, jobs_of
 
 SHAPE = (64, 56, 72)
-STUDIES = ("study_scaling", "study_learning_rate", "study_efficiency", "study_curves")
-TRAININGS = {"train", "study_train", "study_train_best", "study_measure"}
+STUDIES = ("study_scaling", "study_learning_rate", "study_efficiency", "study_curves", "study_staleness")
+TRAININGS = {"train", "study_train", "study_train_best", "study_measure", "study_staleness"}
 EVERYTHING = {
     **SMALL_RUN,
     "volumes": {
@@ -48,8 +48,8 @@ EVERYTHING = {
         },
     },
     "model": {**SMALL_RUN["model"], "image_mean": 128.0, "image_stddev": 33.0},
-    "train": {**SMALL_RUN["train"], "compression": "powersgd"},
     "subvolumes": {"size_zyx": [64, 56, 48], "overlap_zyx": [14, 14, 14]},
+    "train": {**SMALL_RUN["train"], "collective": "mpi"},
     "consensus": {"enabled": True},
     "affinities": {"enabled": True},
     "select": {"checkpoints": 2, "box": "40:52,0:56,0:72", "volume": "phantom"},
@@ -96,7 +96,7 @@ READ_BY = {
     "volumes.normalize": TRAININGS,
     "volumes.train_box": {"membrane", "partition", "learn_affinities"},
     "volumes.train_weight": {"records"},
-    "volumes.validate_box": {"train"},
+    "volumes.validate_box": {"train", "study_staleness"},
     "volumes.segment_box": {"segment", "affinities"},
     "volumes.evaluate_box": {"skeletonize", "evaluate", "sweep"},
     "model": {*TRAININGS, "import_checkpoint"},
@@ -120,6 +120,8 @@ OTHER_VALUES: dict[str, list[Any]] = {
     "run": ["other"],
     "init": ["published-too"],
     "train.on_row": ["python track.py"],
+    "train.gradients_per_update": [1],
+    "train.max_staleness": [1],
     "volumes.image": ["raw-too.npy"],
     "volumes.labels": ["labels-too.npy"],
     "volumes.labels_offset_zyx": [[0, 0, 0]],

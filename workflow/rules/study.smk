@@ -2,7 +2,7 @@
 # Each training run is one job, which resumes after it was killed. The best rate is known only when the grid is done.
 # Therefore the files of further seeds do not name the rate, and the plan does not depend on results.
 
-from ffn.studies.config import CurvesConfig, EfficiencyConfig, RatesConfig, ScalingConfig
+from ffn.studies.config import CurvesConfig, EfficiencyConfig, RatesConfig, ScalingConfig, StalenessConfig
 from ffn.training.config import SYNCHRONOUS
 
 STUDY_RUN = "workers-{workers}-rate-{rate}-seed-{seed}"
@@ -37,6 +37,15 @@ STUDY_BEST = expand(
     PATHS.study("best", f"{STUDY_BEST_RUN}.csv"),
     workers=RUN.study.workers,
     seed=STUDY_SEEDS[1:],
+)
+# The study of staleness has the most workers, and their middle rate between others; it also validates.
+STALENESS_TRAIN = STUDY_TRAIN.model_copy(
+    update={
+        "virtual_workers": RUN.study.workers[-1],
+        "learning_rate": RUN.study.learning_rates[len(RUN.study.learning_rates) // 2],
+        "validation_steps": max(1, RUN.study.steps // 20),
+        "validation_examples": RUN.train.validation_examples,
+    }
 )
 # Memory of a measurement on each node.
 MEASURE_MB = {
@@ -134,6 +143,37 @@ rule study_measure:
     shell:
         "{resources.mpi} ffn study measure --measured-steps {params.steps} --out {output.times} -- {params.data} "
         "{params.flags} {params.untracked} --num-workers {wildcards.processes} --rng-seed {params.seed} > {log} 2>&1"
+
+
+# One job, because most of its runs would be shorter than the start of another; a killed one keeps what has ended.
+rule study_staleness:
+    input:
+        rules.train.input.records,
+        rules.train.input.images,
+        rules.train.input.labels,
+        rules.train.input.masks,
+        times=STUDY_TIMES[0],
+    output:
+        numbers=ensure(PATHS.study("staleness.json"), non_empty=True),
+        figure=report(PATHS.study("staleness.png"), caption="study-caption.rst", category="Studies"),
+    log:
+        PATHS.log("studies", "staleness"),
+    benchmark:
+        PATHS.benchmark("studies/staleness")
+    threads: max(1, STALENESS_TRAIN.intra_op_threads)
+    resources:
+        mem_mb=by_attempt(training_mb(STUDY_MODEL, STALENESS_TRAIN, 1, PIPELINE.learnt_voxels)),
+        runtime=by_attempt(24 * 60),
+        gpu=min(1, GPUS),
+    params:
+        study=flags(RUN.study.part(StalenessConfig)),
+        data=f"{STUDY_DATA} {arguments.validation_volumes(PIPELINE)}",
+        flags=f"{flags(STUDY_MODEL)} {flags(STALENESS_TRAIN, skip=('num_workers',))}",
+        untracked=arguments.untracked(STALENESS_TRAIN),
+        seed=SEED,
+    shell:
+        "ffn study staleness {params.study} --measured {input.times} --out {output.numbers} -- {params.data} "
+        "{params.flags} {params.untracked} --num-workers 1 --rng-seed {params.seed} > {log} 2>&1"
 
 
 # --- The studies: the files that each evaluates, other studies that it needs, and its options -------------------------

@@ -10,7 +10,9 @@ import yaml
 from ffn.cli import main
 from ffn.geometry import Box
 from ffn.io.open import open_volume
+from ffn.model.store import load_architecture
 from ffn.workflow.config_files import ROOT
+from ffn.workflow.first_run import FROM_WEIGHTS
 from ffn.workflow.places import open_run
 
 from ..volumes import read, write
@@ -82,9 +84,21 @@ def test_a_round_trains_from_the_weights_of_the_run_on_what_was_confirmed(run, t
     assert (str(places["cube-confirmed"].train_box), next_run.select.box) == ("0:40,0:64,10:90", "0:40,0:64,90:110")
     assert places["cube"].config.corrections is None and not places["cube"].is_evaluated
     assert (next_run.train.optimizer, next_run.train.ema_decay) == ("adam", None)
+    assert next_run.train.learning_rate == FROM_WEIGHTS["learning_rate"]
+    assert next_run.model.image_stddev == load_architecture(tmp_path / "results/mine/model").image_stddev
 
 
 def test_weights_are_chosen_where_something_is_confirmed(run, capsys):
     labels, started = run
     labels[:, :, :70] = 7
     assert main(["round", "results/mine"]) == 2 and started == [()] and "90:110" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("run")
+def test_labels_of_people_choose_the_weights_where_there_are_some(tmp_path):
+    given = {"volume": "cube", "box": "0:40,0:64,0:40", "checkpoints": 1}
+    (tmp_path / "results/mine/config.yaml").write_text(yaml.safe_dump({**CONFIG, "select": given}))
+    (tmp_path / "results/mine/model").rename(tmp_path / "results/mine/selected")
+    assert main(["round", "results/mine"]) == 0
+    select = yaml.safe_load((tmp_path / "results/mine/round.yaml").read_text())["select"]
+    assert (select["volume"], select["box"], select["checkpoints"]) == ("cube", "0:40,0:64,0:40", 1)

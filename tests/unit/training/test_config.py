@@ -18,7 +18,6 @@ def test_only_max_pred_makes_more_than_one_move():
         {"weight_decay": 0.1},
         {"weight_decay": 0.1, "optimizer": "sgd"},
         {"qsgd_levels": 3},
-        {"powersgd_rank": 3, "compression": "qsgd"},
         {"exact_sums": False, "compression": "bfloat16"},
         {"precision": "float16"},
         {"gradients_per_update": 1, "exact_sums": False},
@@ -65,7 +64,7 @@ def test_a_checkpoint_stays_valid_with_other_values_of_these_options_only(schedu
 # What a recipe leaves open: how long and on how many processes, what is looked at meanwhile, and options that belong to
 # choices which no recipe makes.
 NOT_IN_PRESETS = {"preset", "num_workers", "virtual_workers", "max_steps", "validation_steps", "validation_examples"}
-NOT_IN_PRESETS |= {"qsgd_levels", "powersgd_rank"}
+NOT_IN_PRESETS |= {"qsgd_levels"}
 
 
 def test_a_preset_decides_what_results_depend_on():

@@ -15,14 +15,14 @@ CORRECTIONS = [Correction("join", (1, 2, 3), (4, -5, 6)), Correction("separate",
 EMPTY = {"layers": [{"type": "image", "name": "image", "source": "precomputed://http://h/image"}]}
 
 
-def listening(viewer, path):
+def listening(viewer, path, trials=None):
     """Draw in a volume whose segments are 10 voxels wide along x, and supervoxels 5; the first 10 are background."""
 
     def end_at(voxel_zyx, segment):
         x = voxel_zyx[2]
         return End(voxel_zyx, segment or x // 10, x // 5) if x >= 10 else None
 
-    return Drawing(viewer, path, end_at).listening()
+    return Drawing(viewer, path, end_at, trials).listening()
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def viewer():
 
 def test_lines_are_drawn_at_the_middle_of_voxels_and_read_back():
     state = with_corrections(EMPTY, CORRECTIONS)
-    assert [layer["name"] for layer in state["layers"]] == ["image", "join", "separate", "cut"]
+    assert [layer["name"] for layer in state["layers"]] == ["image", "join", "separate", "cut", "trace"]
     assert state["layers"][1]["annotations"][0]["pointA"] == [3.5, 2.5, 1.5]
     assert corrections_in(state) == CORRECTIONS
 
@@ -183,6 +183,40 @@ def test_a_line_needs_two_segments(drawing):
     assert read_corrections(path) == []
     click(11, 17, layer="separate")
     assert read_corrections(path) == [("separate", (1, 1, 11), (1, 1, 17))]
+
+
+class Tried(list):
+    """Trials that are only noted: lines that begin, and whether each was kept."""
+
+    def begin(self, line, kept):
+        self.append((line.action, len(kept)))
+
+    def end(self, keeps):
+        self.append(keeps)
+
+
+def test_what_the_network_decides_is_drawn_once_it_is_kept(viewer, tmp_path):
+    path, tried = tmp_path / "c.csv", Tried()
+    viewer.set_state(with_corrections({"layers": [LABELS]}, []))
+
+    def act(name, layer="", *places):
+        for x in places or [None]:
+            clicked = {"viewerState": {"selectedLayer": {"layer": layer, "visible": True}}, "selectedValues": {}}
+            viewer.actions.invoke(name, clicked if x is None else {**clicked, "mousePosition": [x, 1, 1]})
+
+    with listening(viewer, path, tried):
+        act("ffn-end", "trace", 12)  # there is a segment
+        act("ffn-end", "trace", 3)
+        act("ffn-back")
+        assert tried == [("trace", 0), False] and read_corrections(path) == []
+        act("ffn-end", "trace", 4)
+        act("ffn-keep")
+        assert read_corrections(path) == [("trace", (1, 1, 4), (1, 1, 4))]
+        act("ffn-end", "cut", 11, 14, 21, 24)  # another one discards the first
+        act("ffn-keep")
+        act("ffn-keep")
+    assert tried[2:] == [("trace", 0), True, ("cut", 1), False, ("cut", 1), True]
+    assert read_corrections(path)[:1] == [("cut", (1, 1, 21), (1, 1, 24))]
 
 
 def fail(*_):

@@ -197,8 +197,13 @@ def test_answers_and_labels_of_a_run_with_a_cut(inputs, tmp_path, monkeypatch):
     lines = [Correction(*each) for each in (("cut", near, far), ("join", far, beside), ("separate", near, beside))]
     (tmp_path / "ann.csv").write_text(corrections_text(lines))
     rows = [[24 + z, 7 + y, 350, 40, 4, 10**15] for z in range(8) for y in range(13)]
+    rows += [[38, 30, 310, 40, 0, 10**15 + 7]]  # traced
     write_cuts(tmp_path / "cuts.csv", np.array(rows), {})
     (tmp_path / "mapping.csv").write_text(f"base_id,group_id\n1,1\n2,1\n3,3\n{10**15},3\n")
-    write_confirmed(replace(inputs, cuts=str(tmp_path / "cuts.csv")), [], tmp_path / "labels.zarr")
+    inputs = replace(inputs, cuts=str(tmp_path / "cuts.csv"))
+    write_confirmed(inputs, [], tmp_path / "labels.zarr")
     labels = read(tmp_path / "labels.zarr")
+    lines.append(Correction("join", (38, 30, 320), beside))
+    (tmp_path / "ann.csv").write_text(corrections_text(lines))
+    assert Queue(inputs).answers == {(3, 4): False}
     assert (labels[4:12, 17:30, :50] == 4).all() and (labels[4:12, 17:30, 50:] == 3).all()

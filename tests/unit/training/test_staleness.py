@@ -1,0 +1,110 @@
+"""The study of staleness: it trains as `ffn train` does, in virtual time."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ffn.config import ModelConfig
+from ffn.studies import staleness
+from ffn.studies.config import StalenessConfig
+from ffn.studies.scaling import Interconnect
+from ffn.studies.staleness import FACTORS, SEEDS, VirtualCluster, VirtualTraining, study_staleness, ways
+from ffn.training.config import TrainConfig
+from ffn.training.interruption import Interruption
+from ffn.training.loop import run
+from ffn.training.parallel.process_group import ProcessGroup
+from ffn.training.parallel.updates import UpdateRule
+from ffn.training.plan import Training, ValidationSource
+from ffn.training.train import training_job
+
+pytestmark = pytest.mark.usefixtures("no_launcher")
+
+MODEL = ModelConfig(
+    depth=1, features=2, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 2, 3), image_mean=120.0, image_stddev=30.0
+)
+WORKERS = 4
+TRAIN = TrainConfig(
+    num_workers=1,
+    virtual_workers=WORKERS,
+    max_steps=3,
+    validation_steps=1,
+    validation_examples=2,
+    permutable_axes=(),
+    engine="tensorflow",
+    precision="float32",
+)
+NETWORK = Interconnect(latency=0.5, bandwidth=100.0, source="")
+
+
+@pytest.fixture
+def plan(data):
+    with training_job(Training(data, MODEL, TRAIN, 3)) as (_, plan, _):
+        yield plan
+
+
+@pytest.fixture
+def train(plan):
+    """Function that trains in one of the ways; a tenth of the gradients take five times as long."""
+
+    def train(way, updates):
+        cluster = VirtualCluster(np.array([1.0, 1.1]), 1.0, 0.1, NETWORK)
+        cluster.begin(WORKERS, way != "synchronous", 1)
+        training = VirtualTraining(plan, cluster, UpdateRule(WORKERS, *ways(WORKERS)[way]), updates)
+        return training.run(), training.learner.weights()
+
+    return train
+
+
+def test_synchronous_workers_have_the_weights_of_virtual_workers(plan, train, tmp_path):
+    with Interruption() as interruption:
+        _, weights = run(plan, None, tmp_path, ProcessGroup(), interruption)
+    np.testing.assert_equal(train("synchronous", TRAIN.max_steps)[1], weights)
+
+
+def test_staleness_grows_to_the_other_workers_and_is_none_with_backups(train):
+    assert train("asynchronous", 200)[0]["mean_staleness"] == pytest.approx(WORKERS - 1, abs=0.1)
+    backup = train("backup", 20)[0]
+    assert (backup["mean_staleness"], backup["updates"]) == (0, 20) and backup["dropped"] > 0
+
+
+def test_messages_to_a_server_wait_for_each_other():
+    cluster = VirtualCluster(np.ones(1), 100.0, 0.0, NETWORK)
+    cluster.begin(8, has_server=True, rng_seed=1)
+    assert [cluster.delivered("in", at) for at in (0.0, 0.0, 0.5, 7.0)] == [1.5, 2.5, 3.5, 8.5]
+    assert cluster.delivered("out", 0.0) == 1.5  # while others arrive
+    cluster.begin(8, has_server=False, rng_seed=1)
+    assert (cluster.delivered("in", 3.0), cluster.exchange_seconds) == (3.0, 2 * 7 * (0.5 + 1 / 8))
+
+
+def test_a_killed_study_continues_with_the_next_run(data, validation_boxes, tmp_path, monkeypatch):
+    runs, out, limit = [], tmp_path / "staleness.json", 7
+
+    class Stub:
+        """Learns best at the highest rate."""
+
+        def __init__(self, plan, cluster, rule, updates):
+            self.plan, self.updates = plan, updates
+
+        def run(self, validation):
+            if len(runs) == limit:
+                raise KeyboardInterrupt
+            runs.append(self.plan.rng_seed)
+            scores = {name: [0.1, 0.2 + self.plan.train.learning_rate] for name in ("f1", "accuracy")}
+            ages = {"mean_staleness": 0.0, "max_staleness": 0, "dropped": 0}
+            return {"updates": self.updates, "diverged": False, "seconds": [1.0, 2.0], **scores, **ages}
+
+    monkeypatch.setattr(staleness, "VirtualTraining", Stub)
+    files = f"{tmp_path}/b-raw.h5:raw", f"{tmp_path}/b-labels.h5:labels"
+    validation = {"b": ValidationSource(*files, validation_boxes["b"].box)}
+    training = Training(replace(data, validation=validation), MODEL, TRAIN, 3)
+    with pytest.raises(KeyboardInterrupt):
+        study_staleness(training, str(out), None, StalenessConfig())
+    limit = None
+    study_staleness(training, str(out), None, StalenessConfig())
+    results = json.loads(out.read_text())["results"]
+    assert [(row["way"], row["workers"]) for row in results] == [(way, n) for n in (2, 4) for way in ways(n)]
+    assert len(runs) == len(results) * (len(FACTORS) + SEEDS - 1)
+    assert {row["rate"] for row in results} == {TRAIN.learning_rate * max(FACTORS)}
+    assert out.with_suffix(".png").is_file()
