@@ -34,7 +34,7 @@ STARTERS = {"serial-sections": "mouse cortex", "fib-sem": "fly medulla"}  # fold
 FIRST_MINUTES = 4  # of training from other weights, and of flood filling, or a fifth of training; our choice
 GOOD_STEPS, FOVS_PER_STEP = 50_000, 4  # 200,000 FOVs, as in config/own-data.yaml, whose recipe this is
 FROM_SCRATCH = {"optimizer": "muon", "fov_policy": "faces", "schedule": "cosine"}
-# Of the rates 3e-5 and 3e-4, on the demo: the higher one made segments worse (docs/experiments.md).
+# Of the rates 3e-5 and 3e-4: the higher one made mergers in one of two boxes (docs/experiments.md).
 FROM_WEIGHTS = {"learning_rate": 3e-5, "warmup_steps": 20, "fov_policy": "faces", "schedule": "cosine"}
 SAMPLED_SECTIONS = 64  # in which labels are looked for; our choice
 MOST_SAMPLED = 4 * 10**9  # voxels of labels that are looked at; our choice
