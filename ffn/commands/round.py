@@ -62,8 +62,8 @@ def next_round(folder: Path, volume: str | None, objects: Sequence[int]) -> Path
     # measured anew in a small box, they alone raised VOI by half (docs/experiments.md)
     grey_levels = architecture_of(folder.parents[1] / used).model_dump(include={"image_mean", "image_stddev"})
     train_box, select_box = _divided(write_confirmed(inputs, objects, labels))
-    confirmed, chosen = f"{name}-confirmed", values["select"]
-    if not chosen["checkpoints"] or run.select_volume == confirmed:  # no labels but from segments of the old weights
+    confirmed, chosen = f"{name}-confirmed", values["select"] | {"volume": run.select_volume}
+    if not chosen["checkpoints"] or chosen["volume"] == confirmed:  # no labels but from segments of the old weights
         _require_bodies(labels, select_box)
         chosen |= {"volume": confirmed, "box": str(select_box)}
     own = values["volumes"][name]

@@ -96,7 +96,7 @@ def test_weights_are_chosen_where_something_is_confirmed(run, capsys):
 
 @pytest.mark.usefixtures("run")
 def test_labels_of_people_choose_the_weights_where_there_are_some(tmp_path):
-    given = {"volume": "cube", "box": "0:40,0:64,0:40", "checkpoints": 1}
+    given = {"box": "0:40,0:64,0:40", "checkpoints": 1}
     (tmp_path / "results/mine/config.yaml").write_text(yaml.safe_dump({**CONFIG, "select": given}))
     (tmp_path / "results/mine/model").rename(tmp_path / "results/mine/selected")
     assert main(["round", "results/mine"]) == 0
