@@ -33,7 +33,7 @@ from ffn.training.metrics import (
 )
 from ffn.training.optimizers import learning_rate
 from ffn.training.parallel.process_group import ProcessGroup
-from ffn.training.parallel.serving import LOST, Link, Server, reconnect
+from ffn.training.parallel.serving import Link, LinkLost, Server, reconnect
 from ffn.training.plan import TrainingPlan
 from ffn.training.reporting import Report, load_best
 from ffn.training.step import Learner, Outcome
@@ -94,7 +94,8 @@ def contribute(
     learner = make_learner(model, train, plan.initial.weights, group, plan.rng_seed)
     while link is not None and not interruption.requested:
         at = link.positions
-        with link, Prefetcher(plan.example_source(at), at) as prefetcher, contextlib.suppress(*LOST):
+        examples = Prefetcher(plan.example_source(at), at)
+        with contextlib.closing(link), examples as prefetcher, contextlib.suppress(LinkLost):
             walks = LaneWalks(prefetcher, at, make_patches(learner, model, train))
             version, vectors = 0, np.empty((0, 0), np.float32)
             while not interruption.requested:

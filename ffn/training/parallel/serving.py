@@ -118,12 +118,9 @@ class Server(socketserver.ThreadingTCPServer):
             self._complete.popleft()
             self._weights = weights
             self._changed.notify_all()
-        seconds = gathered - started
-        return outcome._replace(
-            allreduce_seconds=seconds,
-            compute_seconds=time.perf_counter() - gathered,
-            bytes_sent=weights.nbytes * len(gradients),
-        )
+        computed = time.perf_counter() - gathered
+        num_bytes = weights.nbytes * len(gradients)
+        return outcome._replace(allreduce_seconds=gathered - started, compute_seconds=computed, bytes_sent=num_bytes)
 
     # the states of the lanes, as `ffn.training.walk.LaneWalks` has them
 
@@ -182,8 +179,10 @@ class Server(socketserver.ThreadingTCPServer):
         with self._changed:
             for lane, state in header["lanes"]:
                 held = self._lanes[lane]
-                position = np.asarray(state["position"])
-                self._lanes[lane] = {"position": position, "counts": held["counts"] + state["counts"]}
+                self._lanes[lane] = {
+                    "position": np.asarray(state["position"]),
+                    "counts": held["counts"] + state["counts"],
+                }
             for number, vector in zip(mine, vectors, strict=False):  # none in the first message
                 self._make(self._rule.arrive(number, header["version"], vector))
             self._changed.wait_for(lambda: self._is_closed or not (self._complete or self._rule.waiting & {*mine}))
@@ -265,8 +264,12 @@ class _Connection(socketserver.StreamRequestHandler):
                 self.server.leave(answer["worker"], hello["name"], reason)
 
 
+class LinkLost(Exception):
+    """Rank 0 has ended or cannot be reached."""
+
+
 class Link:
-    """The connection of a worker to rank 0.
+    """The connection of a worker to rank 0, which gives it a place in the training of this identity.
 
     Attributes
     ----------
@@ -276,51 +279,46 @@ class Link:
         Engine and precision that rank 0 chose.
     """
 
-    def __init__(self, connection: socket.socket, file: BufferedIOBase, answer: Mapping[str, Any]) -> None:
-        self._connection, self._file = connection, file
-        self.positions: dict[int, int] = dict(answer["positions"])
-        self.choice: dict[str, str] = answer["choice"]
+    def __init__(self, address: Address, identity: str) -> None:
+        host = "127.0.0.1" if address.host == socket.gethostname() else address.host
+        self._connection = socket.create_connection((host, address.port), REQUEST_SECONDS)
+        self._file = self._connection.makefile("rwb")
+        try:
+            name = f"process {os.getpid()} on {socket.gethostname()}"
+            self._file.write(encode({"token": address.token, "training": identity, "name": name}))
+            self._file.flush()
+            answer = decode(self._file.readline(LINE_BYTES))
+            if "refused" in answer:
+                raise TrainError(answer["refused"])
+            self.positions: dict[int, int] = dict(answer["positions"])  # not there if there is no place
+            self.choice: dict[str, str] = answer["choice"]
+            log.info("joined as worker %d", answer["worker"])
+            self._connection.settimeout(None)  # rank 0 may validate for long
+            _notice_lost_machines(self._connection)
+        except BaseException:
+            self.close()
+            raise
 
-    def __enter__(self) -> Link:
-        """Go on."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         """Close the connection."""
         with contextlib.suppress(OSError):  # it may be lost, with a part of a message
             self._file.close()
         self._connection.close()
 
     def exchange(self, version: int, vectors: np.ndarray, states: LaneStates) -> tuple[int, np.ndarray]:
-        """Send gradients from the weights of a version; return the newest version and weights."""
-        send(self._file, {"version": version, "lanes": list(states.items())}, vectors)
-        header, weights = receive(self._file)
-        return header["version"], weights
+        """Send gradients from the weights of a version; return the newest version and weights, or raise `LinkLost`."""
+        try:
+            send(self._file, {"version": version, "lanes": list(states.items())}, vectors)
+            header, weights = receive(self._file)
+            return header["version"], weights
+        except LOST as reason:
+            raise LinkLost(reason) from None
 
 
 def connect(folder: Path, identity: str) -> Link | None:
     """Join the training that rank 0 serves in a model folder; return None if there is none, or no place in it."""
-    connection = None
-    try:
-        address = Address(*json.loads((folder / ADDRESS).read_text()))
-        host = "127.0.0.1" if address.host == socket.gethostname() else address.host
-        connection = socket.create_connection((host, address.port), REQUEST_SECONDS)
-        file = connection.makefile("rwb")
-        name = f"process {os.getpid()} on {socket.gethostname()}"
-        file.write(encode({"token": address.token, "training": identity, "name": name}))
-        file.flush()
-        answer = decode(file.readline(LINE_BYTES))
-    except LOST:
-        answer = {}
-    if connection is not None and "worker" in answer:
-        connection.settimeout(None)  # rank 0 may validate for long
-        _notice_lost_machines(connection)
-        log.info("worker %d of the training in %s", answer["worker"], folder)
-        return Link(connection, file, answer)
-    if connection is not None:
-        connection.close()
-    if "refused" in answer:
-        raise TrainError(answer["refused"])
+    with contextlib.suppress(*LOST):
+        return Link(Address(*json.loads((folder / ADDRESS).read_text())), identity)
     return None
 
 
