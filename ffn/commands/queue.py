@@ -94,9 +94,10 @@ def trial_inputs(run_folder: str, volume: str | None) -> TrialInputs:
     inputs, paths = queue_inputs(run_folder, volume, ()), RunPaths(os.path.abspath(run_folder))
     run, name = paths.read_config(), inputs.export.name
     assert run is not None
+    run = run.model_copy(update={"init": run.init and _of_project(run_folder, run.init)})
     flood = AgglomerateInputs(
         image=paths.of("ingest", "image", volume=name),
-        model=_of_project(run_folder, Models(run, paths, False).used),
+        model=Models(run, paths, False).used,
         normalization=paths.of("normalize", volume=name),
         masks=tuple(
             mask.model_copy(update={"path": mask.path and _of_project(run_folder, mask.path)})

@@ -6,7 +6,9 @@ import yaml
 
 from ffn.assembly.given import Correction, corrections_text, read_corrections
 from ffn.cli import main
-from ffn.commands.queue import queue_inputs
+from ffn.commands.queue import queue_inputs, trial_inputs
+from ffn.model.network import weight_shapes
+from ffn.model.store import Model, save_model
 from ffn.workflow.run import load_run
 
 from ..volumes import write
@@ -87,6 +89,23 @@ def test_answers_of_a_run_are_found_from_any_folder(run, monkeypatch):
     config.replace(folder / "config.yaml")
     monkeypatch.chdir("results/mine/segmentation")
     assert [read_corrections(path) for path in queue_inputs("..", None, ()).answers] == [[ONE]]
+
+
+def test_the_network_of_a_run_is_found_from_any_folder(run, monkeypatch):
+    """Paths of the configuration are relative to the folder of results/, or absolute."""
+    folder, _ = run
+    volume = {**CONFIG["volumes"]["cube"], "masks": ["soma.h5:labels", "/data/tissue.zarr", {"box": "1:2,3:4,5:6"}]}
+    values = {**CONFIG, "volumes": {"cube": volume}, "init": "weights", "train": {"max_steps": 0}}
+    (folder / "config.yaml").write_text(yaml.safe_dump(values))
+    monkeypatch.chdir("results/mine/segmentation")
+    project = folder.parents[1]
+    network = load_run(values).model
+    weights = {name: np.zeros(shape, np.float32) for name, shape in weight_shapes(network).items()}
+    save_model(project / "weights", Model(network, weights, {}))
+    flood, config, cuts = trial_inputs("..", None)
+    assert [mask.path for mask in flood.masks] == [f"{project}/soma.h5:labels", "/data/tissue.zarr", None]
+    assert (flood.model, flood.image) == (f"{project}/weights", f"{folder}/volumes/cube/raw.zarr") and cuts is None
+    assert config.move_threshold == load_run(values).segment.move_threshold
 
 
 def test_a_queue_refuses_answers_that_are_not_there(run, capsys):
