@@ -59,7 +59,7 @@ def next_round(folder: Path, volume: str | None, objects: Sequence[int]) -> Path
     inputs, run = queue_inputs(str(folder), volume, ()), load_run(read_values(folder))
     name, paths, values = inputs.export.name, RunPaths(f"results/{folder.name}"), run.as_written()
     labels, used = folder / f"labels/{name}.zarr", Models(run, paths, False).used
-    # measured anew in a small box, they alone raised VOI by half (docs/experiments.md)
+    # measured anew in a small box, they alone raised VOI by half in one of two boxes (docs/experiments.md)
     grey_levels = architecture_of(folder.parents[1] / used).model_dump(include={"image_mean", "image_stddev"})
     train_box, select_box = _divided(write_confirmed(inputs, objects, labels))
     confirmed, chosen = f"{name}-confirmed", values["select"] | {"volume": run.select_volume}
