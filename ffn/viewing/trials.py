@@ -94,13 +94,13 @@ class Trials:
                 raise _Stop
             if (seconds := time.monotonic() - started) >= due and line.action == TRACE:
                 due = 2 * seconds
-                self._show(line, rows(), f"Growing, {seconds:.0f} s")
+                self._show(line, rows(), f"Growing, {seconds:.0f} s", number)
 
         try:
             rows = self._found(line, kept, watch)
             if number == self._number:
                 self._rows[line] = rows
-                self._show(line, rows, f"{time.monotonic() - started:.0f} s")
+                self._show(line, rows, f"{time.monotonic() - started:.0f} s", number)
         except _Stop:
             return
         except Exception as reason:  # of a thread, nobody would see it
@@ -129,8 +129,8 @@ class Trials:
             self._cutter = Cutter(scene, network, config, read_table(flood.image, JUMPS)), scene.segmentation
         return self._cutter
 
-    def _show(self, line: Correction, rows: np.ndarray, text: str) -> None:
-        """Show all that has new ids, and what is left of a supervoxel that was cut."""
+    def _show(self, line: Correction, rows: np.ndarray, text: str, number: int) -> None:
+        """Show all that has new ids, and what is left of a supervoxel that was cut, unless the trial has ended."""
         voxels = int(rows[:, 3].sum())
         nothing = "the ends are in two supervoxels already" if line.action == CUT else "nothing grows here"
         self._tell(f"{text}: {f'{voxels:,} voxels' if voxels else nothing}. k keeps, u discards")
@@ -145,7 +145,8 @@ class Trials:
             box = box.grow(radius).intersect(near).intersect(base.box)
         ids, labels = np.setdiff1d(rows[:, 4:], 0).astype(np.uint64), WithCuts(base, rows).read(box)
         found = np.where(np.isin(labels, ids), np.searchsorted(ids, labels) + 1, 0)
-        edit_layers(self._viewer, lambda layers: [*layers, _layer(found.astype(np.uint8), box, base)])
+        layer = _layer(found.astype(np.uint8), box, base)
+        edit_layers(self._viewer, lambda layers: [*layers, layer] if number == self._number else layers)
 
 
 def _ids(line: Correction, base: Volume) -> set[int]:

@@ -105,6 +105,13 @@ def test_a_trace_is_shown_until_it_is_discarded_and_what_is_kept_is_taken(scene,
         assert len(shown()[0]) == pictures
 
 
+def test_what_is_discarded_while_its_picture_is_drawn_is_not_shown(scene, trials, monkeypatch):
+    found, shown = trials
+    monkeypatch.setattr(found, "_tell", lambda text: found.end(keeps=False) if "k keeps" in text else None)
+    found.begin(Correction("trace", SEED, SEED), [])
+    assert shown()[0] == []
+
+
 def test_both_sides_of_a_cut_have_their_colours(trials):
     found, shown = trials
     found.begin(Correction("cut", (127, 46, 20), (127, 46, 45)), [])
