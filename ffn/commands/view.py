@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import logging
 from pathlib import Path
 
 from ffn.commands.queue import queue_inputs, trial_inputs
-from ffn.errors import ExportError
+from ffn.errors import ExportError, FfnError
 from ffn.io.store_names import split_store
 from ffn.options import add_options, from_arguments
 from ffn.viewing.config import ViewConfig
+
+log = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,5 +53,10 @@ def _run(arguments: argparse.Namespace) -> None:
         queue = Queue(queue_inputs(path, config.volume, config.queue))
     export = find_export(Path(path), config.volume)
     is_run = config.corrections is not None and export != Path(path) and Path(RunPaths(path).config).is_file()
-    trials = trial_inputs(path, config.volume) if is_run else None
+    trials = None
+    if is_run:
+        try:
+            trials = trial_inputs(path, config.volume)
+        except FfnError as reason:
+            log.warning("cuts and traces are drawn without a preview: %s", reason)
     view(export, config, announce, arguments.screenshot, queue, trials)

@@ -108,6 +108,14 @@ def test_the_network_of_a_run_is_found_from_any_folder(run, monkeypatch):
     assert config.move_threshold == load_run(values).segment.move_threshold
 
 
+def test_a_run_is_viewed_where_no_cut_can_be_tried(run, monkeypatch):
+    folder, _ = run
+    (folder / "config.yaml").write_text(yaml.safe_dump({**CONFIG, "agglomerate": {"enabled": False}}))
+    viewed = []
+    monkeypatch.setattr("ffn.viewing.viewer.view", lambda *given: viewed.append(given[-1]))
+    assert main(["view", "results/mine", "--corrections", "c.csv"]) == 0 and viewed == [None]
+
+
 def test_a_queue_refuses_answers_that_are_not_there(run, capsys):
     assert main(["queue", "results/mine", "--corrections", "nowhere.csv"]) == 2
     assert "nowhere.csv" in capsys.readouterr().err
