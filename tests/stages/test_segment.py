@@ -42,10 +42,14 @@ def write(folder, name, box, image):
     write_volume(f"{folder}/{name}.h5:raw", image, Placement(box, (10, 10, 10)))
 
 
+def words(folder, *options, out="seg.zarr"):
+    """Return the command line."""
+    sources = ["--image", f"{folder}/raw.h5:raw", "--model", f"{folder}/model", "--min-segment-um3", "5e-05"]
+    return ["segment", *sources, *options, "--out", f"{folder}/{out}"]
+
+
 def segment(folder, *options, name="seg"):
-    arguments = ["--image", f"{folder}/raw.h5:raw", "--model", f"{folder}/model", "--box", str(BOX)]
-    out = f"{folder}/{name}.zarr"
-    assert main(["segment", *arguments, "--min-segment-um3", "5e-05", *options, "--out", out]) == 0
+    assert main(words(folder, "--box", str(BOX), *options, out=f"{name}.zarr")) == 0
     return folder / f"{name}.zarr"
 
 
@@ -99,8 +103,7 @@ def test_a_box_inside_the_image_is_segmented_up_to_its_faces(scene):
     [("106:108,24:58,7:60", BOX, "no centre of a FOV"), (BOX, "90:140,20:60,3:63", "outside of 100:140,20:60,3:63")],
 )
 def test_a_larger_box_beyond_the_image_and_a_subvolume_without_room_are_refused(scene, capsys, box, within, message):
-    arguments = f"segment --image {scene}/raw.h5:raw --model {scene}/model --out {scene}/seg.zarr"
-    assert main([*arguments.split(), "--box", str(box), "--within", str(within)]) == 2
+    assert main(words(scene, "--box", str(box), "--within", str(within))) == 2
     assert message in capsys.readouterr().err
 
 
@@ -134,8 +137,7 @@ def test_a_stack_thinner_than_the_fov_is_segmented(scene, num_sections, tubes, c
     found = file["segmentation"]
     assert len(np.unique(found[image > 128])) == 2
     assert (found[image > 128] > 0).mean() > 0.9
-    arguments = f"segment --image {scene}/raw.h5:raw --model {scene}/model --no-mirror --out {scene}/cut.zarr"
-    assert main(arguments.split()) == 2
+    assert main(words(scene, *CUT, out="cut.zarr")) == 2
     assert "(5, 5, 7)" in capsys.readouterr().err
 
 
@@ -153,8 +155,7 @@ CUT_IN_THREE = ("--size", "32", "34", "23", "--overlap", "4", "4", "7")
 
 def segment_parts(folder, *options, name="parts", cut=CUT_IN_THREE):
     """Segment subvolumes in one process; return the exit code and their stores."""
-    sources = ["--image", f"{folder}/raw.h5:raw", "--model", f"{folder}/model", "--min-segment-um3", "5e-05"]
-    code = main(["segment", *sources, "--box", str(BOX), *cut, *options, "--out", f"{folder}/{name}/"])
+    code = main(words(folder, "--box", str(BOX), *cut, *options, out=f"{name}/"))
     return code, sorted((folder / name).glob("*.zarr"))
 
 
@@ -300,8 +301,7 @@ def test_a_checkpoint_of_an_image_that_has_grown_is_not_continued(scene, tubes, 
 def test_sigterm_saves_the_state_and_the_same_command_resumes(scene, caplog):
     options = ("--checkpoint-seconds", "0.02", "--precision", "float32")  # auto may differ each time
     whole = data(segment(scene, *options, name="whole"))
-    arguments = ["--image", f"{scene}/raw.h5:raw", "--model", f"{scene}/model", "--box", str(BOX)]
-    command = ["segment", *arguments, "--min-segment-um3", "5e-05", *options, "--out", f"{scene}/again.zarr"]
+    command = words(scene, "--box", str(BOX), *options, out="again.zarr")
     pause = Pause("segment", "ffn.inference.checkpoint:CheckpointFile.save")
     environment = {**os.environ, **pause.variables()}
     process = subprocess.Popen(

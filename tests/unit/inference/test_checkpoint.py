@@ -5,7 +5,10 @@ import logging
 import numpy as np
 import pytest
 
+from ffn.config import SegmentConfig
 from ffn.inference.checkpoint import CheckpointFile
+from ffn.inference.subvolume import fingerprint
+from ffn.provenance import REVISIONS, revision
 
 STATE = {"claims/segmentation": np.arange(24).reshape(2, 3, 4), "seeds": np.empty((0, 3), np.int64)}
 MINE = {"min_segment_size": "1000", "voxels": "abc"}
@@ -46,3 +49,13 @@ def test_a_checkpoint_is_written_when_the_interval_has_passed(tmp_path):
         file = checkpoint(tmp_path, seconds=seconds)
         file.save_when_due(lambda: STATE)
         assert file.path.exists() == (seconds < 1)
+
+
+def test_other_options_inputs_or_another_revision_make_another_job(monkeypatch):
+    def job(voxels="abc", **options):
+        return fingerprint(SegmentConfig(**options), {"volumes": voxels})
+
+    before, others = job(), [job(canvases=2), job(seed_order="reversed"), job(max_fovs=9), job("abd")]
+    assert job(checkpoint_seconds=1.0) == before not in others
+    monkeypatch.setitem(REVISIONS, "segment", revision("segment") + 1)
+    assert job() != before
