@@ -53,7 +53,8 @@ def _build_kernels() -> None:
 
     libraries = inference.library_path(), kernels.library_path()
     is_possible = shutil.which("c++") and os.access(libraries[0].parent, os.W_OK)
-    if all(library.exists() for library in libraries) or not is_possible:
+    failed = libraries[1].with_suffix(".failed")
+    if all(library.exists() for library in libraries) or failed.exists() or not is_possible:
         return
     print("ffn run: compiles the kernels for CPUs, once for this environment (about a minute)", file=sys.stderr)
     script = Path(kernels.__file__).with_name("build.sh")
@@ -61,6 +62,8 @@ def _build_kernels() -> None:
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
         print(f"ffn run: they were not built, so CPUs take longer ({reason})", file=sys.stderr)
+        failed.write_text(done.stderr)
+        print(f"ffn run: {failed} says why. Remove it to try again", file=sys.stderr)
 
 
 def snakemake_words(config: Path, words: list[str]) -> list[str]:

@@ -64,6 +64,19 @@ def test_kernels_are_compiled_before_a_run_where_there_are_none(tmp_path, monkey
     assert started == [0, 1, 1] and called == [ROOT / "ffn/kernels/build.sh"]
 
 
+def test_kernels_that_do_not_compile_are_tried_once(tmp_path, monkeypatch):
+    called = []
+    monkeypatch.setattr("ffn.kernels.library_of", lambda purpose: tmp_path / purpose)
+    monkeypatch.setattr("ffn.kernels.inference.library_of", lambda purpose: tmp_path / purpose)
+    monkeypatch.setattr("shutil.which", lambda name: name)
+    monkeypatch.setattr(os, "execv", lambda *_: None)
+    failed = subprocess.CompletedProcess([], 1, stderr="c++: error: unrecognized option '-mamx-tile'")
+    monkeypatch.setattr(subprocess, "run", lambda *words, **_: called.append(words) or failed)
+    for _ in range(2):
+        become_snakemake(Path("mine.yaml"), [])
+    assert len(called) == 1
+
+
 def test_profiles_are_found_by_name_unless_a_folder_here_has_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     named = [words[words.index("--profile") + 1] for words in map(words_of, ([], ["--profile=slurm"]))]
