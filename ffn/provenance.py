@@ -20,7 +20,7 @@ REVISIONS: dict[str, int] = {
     "coordinates": 2,
     "evaluate": 9,
     "export": 8,
-    "fill": 6,
+    "fill": 7,
     "ingest": 4,
     "learn-affinities": 2,
     "membrane": 2,
