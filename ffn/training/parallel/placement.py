@@ -78,7 +78,7 @@ def assign_cores(group: ProcessGroup) -> Cores:
     mine = frozenset(os.sched_getaffinity(0))
     if group.local_size == 1:
         return mine
-    masks = _masks_of_local_ranks()
+    masks = _masks_of_local_ranks() if group.size > 1 else {}  # else some are bound before others look
     if len(masks) != group.local_size:  # the others are hidden, in separate containers for example
         log.debug("rank %d: sees %d of %d processes here", group.rank, len(masks), group.local_size)
         bound = group.local_size * len(mine) <= (os.cpu_count() or 1)

@@ -9,7 +9,8 @@ from typing import NamedTuple
 import pytest
 
 from ffn.training.config import TrainConfig
-from ffn.training.parallel.placement import configure_libraries, share_of_cores
+from ffn.training.parallel import placement
+from ffn.training.parallel.placement import assign_cores, configure_libraries, share_of_cores
 from ffn.training.parallel.process_group import ProcessGroup
 
 
@@ -46,7 +47,8 @@ PROCESS = textwrap.dedent(
     from ffn.training.parallel.placement import assign_cores
 
     group = ProcessGroup()
-    group.local_size, group.rank = 2, -1
+    group.size = group.local_size = 2
+    group.rank = -1
     threading.Thread(target=threading.Event().wait, daemon=True).start()  # like Horovod's, it keeps all cores
     print(flush=True)
     sys.stdin.readline()
@@ -75,6 +77,18 @@ def test_two_processes_of_a_job_find_each_other(tmp_path):
     if len(everything) == 2:  # with more cores, hyperthreads decide what a half is
         assert sorted(lines) == [f"{share[i]} {share[i]}" for i in range(2)]
     assert len(set(lines)) == 2
+
+
+def test_processes_without_a_group_are_not_bound_one_after_the_other(monkeypatch):
+    everything = sorted(os.sched_getaffinity(0))
+    masks = {0: frozenset(everything[:1]), os.getpid(): frozenset(everything)}  # as the second of two finds them
+    monkeypatch.setattr(placement, "_masks_of_local_ranks", lambda: masks)
+    monkeypatch.setattr(os, "cpu_count", lambda: len(everything))
+    group = ProcessGroup()
+    group.local_rank, group.local_size = 1, 2
+    halves = share_of_cores(dict.fromkeys(range(2), frozenset(everything)), 1)
+    assert assign_cores(group) == halves
+    assert sorted(os.sched_getaffinity(0)) == everything
 
 
 class Gpu(NamedTuple):
