@@ -92,7 +92,7 @@ def contribute(
     """Compute gradients for the training that rank 0 serves, until it ends or this process is asked to stop."""
     model, train = plan.initial.config, plan.train
     learner = make_learner(model, train, plan.initial.weights, group, plan.rng_seed)
-    while link is not None and not interruption.requested:
+    while link is not None:
         at = link.positions
         examples = Prefetcher(plan.example_source(at), at)
         with contextlib.closing(link), examples as prefetcher, contextlib.suppress(LinkLost):
@@ -105,8 +105,7 @@ def contribute(
                 answers, parts = learner.differentiate(walks.batch())
                 vectors = np.stack([np.asarray(part) for part in parts])
                 walks.proceed(Outcome(np.concatenate([np.asarray(answer) for answer in answers]), math.nan, True))
-        if not interruption.requested:
-            link = reconnect(folder, plan.identity(), train.stall_seconds)
+        link = None if interruption.requested else reconnect(folder, plan.identity(), train.stall_seconds)
     if interruption.requested:
         log.info("left the training, stopped by %s", interruption.reason)
 

@@ -189,7 +189,7 @@ def served_in(folder: Path, plan: TrainingPlan) -> Iterator[Link | None]:
         elif time.monotonic() > deadline:
             raise TrainError(f"{folder}: rank 0 did not serve for {MEETING_SECONDS} s. See its errors")
         time.sleep(LOOK_SECONDS)
-    with lock or contextlib.nullcontext():
+    with contextlib.closing(link) if link else lock or contextlib.nullcontext():
         if not link and launch and launch.size not in (None, 1, plan.train.num_processes):
             raise TrainError(
                 f"train.gradients_per_update: found a job of {launch.size} processes, expected "

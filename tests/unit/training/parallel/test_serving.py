@@ -1,0 +1,47 @@
+"""Connections of workers to the process that serves the weights."""
+
+import contextlib
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from ffn.training import loop
+from ffn.training.config import TrainConfig
+from ffn.training.parallel.process_group import ProcessGroup
+from ffn.training.parallel.serving import LinkLost, Server
+from ffn.training.train import served_in
+
+pytestmark = pytest.mark.usefixtures("no_launcher")
+
+TRAIN = TrainConfig(num_workers=1, gradients_per_update=1)
+
+
+@pytest.fixture
+def plan(tmp_path):
+    """Plan of a training that a process serves meanwhile."""
+    learner = SimpleNamespace(weights_vector=lambda: np.zeros(3, np.float32))
+    with Server(TRAIN, tmp_path, "this", {0: 0}) as server, server.open(0, learner):
+        initial = SimpleNamespace(config=None, weights={})
+        yield SimpleNamespace(identity=lambda: "this", train=TRAIN, initial=initial, rng_seed=1, example_source=id)
+
+
+def fail():
+    raise ZeroDivisionError
+
+
+def stopped(plan, link, folder):
+    interruption = SimpleNamespace(requested=True, reason="SIGTERM")
+    loop.contribute(plan, link, folder, ProcessGroup(), interruption)
+    fail()
+
+
+@pytest.mark.parametrize("work", [lambda *_: fail(), stopped])
+def test_a_worker_that_fails_or_is_stopped_closes_its_connection(work, plan, tmp_path, monkeypatch):
+    for name in ("make_learner", "make_patches", "LaneWalks"):
+        monkeypatch.setattr(loop, name, lambda *_: None)
+    monkeypatch.setattr(loop, "Prefetcher", lambda *_: contextlib.nullcontext())
+    with pytest.raises(ZeroDivisionError), served_in(tmp_path, plan) as link:
+        work(plan, link, tmp_path)
+    with contextlib.closing(link), pytest.raises(LinkLost):
+        link.exchange(0, np.empty((0, 0), np.float32), {})
