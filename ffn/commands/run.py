@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import os
 import shutil
@@ -62,8 +63,9 @@ def _build_kernels() -> None:
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
         print(f"ffn run: they were not built, so CPUs take longer ({reason})", file=sys.stderr)
-        failed.write_text(done.stderr)
-        print(f"ffn run: {failed} says why. Remove it to try again", file=sys.stderr)
+        with contextlib.suppress(OSError):  # a full disk: the next run tries again
+            failed.write_text(done.stderr)
+            print(f"ffn run: {failed} says why. Remove it to try again", file=sys.stderr)
 
 
 def snakemake_words(config: Path, words: list[str]) -> list[str]:
