@@ -135,6 +135,13 @@ class BySection(Derived):
         return sections[box.slices(whole.start)]
 
 
+def clahe_of(image: Volume) -> int | None:
+    """Return the tile of CLAHE of an image of `ffn ingest`, or of the image that it was made of."""
+    config, inputs = (image.provenance.get(key, {}) for key in ("config", "inputs"))
+    tile = config.get("clahe_tile") or inputs.get("clahe_tile")
+    return tile and int(tile)
+
+
 def equalized(source: Volume, tile: int) -> Volume:
     """Return a uint8 image with contrast-limited adaptive histogram equalisation (CLAHE) of every section.
 

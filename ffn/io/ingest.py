@@ -18,7 +18,7 @@ from ffn.io import hdf5
 from ffn.io.atomic import write_json
 from ffn.io.block_log import Result
 from ffn.io.blocks import WHOLE, Job, Results, Writers, add_job_options, job_of, map_blocks
-from ffn.io.coarser import JUMPS, WINDOW, Downsample, Placed, coarser, equalized, levelled, levels_of
+from ffn.io.coarser import JUMPS, WINDOW, Downsample, Placed, clahe_of, coarser, equalized, levelled, levels_of
 from ffn.io.config import IngestConfig, SourceConfig
 from ffn.io.foreign import readable_formats
 from ffn.io.label_statistics import doubts_about_image, doubts_about_labels
@@ -106,11 +106,11 @@ def ingest(source: str, out: str, config: IngestConfig, box: Box | None = None, 
             _tell_extent(source, found.box.shape, size)
         volume: Volume = Placed(found, config.offset_zyx or found.box.start, size)
         convert = _label_conversion(found, config.ignore_labels) if is_labels else _unchanged
-        changes = {}
+        changes = {"clahe_tile": tile} if (tile := clahe_of(found)) and not is_labels else {}
         if found.dtype.kind == "i" and not is_labels:
             changes["added_to_voxels"] = 2 ** (8 * found.dtype.itemsize - 1)
             volume = _unsigned(volume)
-            log.info("%s: has type %s, so %d is added to every voxel", source, found.dtype, *changes.values())
+            log.info("%s: has type %s, so %d is added to every voxel", source, found.dtype, changes["added_to_voxels"])
         if missing:
             volume, convert = _coarser(volume, convert, missing, is_labels), _unchanged
             made = volume.voxel_size_zyx_nm

@@ -14,6 +14,7 @@ import numpy as np
 from ffn.config import Mask, Normalize
 from ffn.errors import ModelError, VolumeError
 from ffn.geometry import ZYX, Box, scale, zyx
+from ffn.io.coarser import clahe_of
 from ffn.io.hdf5_volume import CHUNK_ZYX
 from ffn.io.masks import NO_MASKS, Masks, open_masks
 from ffn.io.open import open_labels, open_volume
@@ -45,7 +46,7 @@ class TrainingVolume:
         self.name = name
         self.box = image.box.intersect(labels.box)
         self.voxel_size_zyx_nm = image.voxel_size_zyx_nm
-        self.clahe_tile: int | None = image.provenance.get("config", {}).get("clahe_tile")  # of ffn ingest
+        self.clahe_tile = clahe_of(image)
         if self.box.is_empty:
             raise VolumeError(
                 f"{labels.name}: the labels cover {labels.box} and the image {image.name} covers {image.box}, expected "

@@ -6,6 +6,8 @@ import pytest
 from ffn.config import Mask, ModelConfig
 from ffn.errors import ModelError, VolumeError
 from ffn.geometry import Box
+from ffn.io.config import IngestConfig
+from ffn.io.ingest import ingest
 from ffn.io.open import open_volume
 from ffn.io.volume import IGNORED, Placement
 from ffn.model.grey_levels import Histogram, count_levels, distance
@@ -188,6 +190,9 @@ def test_the_clahe_of_all_images_is_recorded(make_volume, image, tmp_path):
     equalised = write_volume(
         f"{tmp_path}/even.h5:raw", image, Placement(VOLUME_BOX, provenance={"config": {"clahe_tile": 64}})
     )
-    for specs, tile in ({"a": (equalised, labels)}, 64), ({"a": (equalised, labels), "b": (image_spec, labels)}, None):
+    again = f"{tmp_path}/again.zarr"  # as `ffn round` takes the image of its run
+    ingest(equalised, again, IngestConfig())
+    known = {"a": (equalised, labels), "b": (again, labels)}
+    for specs, tile in (known, 64), ({**known, "c": (image_spec, labels)}, None):
         with open_training_volumes(specs) as volumes:
             assert tissue_of(volumes).clahe_tile == tile
