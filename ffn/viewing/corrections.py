@@ -228,6 +228,9 @@ class Drawing:
             tell(self._viewer, f"To take an earlier line back, select and delete it. {HELP[JOIN]}")
             return
         name = self._names.pop()
+        grown = [line["id"] for layer in layers if layer["name"] in GROWN for line in layer.get("annotations", [])]
+        if self._trials and name in grown:
+            self._trials.end(keeps=False)
         for action in COLOURS:
             self._edit(action, "annotations", lambda lines: [line for line in lines if line["id"] != name])
 

@@ -105,7 +105,8 @@ class Trials:
             return
         except Exception as reason:  # of a thread, nobody would see it
             log.warning("%s: no preview: %s", line, reason, exc_info=not isinstance(reason, FfnError | OSError))
-            self._tell(f"No preview: {reason}. k keeps the line, u discards it")
+            if number == self._number:
+                self._tell(f"No preview: {reason}. k keeps the line, u discards it")
 
     def _found(self, line: Correction, kept: Sequence[Correction], watch: Callable[..., None]) -> np.ndarray:
         """Return the rows of a line that go beyond what earlier traces took."""

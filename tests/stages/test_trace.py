@@ -112,6 +112,18 @@ def test_what_is_discarded_while_its_picture_is_drawn_is_not_shown(scene, trials
     assert shown()[0] == []
 
 
+def test_a_trial_that_fails_after_it_was_discarded_says_nothing(trials, monkeypatch):
+    found, shown = trials
+
+    def fail(*_):
+        found.end(keeps=False)
+        raise OSError("gone")
+
+    monkeypatch.setattr(found, "_found", fail)
+    found.begin(Correction("trace", SEED, SEED), [])
+    assert shown()[1] == []
+
+
 def test_both_sides_of_a_cut_have_their_colours(trials):
     found, shown = trials
     found.begin(Correction("cut", (127, 46, 20), (127, 46, 45)), [])

@@ -215,8 +215,10 @@ def test_what_the_network_decides_is_drawn_once_it_is_kept(viewer, tmp_path):
         act("ffn-end", "cut", 11, 14, 21, 24)  # another one discards the first
         act("ffn-keep")
         act("ffn-keep")
-    assert tried[2:] == [("trace", 0), True, ("cut", 1), False, ("cut", 1), True]
-    assert read_corrections(path)[:1] == [("cut", (1, 1, 21), (1, 1, 24))]
+        assert tried[2:] == [("trace", 0), True, ("cut", 1), False, ("cut", 1), True]
+        assert read_corrections(path)[:1] == [("cut", (1, 1, 21), (1, 1, 24))]
+        act("ffn-back")
+    assert tried[-1] is False, "nor is its picture left"
 
 
 def fail(*_):
