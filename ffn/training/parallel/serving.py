@@ -66,6 +66,7 @@ class Server(socketserver.ThreadingTCPServer):
     """
 
     request_queue_size = WAITING_CONNECTIONS
+    daemon_threads = True  # the end does not wait for a stranger that says little at a time
 
     def __init__(self, train: TrainConfig, folder: Path, identity: str, positions: Mapping[int, int]) -> None:
         super().__init__(("", 0), _Connection)

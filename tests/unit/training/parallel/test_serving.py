@@ -1,6 +1,9 @@
 """Connections of workers to the process that serves the weights."""
 
 import contextlib
+import socket
+import threading
+import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,13 +18,13 @@ from ffn.training.train import served_in
 pytestmark = pytest.mark.usefixtures("no_launcher")
 
 TRAIN = TrainConfig(num_workers=1, gradients_per_update=1)
+LEARNER = SimpleNamespace(weights_vector=lambda: np.zeros(3, np.float32))
 
 
 @pytest.fixture
 def plan(tmp_path):
     """Plan of a training that a process serves meanwhile."""
-    learner = SimpleNamespace(weights_vector=lambda: np.zeros(3, np.float32))
-    with Server(TRAIN, tmp_path, "this", {0: 0}) as server, server.open(0, learner):
+    with Server(TRAIN, tmp_path, "this", {0: 0}) as server, server.open(0, LEARNER):
         initial = SimpleNamespace(config=None, weights={})
         yield SimpleNamespace(identity=lambda: "this", train=TRAIN, initial=initial, rng_seed=1, example_source=id)
 
@@ -45,3 +48,17 @@ def test_a_worker_that_fails_or_is_stopped_closes_its_connection(work, plan, tmp
         work(plan, link, tmp_path)
     with contextlib.closing(link), pytest.raises(LinkLost):
         link.exchange(0, np.empty((0, 0), np.float32), {})
+
+
+def test_a_stranger_that_says_little_does_not_hold_up_the_end(tmp_path):
+    before = {*threading.enumerate()}
+    with Server(TRAIN, tmp_path, "this", {0: 0}) as server, socket.socket() as stranger:
+        with server.open(0, LEARNER):
+            stranger.connect(("127.0.0.1", server.server_address[1]))
+            while len({*threading.enumerate()} - before) < 2:  # one accepts, one listens to the stranger
+                time.sleep(0.001)
+        stranger.setblocking(False)
+        with pytest.raises(BlockingIOError):  # it was not waited for until its silence had lasted too long
+            stranger.recv(1)
+    for listener in {*threading.enumerate()} - before:
+        listener.join()
