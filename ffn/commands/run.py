@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from ffn.errors import ClusterError, ConfigError
 from ffn.workflow.config_files import ROOT
 
 DEMO = "demo"
-DRY_RUN = {"-n", "--dry-run", "--dryrun"}
+DRY_RUN = re.compile(r"-[a-zA-Z]*n[a-zA-Z]*|--dry-?run")  # or among short options, as in -np
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +42,7 @@ def become_snakemake(config: Path, words: list[str]) -> NoReturn:
     """Run Snakemake on a configuration, in place of this process."""
     if importlib.util.find_spec("snakemake") is None:
         raise ClusterError("ffn run: there is no Snakemake here, expected it. pip install 'ffn-pipeline[workflow]'")
-    if not DRY_RUN & set(words):
+    if not any(map(DRY_RUN.fullmatch, words)):
         _build_kernels()
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, "-m", "snakemake", *snakemake_words(config, words)])

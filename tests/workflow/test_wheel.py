@@ -59,9 +59,9 @@ def test_kernels_are_compiled_before_a_run_where_there_are_none(tmp_path, monkey
         return subprocess.CompletedProcess(words, 0)
 
     monkeypatch.setattr(subprocess, "run", build)
-    for words in (["-n"], [], []):
+    for words in (["-n"], ["-np"], [], []):
         become_snakemake(Path("mine.yaml"), words)
-    assert started == [0, 1, 1] and called == [ROOT / "ffn/kernels/build.sh"]
+    assert started == [0, 0, 1, 1] and called == [ROOT / "ffn/kernels/build.sh"]
 
 
 def test_kernels_that_do_not_compile_are_tried_once(tmp_path, monkeypatch):
