@@ -32,6 +32,7 @@ NAVIGATION = {  # for each page, the pages below it by caption
             "docs/own-data",
             "docs/stages",
             "docs/viewing",
+            "docs/proofreading",
             "docs/training",
             "docs/distributed",
             "docs/cluster",

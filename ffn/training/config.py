@@ -320,6 +320,14 @@ class TrainConfig(Section):
         return self.model_dump(mode="json", exclude=free - ends_the_schedule)
 
     @property
+    def kept_steps(self) -> list[int]:
+        """Steps of the checkpoints that a finished training leaves, ascending."""
+        interval = self.checkpoint_steps or self.max_steps + 1
+        last = [self.max_steps] if self.max_steps % interval else []
+        steps = range(interval, self.max_steps + 1, interval)[-self.keep_checkpoints :]
+        return [*steps, *last][-self.keep_checkpoints :]
+
+    @property
     def num_processes(self) -> int:
         """Processes of the job: one more than the workers where one serves."""
         return self.num_workers + (not self.is_synchronous)

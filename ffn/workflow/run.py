@@ -295,7 +295,7 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _checkpoints_are_kept(self) -> RunConfig:
-        wanted, kept = self.select.checkpoints, len(self.kept_steps)
+        wanted, kept = self.select.checkpoints, len(self.train.kept_steps)
         if wanted > kept:
             found = f"select.checkpoints: {wanted}, but training leaves {kept}"
             raise ConfigError(f"{found}. See max_steps, checkpoint_steps and keep_checkpoints of train")
@@ -348,15 +348,6 @@ class RunConfig(Section):
         return fine_tuned and volume.may_be_cut and not any(v.is_validated_on for v in self.volumes.values())
 
     @property
-    def kept_steps(self) -> list[int]:
-        """Steps of the checkpoints that a finished training leaves, ascending."""
-        train = self.train
-        interval = train.checkpoint_steps or train.max_steps + 1
-        last = [train.max_steps] if train.max_steps % interval else []
-        steps = range(interval, train.max_steps + 1, interval)[-train.keep_checkpoints :]
-        return [*steps, *last][-train.keep_checkpoints :]
-
-    @property
     def selectable_steps(self) -> list[int]:
         """Steps of the checkpoints that `select` chooses from; empty if the last one is used.
 
@@ -364,7 +355,7 @@ class RunConfig(Section):
         """
         if not self.select.checkpoints:
             return []
-        return ([] if self.init is None else [0]) + self.kept_steps[-self.select.checkpoints :]
+        return ([] if self.init is None else [0]) + self.train.kept_steps[-self.select.checkpoints :]
 
     @property
     def select_volume(self) -> str:

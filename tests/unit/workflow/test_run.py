@@ -129,10 +129,10 @@ def test_shipped_configurations_are_valid(pytestconfig):
 
 def test_the_last_checkpoints_are_known_before_training():
     run = load_run(SELECTING)
-    assert run.kept_steps == [75, 100, 110] and run.selectable_steps == [100, 110]
+    assert run.train.kept_steps == [75, 100, 110] and run.selectable_steps == [100, 110]
     assert load_run({**SELECTING, "init": "model"}).selectable_steps == [0, 100, 110]
     assert load_run({**SELECTING, "select": {}}).selectable_steps == []
-    assert load_run({**SELECTING, "train": {**SELECTING["train"], "max_steps": 100}}).kept_steps == [50, 75, 100]
+    assert load_run({**SELECTING, "train": {**SELECTING["train"], "max_steps": 100}}).train.kept_steps == [50, 75, 100]
 
 
 VOLUME = {"image": "raw.h5:raw", "labels": "labels.h5:labels"}
