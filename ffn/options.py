@@ -237,10 +237,8 @@ def _add_option(group: argparse._ArgumentGroup, name: str, info: FieldInfo) -> N
     if get_origin(kind) is tuple:
         arguments["nargs"] = "*" if Ellipsis in get_args(kind) else len(get_args(kind))
         arguments["metavar"] = ("Z", "Y", "X") if arguments["nargs"] == 3 else "VALUE"
-    elif get_origin(kind) is Literal:
-        arguments["metavar"] = "|".join(map(str, get_args(kind)))
     else:
-        arguments["metavar"] = getattr(kind, "__name__", "value").upper()
+        arguments["metavar"] = "|".join(_forms(info.annotation))
     group.add_argument(option_name(name), **arguments)
 
 
@@ -251,3 +249,14 @@ def _plain(annotation: Any) -> Any:
     if get_origin(annotation) in (Union, types.UnionType):
         return _plain(next(kind for kind in get_args(annotation) if kind is not type(None)))
     return annotation
+
+
+def _forms(annotation: Any) -> list[str]:
+    """Return what a value may be, for a help text: words, or names of types."""
+    if get_origin(annotation) is Annotated:
+        return _forms(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, types.UnionType):
+        return [word for kind in get_args(annotation) if kind is not type(None) for word in _forms(kind)]
+    if get_origin(annotation) is Literal:
+        return list(map(str, get_args(annotation)))
+    return [getattr(annotation, "__name__", "value").upper()]

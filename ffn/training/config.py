@@ -113,7 +113,7 @@ class TrainConfig(Section):
     batch_size: PositiveInt = Field(1, description="FOVs per worker and step")
     gradients_per_update: Literal["all"] | PositiveInt = Field(
         "all",
-        description="gradients that make an update, the first to arrive; all: one of each worker; fewer: late ones do "
+        description="gradients that make an update, the first to arrive; all: as many as workers; fewer: late ones do "
         "not hold the others up, but results depend on timing",
     )
     max_staleness: NonNegativeInt | None = Field(

@@ -35,7 +35,7 @@ class Example(Section):
     axes: tuple[str, ...] = Field(("z",), description="any number")
     mean: float | None = Field(None, description="may be missing")
     limit: int | None = Field(7, description="may be missing, but is there")
-    kind: Literal["a", "b"] = Field("a", description="a choice")
+    kind: Literal["a", "b"] | PositiveInt = Field("a", description="a choice")
     is_on: bool = Field(True, description="a switch")
     threads: SameResult[PositiveInt | None] = Field(None, description="how, not what")
 
@@ -98,6 +98,7 @@ def test_help_shows_meaning_and_default_of_every_option(model):
         assert (f"{option_name(name)} " in text) == (name not in model.for_workflow)
         assert field.description, name
     assert text.count("(default:") == len(model.model_fields.keys() - model.for_workflow)
+    assert model is not Example or "--kind a|b|INT " in text
 
 
 def test_headings_and_null_of_the_configuration_on_the_command_line():
