@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ffn.config import ModelConfig
 
@@ -14,6 +14,15 @@ if TYPE_CHECKING:
 
 Params = Mapping[str, "jax.Array"]
 Form = Literal["volumes", "planes", "kernels"]
+
+
+class Parts(NamedTuple):
+    """The network in parts, functions of weights by name and of features (B, Z, Y, X, C) between them."""
+
+    start: Callable[[Params, jax.Array, jax.Array], jax.Array]  # image and POM to features
+    module: Callable[[Params, str, jax.Array], jax.Array]  # of this name, features to features
+    end: Callable[[Params, jax.Array, jax.Array], jax.Array]  # features and POM to the updated POM
+
 
 AXES = ("NDHWC", "DHWIO", "NDHWC")
 AXES_OF_PLANES = ("NHWC", "HWIO", "NHWC")
@@ -94,6 +103,15 @@ def updated_pom(
             return gpu_network.updated_pom(params, image, pom_logit, config.depth)
         return gpu_network.trainable_pom(params, image, pom_logit, config, precision)
     assert isinstance(params, Mapping)
+    start, module, end = parts(precision, form)
+    net = start(params, image, pom_logit)
+    for number in range(1, config.depth):
+        net = module(params, f"conv{number}", net)
+    return end(params, net, pom_logit)
+
+
+def parts(precision: str, form: Form) -> Parts:
+    """Return the parts of the network as XLA computes them; see `updated_pom`."""
     import jax
     import jax.numpy as jnp
 
@@ -101,17 +119,25 @@ def updated_pom(
     exact = jax.lax.Precision.HIGHEST if precision == "float32" else None  # otherwise GPUs multiply with 10 bits
     convolve = _of_planes if form == "planes" else _of_volumes
 
-    def conv(net: jax.Array, name: str) -> jax.Array:
+    def conv(params: Params, name: str, net: jax.Array) -> jax.Array:
         kernel, bias = params[f"{name}/weights"].astype(dtype), params[f"{name}/biases"].astype(dtype)
         return convolve(net, kernel, exact) + bias
 
-    net = jnp.stack([image, pom_logit], axis=-1).astype(dtype)
-    net = conv(jax.nn.relu(conv(net, "conv0_a")), "conv0_b")
-    for module in range(1, config.depth):
-        net += conv(jax.nn.relu(conv(jax.nn.relu(net), f"conv{module}_a")), f"conv{module}_b")
-    voxelwise = params["conv_lom/weights"][0, 0, 0, :, 0].astype(dtype)
-    update = jnp.matmul(jax.nn.relu(net), voxelwise, precision=exact, preferred_element_type=jnp.float32)
-    return pom_logit + update + params["conv_lom/biases"]
+    def pair(params: Params, name: str, net: jax.Array) -> jax.Array:
+        return conv(params, f"{name}_b", jax.nn.relu(conv(params, f"{name}_a", net)))
+
+    def start(params: Params, image: jax.Array, pom_logit: jax.Array) -> jax.Array:
+        return pair(params, "conv0", jnp.stack([image, pom_logit], axis=-1).astype(dtype))
+
+    def module(params: Params, name: str, net: jax.Array) -> jax.Array:
+        return net + pair(params, name, jax.nn.relu(net))
+
+    def end(params: Params, net: jax.Array, pom_logit: jax.Array) -> jax.Array:
+        voxelwise = params["conv_lom/weights"][0, 0, 0, :, 0].astype(dtype)
+        update = jnp.matmul(jax.nn.relu(net), voxelwise, precision=exact, preferred_element_type=jnp.float32)
+        return pom_logit + update + params["conv_lom/biases"]
+
+    return Parts(start, module, end)
 
 
 def _of_volumes(net: jax.Array, kernel: jax.Array, exact: jax.lax.Precision | None) -> jax.Array:

@@ -240,6 +240,12 @@ class TrainConfig(Section):
         description="whether gradients are added in an order that does not depend on the number of processes; false: "
         "by the library's allreduce, one exchange instead of two if there are more than two processes",
     )
+    # as engines, numbers of stages differ by rounding
+    pipeline_stages: SameResult[PositiveInt] = Field(
+        1,
+        description="devices of a process that share the network out, each with as many of its depth - 1 modules, for "
+        "activations that one cannot hold; FOVs of a batch go through them one by one; engine jax",
+    )
     # Threads change the order of sums at most, and a run may move to a machine with other cores.
     intra_op_threads: SameResult[NonNegativeInt] = Field(
         0, description="threads of a process per operation; 0: OMP_NUM_THREADS, else its share of the cores"
@@ -282,6 +288,8 @@ class TrainConfig(Section):
             raise ValueError(f"qsgd_levels: found {self.qsgd_levels}, expected none for compression {self.compression}")
         if self.precision == "float16" and self.engine != "jax":
             raise ValueError(f"precision: found float16, expected engine jax for it, found {self.engine}")
+        if self.pipeline_stages > 1 and self.engine != "jax":
+            raise ValueError(f"pipeline_stages: found {self.pipeline_stages}, expected 1 for engine {self.engine}")
         if not self.exact_sums and self.compression not in ("none", "powersgd"):
             raise ValueError(f"exact_sums: found false, expected true for compression {self.compression}")
         if not self.is_synchronous:
@@ -350,6 +358,16 @@ def require_equal_sides(axes: Sequence[str], sides_zyx: Sequence[float], of: str
     if sides and max(sides.values()) > ratio * min(sides.values()):
         found = " and ".join(f"{axis} {side:g}" for axis, side in sides.items())
         raise ConfigError(f"train.permutable_axes: {of} have sides of {found}, expected equal ones. Leave one out")
+
+
+def require_stages(config: TrainConfig, model: ModelConfig) -> None:
+    """Refuse a pipeline whose stages cannot have equally many modules."""
+    stages, modules = config.pipeline_stages, model.depth - 1
+    if modules % stages or 1 < stages > modules:
+        raise ConfigError(
+            f"train.pipeline_stages: found {stages}, expected a divisor of {modules}, the modules of a network of "
+            f"depth {model.depth}"
+        )
 
 
 def fine_tuning_defaults(config: TrainConfig, is_validated: bool) -> dict[str, float | bool]:

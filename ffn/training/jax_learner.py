@@ -19,6 +19,7 @@ from ffn.training.config import TrainConfig
 from ffn.training.jax_patches import Fields, JaxPatches, PatchBatch
 from ffn.training.optimizers import State
 from ffn.training.parallel.exchange import TAIL
+from ffn.training.parallel.pipeline import STAGE, pipelined_pom
 from ffn.training.parallel.process_group import ProcessGroup, pairwise_sum
 from ffn.training.step import Batch, Learner
 
@@ -33,6 +34,9 @@ log = logging.getLogger(__name__)
 class JaxLearner(Learner):
     """A learner of four compiled functions, see `Learner`. The devices of this process share the FOVs of a worker.
 
+    With `pipeline_stages`, groups of as many devices do, each group one network. All devices have all weights, and
+    only their activations are divided, which need the memory.
+
     A process that is alone and does not compress keeps its gradients on the devices, and needs no TensorFlow. Others
     exchange them by the same graphs of TensorFlow as its learner does, in the memory of the host.
     """
@@ -41,8 +45,9 @@ class JaxLearner(Learner):
         self, model: ModelConfig, train: TrainConfig, weights: Weights, group: ProcessGroup, rng_seed: int = 0
     ) -> None:
         super().__init__(model, train, group, rng_seed, jnp)
-        devices = devices_of(group, train.batch_size)
-        mesh = Mesh(np.array(devices), (AXIS,), axis_types=(AxisType.Auto,))
+        devices = devices_of(group, train.batch_size, train.pipeline_stages)
+        grid = np.array(devices).reshape(-1, train.pipeline_stages)
+        mesh = Mesh(grid, (AXIS, STAGE), axis_types=(AxisType.Auto,) * 2)
         whole, split = PartitionSpec(), PartitionSpec(AXIS)
         self._whole, self._split = NamedSharding(mesh, whole), NamedSharding(mesh, split)
         self._held: State
@@ -132,7 +137,10 @@ class JaxLearner(Learner):
 
     def _forward_with(self, params: Params, batch: Batch) -> tuple[jax.Array, jax.Array]:
         image, pom_logit, labels, loss_weight = map(jnp.asarray, batch)
-        updated = updated_pom(params, image, pom_logit, self._config, self._train.precision)
+        if (stages := self._train.pipeline_stages) > 1:
+            updated = pipelined_pom(params, image, pom_logit, self._config, self._train.precision, stages)
+        else:
+            updated = updated_pom(params, image, pom_logit, self._config, self._train.precision)
         entropy = jax.nn.softplus(updated) - labels * updated
         return updated, jnp.mean(loss_weight * entropy, (1, 2, 3))
 
@@ -149,10 +157,12 @@ class JaxLearner(Learner):
         def differentiate(scale: Any) -> tuple[jax.Array, jax.Array]:
             (_, (updated, loss)), gradient = jax.value_and_grad(loss_of, has_aux=True)(params, scale)
             own = jnp.concatenate([gradient[name].ravel() for name in self._shapes])
-            return updated, jnp.concatenate([own / scale, loss[None]])
+            # Each stage differentiates the sum of all stages' losses, which are the same, by the weights that it used:
+            # the mean is the gradient of one.
+            return updated, jax.lax.pmean(jnp.concatenate([own / scale, loss[None]]), (AXIS, STAGE))
 
         updated, own = in_range(differentiate) if self._train.precision == "float16" else differentiate(1.0)
-        return updated, jnp.concatenate([jax.lax.pmean(own, AXIS), flags])
+        return updated, jnp.concatenate([own, flags])
 
     def _updated(self, state: State, mean: jax.Array, rate: jax.Array) -> tuple[State, jax.Array, jax.Array]:
         """Return the state with an update if the averaged gradient is finite, its norm, and whether it is finite."""
@@ -163,17 +173,23 @@ class JaxLearner(Learner):
         return jax.tree.map(lambda new, old: jnp.where(finite, new, old), updated, state), norm, finite
 
 
-def devices_of(group: ProcessGroup, batch_size: int) -> list[jax.Device]:
-    """Return the devices that share the FOVs of a worker: as many of this process as can have equally many."""
+def devices_of(group: ProcessGroup, batch_size: int, num_stages: int = 1) -> list[jax.Device]:
+    """Return the devices that share the FOVs of a worker: as many of this process as can have equally many.
+
+    With several stages, pipelines share the FOVs, each of as many devices.
+    """
     here = jax.local_devices()
     mine = here[group.local_rank :: group.local_size] or [here[group.local_rank % len(here)]]
-    used = max(number for number in range(1, len(mine) + 1) if batch_size % number == 0)
-    if used < len(mine):
+    if len(mine) < num_stages:
+        raise ConfigError(f"train.pipeline_stages: found {num_stages}, expected at most {len(mine)}, the devices here")
+    pipelines = len(mine) // num_stages
+    used = max(number for number in range(1, pipelines + 1) if batch_size % number == 0)
+    if used < pipelines:
         log.warning(
             "rank %d: train.batch_size %d uses %d of %d devices, a multiple of %d would use all",
-            *(group.rank, batch_size, used, len(mine), len(mine)),
+            *(group.rank, batch_size, used * num_stages, len(mine), pipelines),
         )
-    return mine[:used]
+    return mine[: used * num_stages]
 
 
 def require_memory(step: Any, devices: Sequence[jax.Device], batch_size: int) -> None:

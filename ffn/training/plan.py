@@ -25,7 +25,7 @@ from ffn.model.store import Model, load_model, weights_checksum
 from ffn.options import option_name, parse_named, whole_number
 from ffn.provenance import revision
 from ffn.training.checkpoint import is_checkpoint, load_checkpoint
-from ffn.training.config import TrainConfig
+from ffn.training.config import TrainConfig, require_stages
 from ffn.training.data.examples import Example, ExampleMaker
 from ffn.training.data.lanes import COLUMNS, LaneStream, RecordShards, generator
 from ffn.training.data.volumes import TrainingVolume, block_statistics, mean_and_stddev
@@ -147,6 +147,7 @@ def make_training_plan(
     rng_seed: int,
 ) -> TrainingPlan:
     """Check that records, volumes, network and options fit together."""
+    require_stages(config, initial.config)
     folder, index = Path(data.records), training_records.load_index(data.records)
     unknown = sorted(set(index.volumes) - set(volumes))
     if unknown:

@@ -52,6 +52,7 @@ from ffn.training.config import (
     are_matched,
     fine_tuning_defaults,
     require_equal_sides,
+    require_stages,
 )
 from ffn.viewing.config import ExportConfig
 from ffn.workflow.config_files import instead_of
@@ -267,6 +268,7 @@ class RunConfig(Section):
         flooding_model(self.model, self.segment)
         require_window(self.agglomerate.window_radius_zyx, self.flooding_model, "agglomerate.window_radius_zyx")
         if self.train.max_steps:
+            require_stages(self.train, self.model)
             require_equal_sides(self.train.permutable_axes, self.model.fov_size_zyx, "FOVs")
             require_equal_sides(self.train.permutable_axes, self.model.deltas_zyx, "moves of the FOV")
         return self

@@ -58,11 +58,12 @@ EVERYTHING = {
 # What the other run cannot have: an imported checkpoint, seeds at points, and options that only others permit.
 IMPORTED = {
     **{"run": "imported", "init": "published", "volumes": {"phantom": EVERYTHING["volumes"]["phantom"]}},
-    **{name: EVERYTHING[name] for name in ("model", "subvolumes", "partition")},
+    **{name: EVERYTHING[name] for name in ("subvolumes", "partition")},
+    "model": {**EVERYTHING["model"], "depth": 3},  # for two stages
     "train": {
         **SMALL_RUN["train"],
         **{"fov_policy": "max_pred", "optimizer": "adamw", "weight_decay": 0.1, "scaling_rule": "linear"},
-        **{"schedule": "cyclic", "compression": "qsgd"},
+        **{"schedule": "cyclic", "compression": "qsgd", "engine": "jax"},
     },
     "segment": {"seed_points": "1,2,3"},
 }
