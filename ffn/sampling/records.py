@@ -36,11 +36,14 @@ from ffn.sampling.shuffle import permutation_keys, permute
 
 log = logging.getLogger(__name__)
 
+# Partitions with fewer coordinates get no records, unless they have this share of all coordinates. Each partition is an
+# equal part of the records: in a small box, three voxels were an eighth, and one lay in another body. Our choice.
+MIN_VOXELS, MIN_SHARE = 100, 0.003
 MAX_WEIGHT_RATIO = 1e6  # so that the slots of 10¹² voxels can be counted in 64 bits
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Write balanced, shuffled, sharded TFRecord files of coordinates: every partition occurs equally often."""
+    """Write balanced, shuffled, sharded TFRecord files of coordinates: all but tiny partitions occur equally often."""
     text = "volume names for training, and files from 'ffn coordinates'"
     parser.add_argument("--coordinates", required=True, nargs="+", metavar="NAME=FILE.h5", help=text)
     text = "how often a voxel of this volume is drawn, relative to other volumes (default: 1); can be repeated"
@@ -69,10 +72,10 @@ def records(
 ) -> RecordIndex:
     """Write a folder of training records.
 
-    Every partition contributes equally often. It pools the voxels of all volumes, so each voxel counts the same, times
-    the weight of its volume. Its voxels are shuffled and repeated, in another order each time, up to the size of the
-    largest partition or to its share of ``config.max_records``. A partition larger than that is sampled without
-    replacement.
+    All but tiny partitions contribute equally often. Each pools the voxels of all volumes, so each voxel counts the
+    same, times the weight of its volume. Its voxels are shuffled and repeated, in another order each time, up to the
+    size of the largest partition or to its share of ``config.max_records``. A partition larger than that is sampled
+    without replacement.
 
     Parameters
     ----------
@@ -128,8 +131,8 @@ def _look_up(plan: RecordsPlan, partitions: np.ndarray, voxels: np.ndarray) -> t
     volumes = np.empty(len(voxels), dtype=np.int64)
     for volume, path in enumerate(plan.paths.values()):
         with hdf5.open_file(path, RecordError) as file:
-            for partition, table in coordinate_tables(file, path).items():
-                first = sum(plan.sizes[partition][:volume])
+            for partition in plan.sizes.keys() & (tables := coordinate_tables(file, path)).keys():
+                table, first = tables[partition], sum(plan.sizes[partition][:volume])
                 here = (voxels >= first) & (voxels < first + len(table))
                 own = np.flatnonzero(here & (partitions == partition))
                 volumes[own] = volume
@@ -194,7 +197,7 @@ class RecordsPlan:
 def plan_records(
     paths: dict[str, str], config: RecordsConfig, rng_seed: int, weights: Mapping[str, float] | None = None
 ) -> RecordsPlan:
-    """Count the coordinates and set how often each partition occurs."""
+    """Count the coordinates and set how often each partition occurs; tiny ones do not."""
     given = weights or {}
     for name, weight in given.items():
         if name not in paths or not 0 < weight < float("inf"):
@@ -204,8 +207,9 @@ def plan_records(
         found = f"--weight: {max(of_all):g} is more than {MAX_WEIGHT_RATIO:g} times {min(of_all):g}"
         raise RecordError(f"{found}, so the lighter volume would hardly ever be drawn. Leave it out")
     tables = [_table_sizes(path) for path in paths.values()]
-    partitions = sorted(set().union(*tables))
-    sizes = {partition: tuple(table.get(partition, 0) for table in tables) for partition in partitions}
+    sizes = {each: tuple(table.get(each, 0) for table in tables) for each in sorted(set().union(*tables))}
+    least = min(MIN_VOXELS, MIN_SHARE * sum(map(sum, sizes.values())))
+    sizes = {partition: counts for partition, counts in sizes.items() if sum(counts) >= least}
     quota = max((sum(counts) for counts in sizes.values()), default=0)
     if config.max_records is not None:
         quota = min(quota, config.max_records // max(1, len(sizes)))

@@ -70,6 +70,12 @@ def test_a_cap_samples_large_partitions_without_replacement(tmp_path, paths):
     assert {n for center, n in counts.items() if center[1] == 1} == {2, 3}
 
 
+def test_a_few_stray_voxels_are_no_share_of_the_records(tmp_path):
+    path = write_coordinates(tmp_path / "c.h5", {3: 3, 4: 181, 10: 36, 6: 14_000}, 0)
+    records({"a": path}, tmp_path / "r", RecordsConfig(num_shards=1, max_records=300))
+    assert Counter(read_all(tmp_path / "r")[0][:, 1].tolist()) == {4: 150, 6: 150}
+
+
 def test_the_result_depends_on_the_seed_and_is_described(tmp_path, paths, folder):
     for name, rng_seed in (("again", 5), ("other", 6)):
         records(paths, tmp_path / name, CONFIG, rng_seed)
