@@ -198,14 +198,14 @@ class Budget(NamedTuple):
 
 
 BUDGETS = [
-    Budget("lines of ffn/", lambda: lines("ffn"), 41_000),
+    Budget("lines of ffn/", lambda: lines("ffn"), 40_900),
     Budget("code lines of ffn/", lambda: code_lines("ffn"), 26_850),
-    Budget("lines of tests/", lambda: lines("tests"), 28_900),
-    Budget("command-line options", command_options, 396),
-    Budget("configuration leaves", configuration_leaves, 178),
+    Budget("lines of tests/", lambda: lines("tests"), 28_700),
+    Budget("command-line options", command_options, 392),
+    Budget("configuration leaves", configuration_leaves, 175),
     Budget("names that fill imports", lambda: imported_names("ffn/assembly/fill.py"), 15),
     Budget("names that agglomerate imports", lambda: imported_names("ffn/assembly/agglomerate.py"), 30),
-    Budget("names that export imports", lambda: imported_names("ffn/viewing/export.py"), 29),
+    Budget("names that export imports", lambda: imported_names("ffn/viewing/export.py"), 28),
     Budget("functions with more than 6 parameters", long_signatures, 6),
     Budget("assertions on sentences", asserted_sentences, 50),
 ]
