@@ -202,6 +202,8 @@ class Grid(Sequence[Box]):
     >>> grid = Grid(([(0, 4)], [(0, 5), (3, 8)], [(0, 6)]))
     >>> len(grid), str(grid[1]), [str(box) for box in grid[:1]]
     (2, '0:4,3:8,0:6', ['0:4,0:5,0:6'])
+    >>> grid.num_voxels
+    240
     """
 
     ranges_zyx: Sequence[Sequence[tuple[int, int]]]
@@ -209,6 +211,11 @@ class Grid(Sequence[Box]):
     def __len__(self) -> int:
         """Return the number of boxes."""
         return math.prod(map(len, self.ranges_zyx))
+
+    @property
+    def num_voxels(self) -> int:
+        """Voxels of all boxes; those that several share count several times."""
+        return math.prod(sum(stop - start for start, stop in along) for along in self.ranges_zyx)
 
     def __iter__(self) -> Iterator[Box]:
         """Iterate over the boxes, faster than by their numbers."""

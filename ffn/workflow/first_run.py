@@ -11,9 +11,9 @@ import numpy as np
 import yaml
 from pydantic import ValidationError
 
-from ffn.config import ModelConfig
+from ffn.config import ModelConfig, SubvolumesConfig
 from ffn.errors import ConfigError, explain
-from ffn.geometry import Box, VoxelSize, doubt_about_size, extent_um, zyx
+from ffn.geometry import Box, VoxelSize, doubt_about_size, extent_um, tile, zyx
 from ffn.io.coarser import JUMPS, levels_of
 from ffn.io.foreign.locations import Location
 from ffn.io.ingest import read_as
@@ -223,10 +223,16 @@ def _part(box: Box, axis: int, start: int, stop: int) -> Box:
 def _most(box: Box, model: ModelConfig, within: float, size: VoxelSize) -> Box:
     """Return the middle of a box that takes no longer than some minutes to flood."""
     shape = list(box.shape)
-    while flooding_here(model, math.prod(shape)) > within:
+    tiles = SubvolumesConfig(**defaults.derived({}, size, model)["subvolumes"])
+    while _flooding(model, Box.from_shape(zyx(shape)), tiles) > within:
         axis = max(range(3), key=lambda i: shape[i] * size[i])
         shape[axis] -= max(1, shape[axis] // 8)
     return box.middle(zyx(shape))
+
+
+def _flooding(model: ModelConfig, box: Box, tiles: SubvolumesConfig) -> float:
+    """Minutes that this machine is likely to take for the subvolumes of a box, which overlap."""
+    return flooding_here(model, tile(box, tiles.size_zyx, tiles.overlap_zyx).num_voxels)
 
 
 def _values(name: str, data: Data, network: Network, boxes: dict[str, Any], train: dict[str, Any]) -> dict[str, Any]:
@@ -244,8 +250,8 @@ def _written(values: dict[str, Any], run: RunConfig, place: Place, data: Data, n
     """Return a configuration with remarks on what was found, and on what nobody could know."""
     steps, costed = run.train.max_steps, network.model
     training = f"{in_words(training_here(costed, steps * run.train.num_lanes))} of training and " if steps else ""
-    flooding = in_words(flooding_here(costed, place.segment_box.num_voxels))
-    whole = in_words(flooding_here(costed, place.image.num_voxels))
+    flooding = in_words(_flooding(costed, place.segment_box, run.subvolumes))
+    whole = in_words(_flooding(costed, place.image, run.subvolumes))
     machine = f"{gpus_here()} GPUs" if gpus_here() else f"{usable_cores()} cores"
     remarks = {
         "image": extent_um(data.image.box.shape, data.image.voxel_size_zyx_nm),

@@ -232,7 +232,8 @@ def plan_lines(pipeline: Pipeline) -> list[str]:
         lines.append(f"  training: {fovs:,} FOVs, about {in_words(training_here(model.model, fovs))} on this machine")
     if pipeline.segmented:
         voxels = sum(pipeline.places[name].segment_box.num_voxels for name in pipeline.segmented)
-        flooding = in_words(flooding_here(model.flooding_model, voxels))
+        flooded = sum(pipeline.jobs.boxes("segment", name).grid.num_voxels for name in pipeline.segmented)
+        flooding = in_words(flooding_here(model.flooding_model, flooded))
         lines.append(f"  flood filling: {voxels / 1e6:,.1f} million voxels, about {flooding} on this machine")
     return lines
 

@@ -11,6 +11,9 @@ import zarr
 
 from ffn.cli import main
 from ffn.geometry import Box
+from ffn.workflow.first_run import FIRST_MINUTES, first_run
+from ffn.workflow.needs import flooding_here
+from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.places import open_run
 
 from ...servers import serving_files
@@ -124,6 +127,16 @@ def test_an_image_alone_is_segmented_with_the_weights_that_there_are(tmp_path, i
     run, place = new(alone(folder, image, labels), tmp_path / "mine.yaml")
     assert run.init and Path(run.affinities.network).parent == Path(run.init) and run.train.max_steps == 0
     assert place.image.contains(place.segment_box)
+
+
+def test_a_first_flood_takes_minutes_with_the_overlaps_of_subvolumes(tmp_path):
+    np.save(tmp_path / "raw.npy", np.random.default_rng(1).integers(60, 190, (80, 512, 512)).astype(np.uint8))
+    run, places, _ = open_run(
+        yaml.safe_load(first_run("big", {"image": f"{tmp_path}/raw.npy", "voxel_size_zyx_nm": (30, 12, 12)}))
+    )
+    pipeline = Pipeline(run, places)
+    flooded = sum(box.num_voxels for box in pipeline.jobs.boxes("segment", "big").values())
+    assert flooding_here(pipeline.models.costed.flooding_model, flooded) <= FIRST_MINUTES
 
 
 @pytest.mark.parametrize(("width", "trained_on"), [(52, "0:22,8:66,16:68"), (34, "none")])
