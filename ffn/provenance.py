@@ -27,7 +27,7 @@ REVISIONS: dict[str, int] = {
     "merge": 5,
     "partition": 2,
     "reconcile": 6,
-    "records": 2,
+    "records": 3,
     "report": 7,
     "segment": 6,
     "skeletonize": 2,

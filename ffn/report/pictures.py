@@ -17,7 +17,6 @@ from skimage.measure import marching_cubes
 from skimage.transform import resize
 
 from ffn.geometry import Box, VoxelSize, zyx
-from ffn.sampling.shuffle import mix
 
 MAX_PIXELS = 480  # longest side of a picture: sharp on a phone, and the page stays at one or two megabytes
 OPACITY = 0.45
@@ -57,12 +56,19 @@ def planes(box: Box, voxel_size_zyx_nm: VoxelSize, section: int | None = None) -
 
 def colors(ids: np.ndarray) -> np.ndarray:
     """Return a colour for every id. The same id always gets the same colour."""
-    mixed = mix(ids.astype(np.uint64))  # so that consecutive ids get different colours
+    mixed = _mixed(ids.astype(np.uint64))  # so that consecutive ids get different colours
     parts = [(mixed >> np.uint64(shift) & np.uint64(0xFFFF)) / 0xFFFF for shift in (0, 16, 32)]
     rgb = hsv2rgb(np.stack([parts[0], 0.55 + 0.4 * parts[1], 0.7 + 0.3 * parts[2]], axis=-1))
     luminance = rgb @ LUMINANCE
     lift = np.clip((MIN_LUMINANCE - luminance) / (1 - luminance), 0, 1)[:, None]  # lightens dark blue
     return np.where(ids[:, None] == 0, 0.0, rgb + lift * (1 - rgb))
+
+
+def _mixed(values: np.ndarray) -> np.ndarray:
+    """Hash uint64 values (the finaliser of SplitMix64, Steele et al. 2014)."""
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        values = (values ^ values >> np.uint64(shift)) * np.uint64(factor)
+    return values ^ values >> np.uint64(31)
 
 
 def gray(voxels: np.ndarray, size_pixels: tuple[int, int]) -> np.ndarray:

@@ -1,22 +1,17 @@
-"""Stage `records`: write balanced, shuffled, sharded TFRecord files of coordinates.
-
-Every partition contributes `quota` records. Their shuffle is a permutation that is computed, not stored, and a shard
-is a range of it, so any process can make any shard without the others. Volumes share a partition by slots: a volume has
-one slot per voxel, times its weight.
-"""
+"""Stage `records`: write balanced, shuffled, sharded TFRecord files of coordinates."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from ffn.errors import RecordError
-from ffn.io import hdf5, training_records
+from ffn.io import hdf5
 from ffn.io.atomic import atomic_path, write_json
 from ffn.io.faults import unreadable
 from ffn.io.training_records import (
@@ -27,19 +22,20 @@ from ffn.io.training_records import (
     coordinate_tables,
     encode_example,
     shard_name,
+    write_shard,
 )
 from ffn.options import add_options, from_arguments, parse_named, whole_number
 from ffn.progress import track
 from ffn.provenance import provenance
 from ffn.sampling.config import RecordsConfig
-from ffn.sampling.shuffle import permutation_keys, permute
 
 log = logging.getLogger(__name__)
 
 # Partitions with fewer coordinates get no records, unless they have this share of all coordinates. Each partition is an
 # equal part of the records: in a small box, three voxels were an eighth, and one lay in another body. Our choice.
 MIN_VOXELS, MIN_SHARE = 100, 0.003
-MAX_WEIGHT_RATIO = 1e6  # so that the slots of 10¹² voxels can be counted in 64 bits
+
+Tables = Mapping[str, Mapping[int, hdf5.Dataset]]  # of coordinates, by volume and partition
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -103,57 +99,98 @@ def records(
         If a file of coordinates or a weight is unusable, there are fewer records than shards or partitions, or the
         folder holds other files.
     """
-    plan = plan_records(paths, config, rng_seed, weights)
+    given = weights or {}
+    for name, weight in given.items():
+        if name not in paths or not 0 < weight < float("inf"):
+            raise RecordError(f"--weight: found {name}={weight:g}, expected a positive number for one of {list(paths)}")
     out_dir = Path(out_dir).absolute()
     _require_replaceable(out_dir)
+    weight_of = {name: given.get(name, 1.0) for name in paths}
+    with contextlib.ExitStack() as stack:
+        files = {name: stack.enter_context(hdf5.open_file(path, RecordError)) for name, path in paths.items()}
+        tables = {name: coordinate_tables(file, paths[name]) for name, file in files.items()}
+        sizes = partition_sizes(tables)
+        quota = _quota(sizes, config, paths)
+        with unreadable(", ".join(paths.values()), hdf5.WHOLE, RecordError):
+            rows = draw(tables, sizes, quota, weight_of, np.random.default_rng(rng_seed))
     with atomic_path(out_dir) as folder:
         folder.mkdir()
-        numbers = track(range(plan.num_shards), plan.num_shards, "records", unit="shard")
-        index = _index(plan, tuple(write_shard(plan, folder, shard) for shard in numbers), config)
+        parts = track(np.array_split(rows, config.num_shards), config.num_shards, "records", unit="shard")
+        names = [shard_name(number, config.num_shards) for number in range(config.num_shards)]
+        shards = [_write(folder / name, part, list(paths)) for name, part in zip(names, parts, strict=True)]
+        index = RecordIndex(
+            num_records=len(rows),
+            rng_seed=rng_seed,
+            volumes=dict(zip(paths, np.sum(list(sizes.values()), axis=0).tolist(), strict=True)),
+            weights=weight_of,
+            partitions={p: PartitionCounts(num_voxels=sum(n), num_records=quota) for p, n in sizes.items()},
+            shards=tuple(shards),
+            provenance=provenance("records", config, coordinates=" ".join(f"{n}={path}" for n, path in paths.items())),
+        )
         write_json(folder / INDEX_NAME, index.model_dump(mode="json"))
-    log.info("%s: %d records of %d partitions", out_dir, plan.num_records, len(plan.sizes))
+    log.info("%s: %d records of %d partitions", out_dir, len(rows), len(sizes))
     return index
 
 
-def write_shard(plan: RecordsPlan, folder: Path, shard: int) -> Shard:
-    """Write one shard to `folder` and return its entry in the index."""
-    partitions, voxels = draw(plan, *plan.records_of(shard))
-    centers_zyx, volumes = _look_up(plan, partitions, voxels)
-    names, path = list(plan.paths), folder / shard_name(shard, plan.num_shards)
-    found = zip(centers_zyx[:, ::-1].tolist(), volumes, strict=True)
-    digest = training_records.write_shard(path, (encode_example(xyz, names[n]) for xyz, n in found))
-    return Shard(file=path.name, num_records=len(volumes), sha256=digest)
+def partition_sizes(tables: Tables) -> dict[int, list[int]]:
+    """Return the voxels of each volume by partition, without tiny partitions."""
+    sizes = {
+        each: [len(table.get(each, ())) for table in tables.values()] for each in sorted(set().union(*tables.values()))
+    }
+    least = min(MIN_VOXELS, MIN_SHARE * sum(map(sum, sizes.values())))
+    return {partition: counts for partition, counts in sizes.items() if sum(counts) >= least}
 
 
-def _look_up(plan: RecordsPlan, partitions: np.ndarray, voxels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the coordinates, zyx, and the volume numbers of voxels, given by their index in a partition."""
-    centers = np.empty((len(voxels), 3), dtype=np.int64)
-    volumes = np.empty(len(voxels), dtype=np.int64)
-    for volume, path in enumerate(plan.paths.values()):
-        with hdf5.open_file(path, RecordError) as file:
-            for partition in plan.sizes.keys() & (tables := coordinate_tables(file, path)).keys():
-                table, first = tables[partition], sum(plan.sizes[partition][:volume])
-                here = (voxels >= first) & (voxels < first + len(table))
-                own = np.flatnonzero(here & (partitions == partition))
-                volumes[own] = volume
-                with unreadable(path, hdf5.WHOLE, RecordError):
-                    centers[own] = hdf5.take_rows(table, voxels[own] - first)
-    return centers, volumes
+def _quota(sizes: Mapping[int, Sequence[int]], config: RecordsConfig, paths: Mapping[str, str]) -> int:
+    """Return the number of records of each partition."""
+    quota = max(map(sum, sizes.values()), default=0)
+    if config.max_records is not None:
+        quota = min(quota, config.max_records // max(1, len(sizes)))
+    if not quota:
+        found = f"--max-records: {config.max_records} leaves no record for each of {len(sizes)} partitions"
+        raise RecordError(f"{found} in {', '.join(paths.values())}. Raise it or check the coordinates")
+    if quota * len(sizes) < config.num_shards:
+        found = f"--num-shards: {config.num_shards} is more than the {quota * len(sizes)} records"
+        raise RecordError(f"{found}. Use fewer shards")
+    return quota
 
 
-def _index(plan: RecordsPlan, shards: tuple[Shard, ...], config: RecordsConfig) -> RecordIndex:
-    per_volume = np.array(list(plan.sizes.values())).sum(axis=0).tolist()
-    counts = {p: PartitionCounts(num_voxels=sum(n), num_records=plan.quota) for p, n in plan.sizes.items()}
-    inputs = [f"{name}={path}" for name, path in plan.paths.items()]
-    return RecordIndex(
-        num_records=plan.num_records,
-        rng_seed=plan.rng_seed,
-        volumes=dict(zip(plan.paths, per_volume, strict=True)),
-        weights=dict(zip(plan.paths, plan.weights, strict=True)),
-        partitions=counts,
-        shards=shards,
-        provenance=provenance("records", config, coordinates=" ".join(inputs)),
-    )
+def draw(
+    tables: Tables,
+    sizes: Mapping[int, Sequence[int]],
+    quota: int,
+    weights: Mapping[str, float],
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """Return the records in random order, int32 (N, 4): a centre, zyx, and the number of its volume.
+
+    In memory, as training keeps them.
+    """
+    rows = np.empty((quota * len(sizes), 4), np.int32)
+    start = 0
+    for partition, counts in sizes.items():
+        shares = np.cumsum([0.0, *np.multiply(counts, list(weights.values()))])
+        stops = start + np.rint(quota * shares / shares[-1]).astype(int)
+        for volume, (table, size) in enumerate(zip(tables.values(), counts, strict=True)):
+            part = rows[stops[volume] : stops[volume + 1]]
+            if len(part):
+                part[:, :3] = hdf5.take_rows(table[partition], _in_rounds(size, len(part), rng))
+                part[:, 3] = volume
+        start += quota
+    rng.shuffle(rows)
+    return rows
+
+
+def _in_rounds(size: int, number: int, rng: np.random.Generator) -> np.ndarray:
+    """Draw so many of `size` voxels that each has its turn before one repeats."""
+    rounds, rest = divmod(number, size)
+    return np.concatenate([*(rng.permutation(size) for _ in range(rounds)), rng.choice(size, rest, replace=False)])
+
+
+def _write(path: Path, rows: np.ndarray, volumes: Sequence[str]) -> Shard:
+    """Write a shard; return its entry in the index."""
+    digest = write_shard(path, (encode_example((x, y, z), volumes[number]) for z, y, x, number in rows.tolist()))
+    return Shard(file=path.name, num_records=len(rows), sha256=digest)
 
 
 def _require_replaceable(path: Path) -> None:
@@ -162,106 +199,3 @@ def _require_replaceable(path: Path) -> None:
     foreign = [name for name in names if name != INDEX_NAME and not name.endswith(".tfrecord.gz")]
     if foreign:
         raise RecordError(f"{path}: holds {foreign[0]!r}, expected no folder or a folder of records. Choose another")
-
-
-@dataclass(frozen=True)
-class RecordsPlan:
-    """Everything that determines the records.
-
-    `sizes` are the voxels of each volume by partition, `quota` the records of each partition, `weights` how often a
-    voxel of each volume is drawn relative to the others.
-    """
-
-    paths: dict[str, str]
-    sizes: dict[int, tuple[int, ...]]
-    quota: int
-    num_shards: int
-    rng_seed: int
-    weights: tuple[float, ...]
-
-    def slots(self, partition: int) -> np.ndarray:
-        """Return the number of slots of each volume in a round through a partition: its voxels times its weight."""
-        relative = np.array(self.weights) / min(self.weights)
-        return np.rint(np.array(self.sizes[partition]) * relative).astype(np.int64)
-
-    @property
-    def num_records(self) -> int:
-        """Number of records in all shards."""
-        return self.quota * len(self.sizes)
-
-    def records_of(self, shard: int) -> tuple[int, int]:
-        """Return the range of records in a shard, start and stop; the shards differ by at most one record."""
-        return self.num_records * shard // self.num_shards, self.num_records * (shard + 1) // self.num_shards
-
-
-def plan_records(
-    paths: dict[str, str], config: RecordsConfig, rng_seed: int, weights: Mapping[str, float] | None = None
-) -> RecordsPlan:
-    """Count the coordinates and set how often each partition occurs; tiny ones do not."""
-    given = weights or {}
-    for name, weight in given.items():
-        if name not in paths or not 0 < weight < float("inf"):
-            raise RecordError(f"--weight: found {name}={weight:g}, expected a positive number for one of {list(paths)}")
-    of_all = tuple(given.get(name, 1.0) for name in paths)
-    if max(of_all) > MAX_WEIGHT_RATIO * min(of_all):
-        found = f"--weight: {max(of_all):g} is more than {MAX_WEIGHT_RATIO:g} times {min(of_all):g}"
-        raise RecordError(f"{found}, so the lighter volume would hardly ever be drawn. Leave it out")
-    tables = [_table_sizes(path) for path in paths.values()]
-    sizes = {each: tuple(table.get(each, 0) for table in tables) for each in sorted(set().union(*tables))}
-    least = min(MIN_VOXELS, MIN_SHARE * sum(map(sum, sizes.values())))
-    sizes = {partition: counts for partition, counts in sizes.items() if sum(counts) >= least}
-    quota = max((sum(counts) for counts in sizes.values()), default=0)
-    if config.max_records is not None:
-        quota = min(quota, config.max_records // max(1, len(sizes)))
-    plan = RecordsPlan(paths, sizes, quota, config.num_shards, rng_seed, of_all)
-    if not quota:
-        found = f"--max-records: {config.max_records} leaves no record for each of {len(sizes)} partitions"
-        raise RecordError(f"{found} in {', '.join(plan.paths.values())}. Raise it or check the coordinates")
-    if plan.num_records < config.num_shards:
-        found = f"--num-shards: {config.num_shards} is more than the {plan.num_records} records"
-        raise RecordError(f"{found}. Use fewer shards")
-    return plan
-
-
-def draw(plan: RecordsPlan, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return partitions of records of the shuffled sequence, and the indices of their voxels, volume after volume."""
-    items = permute(np.arange(start, stop), plan.num_records, _keys(plan))
-    partitions = np.array(list(plan.sizes))[items // plan.quota]
-    voxels = items % plan.quota
-    for partition in plan.sizes:
-        own = partitions == partition
-        # The quota takes as many rounds through the slots as it needs; each round has another order.
-        num_slots = int(plan.slots(partition).sum())
-        rounds, slots = np.divmod(voxels[own], num_slots)
-        slots = permute(slots, num_slots, _keys(plan, partition), rounds)
-        voxels[own] = _voxels_at(plan, partition, rounds, slots)
-    return partitions, voxels
-
-
-def _voxels_at(plan: RecordsPlan, partition: int, rounds: np.ndarray, slots: np.ndarray) -> np.ndarray:
-    """Return the voxels that belong to slots of a partition.
-
-    A volume with as many slots as voxels uses each voxel once per round. With another number of slots, it uses all its
-    voxels before one repeats, each time in another order; the next round continues where the last one ended.
-    """
-    voxels = np.empty_like(slots)
-    first_slot = first_voxel = 0
-    for volume, (size, num_slots) in enumerate(zip(plan.sizes[partition], plan.slots(partition).tolist(), strict=True)):
-        here = (slots >= first_slot) & (slots < first_slot + num_slots)
-        local = slots[here] - first_slot
-        if num_slots != size:
-            cycles, local = np.divmod(rounds[here] * num_slots + local, size)
-            local = permute(local, size, _keys(plan, partition, volume), cycles)
-        voxels[here] = first_voxel + local
-        first_slot, first_voxel = first_slot + num_slots, first_voxel + size
-    return voxels
-
-
-def _keys(plan: RecordsPlan, *stream: int) -> np.ndarray:
-    """Keys of the shuffle of all records, of a partition, or of a volume in a partition."""
-    return permutation_keys(np.random.default_rng([plan.rng_seed, len(stream), *stream]))
-
-
-def _table_sizes(path: str) -> dict[int, int]:
-    with hdf5.open_file(path, RecordError) as file:
-        return {partition: len(table) for partition, table in coordinate_tables(file, path).items()}

@@ -237,7 +237,7 @@ class Trainer:
         num_steps = self._step - self._row_step
         row: MetricsRow = {
             "step": self._step,
-            "epoch": float(examples / self.plan.shards.total),
+            "epoch": float(examples / self.plan.records.total),
             **scores_of(counts),
             "learning_rate": learning_rate(self._config, self._step - 1),
             "fovs_per_second": float(self._config.global_batch * num_steps / seconds.sum()),

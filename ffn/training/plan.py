@@ -27,7 +27,7 @@ from ffn.provenance import revision
 from ffn.training.checkpoint import is_checkpoint, load_checkpoint
 from ffn.training.config import TrainConfig, require_stages
 from ffn.training.data.examples import Example, ExampleMaker
-from ffn.training.data.lanes import COLUMNS, LaneStream, RecordShards, generator
+from ffn.training.data.lanes import COLUMNS, LaneStream, RecordTable, generator
 from ffn.training.data.volumes import TrainingVolume, block_statistics, mean_and_stddev
 from ffn.training.parallel.node_array import NodeArray, node_array
 from ffn.training.parallel.process_group import ProcessGroup
@@ -81,7 +81,7 @@ class TrainingPlan:
     train: TrainConfig
     rng_seed: int
     initial: Model
-    shards: RecordShards
+    records: RecordTable
     maker: ExampleMaker
     data_checksums: Mapping[str, Any]
 
@@ -96,24 +96,26 @@ class TrainingPlan:
 
     def example_source(self, lanes: Iterable[int]) -> Callable[[int, int], Example]:
         """Return a function from lane and position to an example, which several threads may call."""
-        streams = {lane: LaneStream(self.shards, lane, self.train.num_lanes, self.rng_seed) for lane in lanes}
+        streams = {lane: LaneStream(self.records, lane, self.train.num_lanes, self.rng_seed) for lane in lanes}
         return lambda lane, position: self.maker.make(
             streams[lane].record(position), generator(self.rng_seed, "example", lane, position)
         )
 
     def load_records(self, group: ProcessGroup) -> None:
         """Read and check all records, and keep them, once on each machine. All processes call this together."""
-        shared = node_array(group, (self.shards.total, COLUMNS), np.int32)
-        group.together(lambda: self._fill(shared))
-        self.shards.keep(shared.array, self.maker.volume_names)
+        table = node_array(group, (self.records.total, COLUMNS), np.int32)
+        group.together(lambda: self._fill(table))
+        self.records.rows = table.array
 
     def _fill(self, table: NodeArray) -> None:
         """Fill this process's share of a table of all records: that of every `num_shares`-th shard."""
-        for index in range(table.share, len(self.shards.paths), table.num_shares):
-            centers_zyx, names = self.shards.read(index)
-            self.maker.check(self.shards.paths[index], centers_zyx, names)
-            volumes = np.stack([names == name for name in self.maker.volume_names]).argmax(axis=0)
-            table.array[self.shards.rows(index)] = np.column_stack((centers_zyx, volumes))
+        records = self.records
+        for index in range(table.share, len(records.paths), table.num_shares):
+            centers_zyx, names = training_records.read_shard(records.paths[index])
+            self.maker.check(records.paths[index], centers_zyx, names)
+            volumes = np.stack([names == name for name in records.volumes]).argmax(axis=0)
+            start = records.starts[index]
+            table.array[start : start + len(names)] = np.column_stack((centers_zyx, volumes))
 
     def fingerprint(self) -> dict[str, Any]:
         """Return everything that the weights after a given number of steps depend on.
@@ -155,7 +157,7 @@ def make_training_plan(
             f"{folder}: found records of volume '{unknown[0]}', expected only {sorted(volumes)}. "
             f"Add --volume {unknown[0]}=IMAGE,LABELS"
         )
-    counts = [shard.num_records for shard in index.shards]
+    shards = {folder / shard.file: shard.num_records for shard in index.shards}
     checksums = {
         "records": hashlib.sha256(index.model_dump_json(exclude={"provenance"}).encode()).hexdigest(),
         "volumes": {name: volume.checksum() for name, volume in volumes.items()},
@@ -169,11 +171,11 @@ def make_training_plan(
         config,
         rng_seed,
         initial,
-        RecordShards([folder / shard.file for shard in index.shards], counts, training_records.read_shard),
+        RecordTable(list(shards), list(shards.values()), list(volumes)),
         ExampleMaker(volumes, initial.config, config, data.held_out),
         checksums,
     )
-    plan.shards.require_lanes(config.num_lanes)
+    plan.records.require_lanes(config.num_lanes)
     return plan
 
 

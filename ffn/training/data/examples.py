@@ -125,11 +125,6 @@ class ExampleMaker:
             return tuple(moves_zyx)
         return tuple(sorted(moves_zyx, key=distance))  # sorting keeps the order of equals
 
-    @property
-    def volume_names(self) -> list[str]:
-        """Names of the volumes, in the same order in every process."""
-        return list(self._volumes)
-
     def patch_box(self, record: Record) -> Box:
         """Return the box of the example at `record`, full-volume voxels."""
         return Box.from_shape(self._patch_size_zyx, subtract(record.center_zyx, self._margin_zyx))

@@ -7,7 +7,7 @@ shards of unequal length cannot stall any number of processes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
@@ -30,9 +30,7 @@ def generator(rng_seed: int, purpose: Purpose, *position: int) -> np.random.Gene
     return np.random.default_rng(np.random.SeedSequence(rng_seed, spawn_key=key))
 
 
-COLUMNS = 4  # of a table of records
-
-ShardRecords = tuple[np.ndarray, np.ndarray]
+COLUMNS = 4  # of the table of records: centre, zyx, and number of the volume
 
 
 class Record(NamedTuple):
@@ -42,14 +40,14 @@ class Record(NamedTuple):
     volume: str
 
 
-class RecordShards:
-    """The shards of one set of records."""
+class RecordTable:
+    """All records, one shard after the other; `rows`, int32 (N, `COLUMNS`), are there once they are read."""
 
-    def __init__(self, paths: Sequence[Path], counts: Sequence[int], read: Callable[[Path], ShardRecords]) -> None:
-        self.paths = list(paths)
+    def __init__(self, paths: Sequence[Path], counts: Sequence[int], volumes: Sequence[str]) -> None:
+        self.paths, self.volumes = list(paths), list(volumes)
         self.counts = np.asarray(counts, np.int64)
-        self._read = read
-        self._table: tuple[np.ndarray, np.ndarray] | None = None
+        self.starts = np.cumsum(self.counts) - self.counts
+        self.rows = np.empty((0, COLUMNS), np.int32)
 
     @property
     def total(self) -> int:
@@ -64,62 +62,33 @@ class RecordShards:
                 f"virtual_workers × batch_size = {num_lanes}. Make more records or use fewer workers"
             )
 
-    def read(self, index: int) -> ShardRecords:
-        """Return the centres and volume names of one shard, from the table if there is one."""
-        if self._table is None:
-            return self._read(self.paths[index])
-        table, names = self._table
-        rows = table[self.rows(index)]
-        return rows[:, :3].astype(np.int64), names[rows[:, 3]]
-
-    def rows(self, index: int) -> slice:
-        """Return where the records of a shard are in a table of all."""
-        stop = int(self.counts[: index + 1].sum())
-        return slice(stop - int(self.counts[index]), stop)
-
-    def keep(self, table: np.ndarray, names: Sequence[str]) -> None:
-        """Take records from a table from now on: decoding a shard takes a hundred times as long, in every epoch.
-
-        A row of the int32 (total, `COLUMNS`) table is a centre, zyx, and the index of a volume's name.
-        """
-        self._table = table, np.array(names)
-
 
 class LaneStream:
     """The endless sequence of records of one lane."""
 
-    def __init__(self, shards: RecordShards, lane: int, num_lanes: int, rng_seed: int) -> None:
+    def __init__(self, records: RecordTable, lane: int, num_lanes: int, rng_seed: int) -> None:
         self.lane = lane
-        self._shards = shards
+        self._records = records
         self._rng_seed = rng_seed
-        self._start = lane * shards.total // num_lanes
-        self.num_records = (lane + 1) * shards.total // num_lanes - self._start
-        self._epoch: tuple[int, np.ndarray, np.ndarray] | None = None
+        self._start = lane * records.total // num_lanes
+        self.num_records = (lane + 1) * records.total // num_lanes - self._start
+        self._epoch: tuple[int, np.ndarray] | None = None
 
     def record(self, position: int) -> Record:
         """Return the record at `position`, which counts over all epochs from the start of training."""
         epoch, index = divmod(position, self.num_records)
         held = self._epoch
         if held is None or held[0] != epoch:
-            self._epoch = held = (epoch, *self._load_epoch(epoch))
-        _, centers_zyx, names = held  # not the attribute, which another thread may have replaced
-        return Record(zyx(centers_zyx[index]), str(names[index]))
+            self._epoch = held = (epoch, self._order(epoch))
+        rows = held[1]  # not the attribute, which another thread may have replaced
+        *center, volume = self._records.rows[rows[index]].tolist()
+        return Record(zyx(center), self._records.volumes[volume])
 
-    def _load_epoch(self, epoch: int) -> ShardRecords:
-        """Centres and volume names of this lane's range, in the order of this epoch."""
-        shard_order = generator(self._rng_seed, "shard order", epoch).permutation(len(self._shards.paths))
-        parts = []
-        for index, first, last in self._overlaps(shard_order):
-            centers_zyx, names = self._shards.read(index)
-            parts.append((centers_zyx[first:last], names[first:last]))
-        order = generator(self._rng_seed, "lane order", epoch, self.lane).permutation(self.num_records)
-        centers_zyx, names = (np.concatenate(column) for column in zip(*parts, strict=True))
-        return centers_zyx[order], names[order]
-
-    def _overlaps(self, shard_order: np.ndarray) -> list[tuple[int, int, int]]:
-        """Shards that overlap this lane's range, with the range of records to take from each."""
-        stops = np.cumsum(self._shards.counts[shard_order])
-        starts = stops - self._shards.counts[shard_order]
-        first = np.maximum(self._start - starts, 0)
-        last = np.minimum(self._start + self.num_records, stops) - starts
-        return [(int(s), int(a), int(b)) for s, a, b in zip(shard_order, first, last, strict=True) if a < b]
+    def _order(self, epoch: int) -> np.ndarray:
+        """Return the rows of this lane's range in the order of this epoch."""
+        shards = generator(self._rng_seed, "shard order", epoch).permutation(len(self._records.counts))
+        stops = np.cumsum(self._records.counts[shards])
+        places = np.arange(self._start, self._start + self.num_records)
+        which = np.searchsorted(stops, places, side="right")
+        rows = places - stops[which] + (self._records.starts + self._records.counts)[shards[which]]
+        return rows[generator(self._rng_seed, "lane order", epoch, self.lane).permutation(self.num_records)]

@@ -14,7 +14,7 @@ from ffn.errors import DivergenceError, TrainError
 from ffn.model.network import weight_shapes
 from ffn.model.store import Model
 from ffn.training.config import TrainConfig
-from ffn.training.data.lanes import RecordShards
+from ffn.training.data.lanes import RecordTable
 from ffn.training.interruption import Interruption
 from ffn.training.loop import MAX_SKIPPED_IN_ROW, Trainer
 from ffn.training.metrics import COLUMNS, F1_OF_SIZES, MOVE_SCORES, PARTS_OF_STEP, read_metrics
@@ -128,7 +128,7 @@ class Saved(list):
 
 def make_trainer(learner, validation=None, group=None, **options):
     train = TrainConfig(num_workers=1, batch_size=2, learning_rate=0.4, **options)
-    plan = TrainingPlan(train, 1, Model(MODEL, {}, {}), RecordShards([], [40], len), None, {})
+    plan = TrainingPlan(train, 1, Model(MODEL, {}, {}), RecordTable([], [40], []), None, {})
     return Trainer(plan, group or NotTheFirst(), learner, Walks(), Interruption(), validation)
 
 
@@ -286,7 +286,7 @@ def test_a_new_training_discards_the_reports_of_an_old_one(tmp_path):
         assert [row["step"] for row in read_metrics(tmp_path / "validation.csv")] == [0, 10, 20, 30, 35]
 
 
-PLAN = TrainingPlan(TrainConfig(max_steps=40), 1, Model(MODEL, {}, {}), RecordShards([], [40], len), None, {})
+PLAN = TrainingPlan(TrainConfig(max_steps=40), 1, Model(MODEL, {}, {}), RecordTable([], [40], []), None, {})
 
 
 def row(columns, step):

@@ -7,21 +7,17 @@ import numpy as np
 import pytest
 
 from ffn.errors import RecordError
-from ffn.training.data.lanes import LaneStream, RecordShards, generator
+from ffn.training.data.lanes import LaneStream, RecordTable, generator
 
 COUNTS = (5, 1, 13, 2)  # unequal shards
 TOTAL = sum(COUNTS)
 
 
-def make_shards(counts: tuple[int, ...] = COUNTS) -> RecordShards:
-    """Shards whose records are numbered 0, 1, … in z, alternating between two volumes."""
-    firsts = dict(zip((Path(f"shard-{i}") for i in range(len(counts))), np.cumsum((0, *counts)), strict=False))
-
-    def read(path: Path) -> tuple[np.ndarray, np.ndarray]:
-        number = np.arange(counts[int(path.name[6:])]) + firsts[path]
-        return np.stack([number, number * 2, number * 3], axis=1), np.where(number % 2, "odd", "even")
-
-    return RecordShards(list(firsts), counts, read)
+def make_records() -> RecordTable:
+    """Records that are numbered 0, 1, … in z, alternating between two volumes."""
+    records = RecordTable([Path("shard")], COUNTS, ["even", "odd"])
+    records.rows = np.arange(TOTAL)[:, None] * (1, 2, 3, 0) + np.arange(TOTAL)[:, None] % 2 * (0, 0, 0, 1)
+    return records
 
 
 def numbers(stream: LaneStream, positions: range) -> list[int]:
@@ -30,8 +26,8 @@ def numbers(stream: LaneStream, positions: range) -> list[int]:
 
 @pytest.mark.parametrize("num_lanes", [1, 2, 3, 8, 21])  # includes more lanes than shards, and one record per lane
 def test_every_record_once_per_epoch_over_all_lanes(num_lanes):
-    shards = make_shards()
-    streams = [LaneStream(shards, lane, num_lanes, rng_seed=7) for lane in range(num_lanes)]
+    records = make_records()
+    streams = [LaneStream(records, lane, num_lanes, rng_seed=7) for lane in range(num_lanes)]
     for epoch in range(3):
         seen = Counter()
         for stream in streams:
@@ -41,7 +37,7 @@ def test_every_record_once_per_epoch_over_all_lanes(num_lanes):
 
 
 def test_lanes_are_reshuffled_and_streams_differ():
-    stream = LaneStream(make_shards(), 1, 2, rng_seed=7)
+    stream = LaneStream(make_records(), 1, 2, rng_seed=7)
     epochs = [numbers(stream, range(e * stream.num_records, (e + 1) * stream.num_records)) for e in range(4)]
     assert len({tuple(epoch) for epoch in epochs}) == 4
     assert len({frozenset(epoch) for epoch in epochs}) > 1
@@ -52,12 +48,12 @@ def test_lanes_are_reshuffled_and_streams_differ():
 
 
 def test_a_record_depends_on_the_position_only_and_keeps_its_volume():
-    forward = LaneStream(make_shards(), 0, 3, rng_seed=7)
+    forward = LaneStream(make_records(), 0, 3, rng_seed=7)
     expected = numbers(forward, range(40))
-    backward = LaneStream(make_shards(), 0, 3, rng_seed=7)
+    backward = LaneStream(make_records(), 0, 3, rng_seed=7)
     assert numbers(backward, range(39, -1, -1)) == expected[::-1]
-    assert numbers(LaneStream(make_shards(), 0, 3, rng_seed=8), range(40)) != expected
-    stream = LaneStream(make_shards(), 0, 1, rng_seed=3)
+    assert numbers(LaneStream(make_records(), 0, 3, rng_seed=8), range(40)) != expected
+    stream = LaneStream(make_records(), 0, 1, rng_seed=3)
     for position in range(TOTAL):
         (z, y, x), volume = stream.record(position)
         assert (y, x) == (2 * z, 3 * z)
@@ -65,7 +61,7 @@ def test_a_record_depends_on_the_position_only_and_keeps_its_volume():
 
 
 def test_fewer_records_than_lanes_is_an_error():
-    make_shards().require_lanes(TOTAL)
+    make_records().require_lanes(TOTAL)
     needed = "found 21 records, expected at least num_workers × virtual_workers × batch_size = 22"
     with pytest.raises(RecordError, match=needed):
-        make_shards().require_lanes(TOTAL + 1)
+        make_records().require_lanes(TOTAL + 1)
