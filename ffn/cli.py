@@ -22,83 +22,38 @@ from ffn.workflow.stages import STAGES
 class Command(NamedTuple):
     """A subcommand as the overview shows it.
 
-    Its module loads only when it is run. The module's ``add_arguments(parser)`` declares the arguments, sets the
-    function that takes them, and has the help as its docstring.
+    Its module loads only when it is run. It has ``add_arguments(parser)``, whose docstring is the help, and
+    ``run(arguments)``.
     """
 
     module: str
     summary: str
-    example: str
 
 
 TOOLS = {
-    "new": Command(
-        "ffn.commands.new",
-        "write the configuration of a run for your own image and labels",
-        "ffn new mine.yaml --image 'slices/*.png' --labels labels.h5:labels --voxel-size 30 8 8",
-    ),
-    "run": Command(
-        "ffn.commands.run",
-        "run the pipeline on a configuration",
-        "ffn run mine.yaml -n",
-    ),
+    "new": Command("ffn.commands.new", "write the configuration of a run for your own image and labels"),
+    "run": Command("ffn.commands.run", "run the pipeline on a configuration"),
     "launch": Command(
         "ffn.cluster.launch",
         "start the ranks of a training, on this machine or by the scheduler's launcher, without MPI and ssh",
-        "ffn launch -n 8 --ranks-per-node 2 -- ffn train --records records/ --volume … --out model/",
     ),
-    "view": Command(
-        "ffn.commands.view",
-        "open an export in Neuroglancer, or take a picture of it",
-        "ffn view results/demo --screenshot neurons.png",
-    ),
-    "queue": Command(
-        "ffn.commands.queue",
-        "list the places where a person's answer is worth most",
-        "ffn queue results/demo",
-    ),
-    "correct": Command(
-        "ffn.commands.correct",
-        "apply corrections to a finished run",
-        "ffn correct results/demo corrections.csv",
-    ),
+    "view": Command("ffn.commands.view", "open an export in Neuroglancer, or take a picture of it"),
+    "queue": Command("ffn.commands.queue", "list the places where a person's answer is worth most"),
+    "correct": Command("ffn.commands.correct", "apply corrections to a finished run"),
     "labels": Command(
         "ffn.commands.labels",
         "write labels of what people confirmed of a run, or empty ones to paint; find faults in labels",
-        "ffn labels --new raw.zarr --box 0:64,0:256,0:256 --out labels.zarr",
     ),
-    "round": Command(
-        "ffn.commands.round",
-        "train the network of a run on what people confirmed, and segment again",
-        "ffn round results/demo -n",
-    ),
-    "watch": Command(
-        "ffn.report.watch",
-        "show the progress of the jobs of a run",
-        "ffn watch results/demo",
-    ),
+    "round": Command("ffn.commands.round", "train the network of a run on what people confirmed, and segment again"),
+    "watch": Command("ffn.report.watch", "show the progress of the jobs of a run"),
     "doctor": Command(
-        "ffn.cluster.doctor",
-        "say whether this site will work: scheduler, launcher, Horovod, file systems, nodes",
-        "ffn doctor --profile slurm --nodes 2",
+        "ffn.cluster.doctor", "say whether this site will work: scheduler, launcher, Horovod, file systems, nodes"
     ),
-    "study": Command(
-        "ffn.commands.study",
-        "study how training scales, and which learning rate it needs",
-        "ffn study scaling measure-1.h5 measure-2.h5 --out scaling.json",
-    ),
-    "convert": Command(
-        "ffn.commands.convert",
-        "copy a volume of any format to a store or an HDF5 file",
-        "ffn convert results/demo/segmentation/phantom/filled.zarr filled.h5:segmentation",
-    ),
-    "info": Command(
-        "ffn.report.describe",
-        "describe a volume, a folder of records, a model or a run",
-        "ffn info --json raw.zarr",
-    ),
+    "study": Command("ffn.commands.study", "study how training scales, and which learning rate it needs"),
+    "convert": Command("ffn.commands.convert", "copy a volume of any format to a store or an HDF5 file"),
+    "info": Command("ffn.report.describe", "describe a volume, a folder of records, a model or a run"),
 }
-COMMANDS = {name: Command(stage.module, stage.title, stage.example) for name, stage in STAGES.items()} | TOOLS
+COMMANDS = {name: Command(stage.module, stage.title) for name, stage in STAGES.items()} | TOOLS
 
 # What `--help` shows of commands with many options; `--help-all` shows the others, too.
 FIRST_OPTIONS = {
@@ -161,30 +116,24 @@ def _run(argv: list[str]) -> int:
     name = argv[0] if argv else "--help"
     if name not in COMMANDS:
         name = _overview().parse_args(argv or ["--help"]).command  # prints help, version or an error, and exits
-    command = COMMANDS[name]
-    add_arguments = importlib.import_module(command.module).add_arguments
-    parser = Parser(
-        prog=f"ffn {name}",
-        description=f"{inspect.getdoc(add_arguments)}\n\nexample:\n  {command.example}",
-        epilog=FROM_FILE,
-        fromfile_prefix_chars="@",
-    )
-    add_arguments(parser)
+    module = importlib.import_module(COMMANDS[name].module)
+    help_text = inspect.getdoc(module.add_arguments)
+    parser = Parser(prog=f"ffn {name}", description=help_text, epilog=FROM_FILE, fromfile_prefix_chars="@")
+    module.add_arguments(parser)
     if name in FIRST_OPTIONS:
         parser.show_first(set(FIRST_OPTIONS[name].split()))
-    arguments = parser.parse_args(argv[1:])
-    arguments.function(arguments)
+    module.run(parser.parse_args(argv[1:]))
     return 0
 
 
 def _overview() -> Parser:
     width = max(map(len, COMMANDS))
-    stages = "\n".join(f"  {name:{width}}  {c.summary}\n  {'':{width}}  $ {c.example}" for name, c in COMMANDS.items())
+    stages = "\n".join(f"  {name:{width}}  {command.summary}" for name, command in COMMANDS.items())
     parser = Parser(
         prog="ffn",
         usage="ffn [--help] [--version] COMMAND …",
         description="From raw electron microscopy to segmented neurons with flood-filling networks.",
-        epilog=f"commands ('ffn COMMAND --help' explains the options):\n{stages}",
+        epilog=f"commands ('ffn COMMAND --help' explains the options, with an example):\n{stages}",
     )
     parser.add_argument("--version", action="version", version=f"ffn {__version__}")
     parser.add_argument("command", metavar="COMMAND", choices=list(COMMANDS), help=argparse.SUPPRESS)

@@ -23,6 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Score which touching segments are one object: the network grows both sides of every contact in a small window.
 
     The segmentation is not changed. 'ffn merge' applies the graph, and 'ffn sweep' scores every threshold.
+
+    example:
+      ffn agglomerate --segmentation seg.zarr --image raw.zarr --model MODEL_DIR --out graph.csv
     """
     add_volume_option(parser, "--segmentation", "supervoxels, of ffn segment, reconcile or consensus")
     add_flood_inputs(parser)
@@ -33,10 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_job_options(parser)
     add_masks_option(parser)
     add_options(parser, Agglomeration)
-    parser.set_defaults(function=_run)
 
 
-def _run(arguments: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace) -> None:
+    """Run the command."""
     config = from_arguments(Agglomeration, arguments)
     inputs = AgglomerateInputs(**flood_inputs(arguments), segmentation=arguments.segmentation)
     job, size_zyx = job_of(arguments), from_arguments(AgglomerateJobs, arguments).job_size_zyx

@@ -63,6 +63,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     It is meant for two runs with different seed orders, which rarely make the same merger. Agglomeration can join what
     the consensus splits too much. Ids are those of A; parts split off from a segment of A get new ids.
+
+    example:
+      ffn consensus forward.zarr reversed.zarr --out consensus.zarr
     """
     parser.add_argument(
         "a", metavar="A", help="labels, NAME.zarr or FILE.h5:DATASET; the result keeps its ids and background"
@@ -71,10 +74,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_store_option(parser, "--out", "uint64 segmentation")
     add_job_options(parser, (COUNT,))
     add_options(parser, ConsensusConfig)
-    parser.set_defaults(function=_run)
 
 
-def _run(arguments: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace) -> None:
+    """Run the command."""
     config = from_arguments(ConsensusConfig, arguments)
     consensus(arguments.a, arguments.b, arguments.out, config, job_of(arguments))
 

@@ -51,6 +51,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     A cut parts a supervoxel between two points: the network grows both sides again in a window around them. What it
     gives to both or to neither is decided by a seeded watershed of the image. A trace grows an object from a point that
     has none, around all others. 'ffn merge --cuts' and 'ffn sweep --cuts' apply the file.
+
+    example:
+      ffn cut --segmentation seg.zarr --image raw.zarr --model DIR --corrections c.csv --out cuts.csv
     """
     add_volume_option(parser, "--segmentation", "supervoxels, of ffn segment, reconcile or consensus")
     add_flood_inputs(parser)
@@ -58,10 +61,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", required=True, metavar="FILE.csv", help="voxels with new ids to write")
     add_masks_option(parser)
     add_options(parser, Agglomeration, skip=OF_CONTACTS)
-    parser.set_defaults(function=_run)
 
 
-def _run(arguments: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace) -> None:
+    """Run the command."""
     inputs = AgglomerateInputs(**flood_inputs(arguments), segmentation=arguments.segmentation)
     cut(inputs, arguments.corrections, arguments.out, from_arguments(Agglomeration, arguments))
 

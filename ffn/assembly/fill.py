@@ -29,16 +29,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     Bright places that membranes separate from all segments become new segments. The input is not changed. Voxels beyond
     the maximum distance stay unsegmented. With affinities, the voxels of segments are assigned anew, too.
+
+    example:
+      ffn fill --segmentation seg.zarr --image raw.zarr --max-distance 100 --out filled.zarr
     """
     volumes = {"--segmentation": "labels", "--image": "raw image"}
     add_stage_options(parser, FillConfig, volumes, "uint64 filled segmentation", (COMPETE,))
     parser.add_argument("--affinities", metavar="NAME.zarr", help="of ffn affinities; its fragments are joined instead")
     text = "with affinities: none joins segments that this file separates"
     parser.add_argument("--corrections", metavar="FILE.csv", help=text)
-    parser.set_defaults(function=_run)
 
 
-def _run(arguments: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace) -> None:
+    """Run the command."""
     config, masks, job = stage_options(arguments, FillConfig)
     if arguments.affinities:
         volumes = {"segmentation": arguments.segmentation, "image": arguments.image}

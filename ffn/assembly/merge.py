@@ -49,7 +49,11 @@ WARN_SHARE = 0.2  # of the labelled voxels in one group; our choice: the largest
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Join the segments whose edges in the graph reach the threshold. The segmentation itself is not changed."""
+    """Join the segments whose edges in the graph reach the threshold. The segmentation itself is not changed.
+
+    example:
+      ffn merge graph.csv --segmentation seg.zarr --out agglomerated.zarr
+    """
     parser.add_argument("graphs", nargs="+", metavar="GRAPH.csv", help="files of ffn agglomerate")
     add_volume_option(parser, "--segmentation", "supervoxels")
     add_store_option(parser, "--out", "uint64 segmentation")
@@ -60,10 +64,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_job_options(parser, (NUCLEI, MAPPING))
     add_options(parser, MergeConfig)
-    parser.set_defaults(function=_run)
 
 
-def _run(arguments: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace) -> None:
+    """Run the command."""
     inputs = GraphInputs(
         segmentation=arguments.segmentation,
         graphs=arguments.graphs,

@@ -35,15 +35,19 @@ CERTAIN_SHARE = 0.5  # our choice: flood filling may miss half a FOV of an overl
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Join overlapping subvolumes into one volume. Ids that match in the overlaps get the same global id."""
+    """Join overlapping subvolumes into one volume. Ids that match in the overlaps get the same global id.
+
+    example:
+      ffn reconcile subvolumes/*.zarr --out segmentation.zarr
+    """
     parser.add_argument("subvolumes", nargs="+", metavar="VOLUME", help="of ffn segment")
     parser.add_argument("--out", required=True, metavar="NAME.zarr", help="uint64 segmentation to write")
     add_job_options(parser, STEPS)
     add_options(parser, ReconcileConfig)
-    parser.set_defaults(function=_run)
 
 
-def _run(arguments: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace) -> None:
+    """Run the command."""
     reconcile(arguments.subvolumes, arguments.out, from_arguments(ReconcileConfig, arguments), job_of(arguments))
 
 

@@ -51,6 +51,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     On a login node it checks the commands of the scheduler and the launcher. Inside a job, which may be an interactive
     one, it describes the machine, checks all nodes and joins the ranks, in a minute or two.
+
+    example:
+      ffn doctor --profile slurm --nodes 2
     """
     text = "a profile's folder, or its name in profiles/ (default: %(default)s)"
     parser.add_argument("--profile", default="local", help=text)
@@ -62,10 +65,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--timeout", type=positive_number(float), default=TIMEOUT_SECONDS, metavar="SECONDS", help=text)
     text = "library that joins the processes, as train.collective (default: %(default)s)"
     parser.add_argument("--collective", choices=("horovod", "mpi"), default="horovod", help=text)
-    parser.set_defaults(function=_run)
 
 
-def _run(arguments: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace) -> None:
     """Print the table; exit with 1 if anything fails."""
     site = read_site(arguments.profile, arguments.nodes)
     findings = examine(site, arguments.folder, arguments.collective, arguments.timeout)

@@ -47,6 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     `srun`, `aprun` or `mpiexec` starts the ranks on all nodes. It is for sites without MPI, or with another one than
     Horovod was built with. Outside of any job, or with --launcher local, all ranks run on this machine. If one fails,
     all end.
+
+    example:
+      ffn launch -n 8 --ranks-per-node 2 -- ffn train --records records/ --volume … --out model/
     """
     number, seconds = positive_number(int), positive_number(float)
     parser.add_argument("-n", "--num-ranks", type=number, required=True, metavar="INT", help="number of ranks")
@@ -62,10 +65,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "until the other ranks are killed after one has failed, with --launcher local (default: %(default)g)"
     parser.add_argument("--grace-seconds", type=seconds, default=Launch.grace_seconds, metavar="SECONDS", help=text)
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="[--] COMMAND", help="command of each rank")
-    parser.set_defaults(function=_run)
 
 
-def _run(arguments: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace) -> None:
     """Run the command on all ranks and exit with their exit code."""
     command = arguments.command[arguments.command[:1] == ["--"] :]
     if not command:

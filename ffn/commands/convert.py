@@ -18,17 +18,21 @@ from ffn.progress import track
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Copy a volume to NAME.zarr or FILE.h5:DATASET. Voxels, place, voxel size and provenance stay as they are."""
+    """Copy a volume to NAME.zarr or FILE.h5:DATASET. Voxels, place, voxel size and provenance stay as they are.
+
+    example:
+      ffn convert results/demo/segmentation/phantom/filled.zarr filled.h5:segmentation
+    """
     parser.add_argument("volume", metavar="VOLUME", help=f"volume to read: {readable_formats()}")
     parser.add_argument("out", metavar="OUT", help="volume to write, NAME.zarr or FILE.h5:DATASET")
     add_box_option(parser)
     parser.add_argument(
         "--mip", type=whole_number, default=0, help="resolution of a volume that has several (default: 0, the full one)"
     )
-    parser.set_defaults(function=_run)
 
 
-def _run(arguments: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace) -> None:
+    """Run the command."""
     convert(arguments.volume, arguments.out, arguments.box, arguments.mip)
 
 

@@ -22,15 +22,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     Nothing is flooded but the windows of cuts. The files, of any number of people, are all that counts, so an earlier
     correction that is in none of them is undone. Two that contradict each other are named, and nothing is done. What
     follows the files goes to Snakemake: -n shows the plan, for which the corrections are copied into the run.
+
+    example:
+      ffn correct results/demo corrections.csv
     """
     parser.add_argument("--volume", metavar="NAME", help="volume of the run; default: its only one")
     parser.add_argument("run_folder", metavar="RUN", help="folder of a run with agglomerate.enabled")
     parser.add_argument("corrections", nargs="+", metavar="FILE.csv", help="files of 'ffn view RUN'")
     parser.add_argument("words", nargs=argparse.REMAINDER, metavar="…", help="options of Snakemake")
-    parser.set_defaults(function=_run)
 
 
-def _run(arguments: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace) -> None:
+    """Run the command."""
     folder = Path(os.path.abspath(arguments.run_folder))  # results/ may be a link to another disk
     config = corrected(folder, arguments.volume, arguments.corrections)
     os.chdir(folder.parents[1])  # where the workflow makes results/<run>

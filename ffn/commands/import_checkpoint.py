@@ -18,6 +18,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     Depth and features come from the checkpoint. One of 'ffn train' also holds normalisation, FOV and deltas; options
     replace these two. Where it does not record the grey levels of its training volumes, as published ones, the model
     records those of the reference image, and other volumes can be matched to them.
+
+    example:
+      ffn import-checkpoint model.ckpt-27465036 --out model/
     """
     parser.add_argument(
         "checkpoint",
@@ -35,10 +38,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, NormalizeConfig)
     # the only published weights of this architecture are those for FIB-25
     parser.set_defaults(image_mean="128", image_stddev="33")
-    parser.set_defaults(function=_run)
 
 
-def _run(arguments: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace) -> None:
+    """Run the command."""
     path, reference_image = Path(arguments.checkpoint), from_arguments(NormalizeConfig, arguments).reference_image
     if arguments.trained:
         trained, start = load_model(arguments.trained), arguments.checkpoint

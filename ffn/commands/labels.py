@@ -31,6 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     --check: ids in several pieces, or missing in a section, ids at the rim alone, and holes, with their places. It ends
     with 1 if there are any.
+
+    example:
+      ffn labels --new raw.zarr --box 0:64,0:256,0:256 --out labels.zarr
     """
     given = parser.add_mutually_exclusive_group(required=True)
     given.add_argument("run_folder", nargs="?", metavar="RUN", help="folder of a run with agglomerate.enabled")
@@ -41,7 +44,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_box_option(parser)
     text = "start from a watershed of the image, whose pieces are to be joined, instead of empty labels"
     parser.add_argument("--watershed", action="store_true", help=text)
-    parser.set_defaults(function=_run)
 
 
 def add_confirmed_options(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +57,8 @@ def _ids(text: str) -> list[int]:
     return list(map(int, text.split(",")))
 
 
-def _run(arguments: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace) -> None:
+    """Run the command."""
     if arguments.check:
         raise SystemExit(_check(arguments.check, arguments.box))
     if not arguments.out:

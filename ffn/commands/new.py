@@ -25,6 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     It looks at both: boxes to train on, to validate on and to score, the FOV, weights and times follow. 'ffn run FILE'
     runs it as it is; what it could not know is a remark in it.
+
+    example:
+      ffn new mine.yaml --image 'slices/*.png' --labels labels.h5:labels --voxel-size 30 8 8
     """
     formats = readable_formats()
     parser.add_argument("out", metavar="FILE.yaml", help="configuration to write; its name is that of the run")
@@ -41,10 +44,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text += "segments with weights as they are, for a first look"
     parser.add_argument("--hours", type=positive_number(float, or_zero=True), metavar="HOURS", help=text)
     add_options(parser, FoundConfig)
-    parser.set_defaults(function=_run)
 
 
-def _run(arguments: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace) -> None:
+    """Run the command."""
     from ffn.workflow.first_run import first_run
 
     out = Path(arguments.out)

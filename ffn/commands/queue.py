@@ -28,16 +28,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     present answer is wrong, and what the other one would change; also objects that end inside the volume, and the
     largest ones. Answers in files of corrections count, and the probabilities are refitted to them. 'ffn view RUN
     --link queue-001' shows a place, 'ffn view RUN --queue answers.csv' asks about one after the other.
+
+    example:
+      ffn queue results/demo
     """
     parser.add_argument("run_folder", metavar="RUN", help="folder of a run with agglomerate.enabled")
     parser.add_argument("--volume", metavar="NAME", help="volume of the run; default: its only one")
     text = "files of corrections with answers, of any number of people; those of the run always count"
     parser.add_argument("--corrections", nargs="+", default=(), metavar="FILE.csv", help=text)
     parser.add_argument("--most", type=whole_number, default=MOST, help="places to list (default: %(default)d)")
-    parser.set_defaults(function=_run)
 
 
-def _run(arguments: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace) -> None:
+    """Run the command."""
     from ffn.assembly.given import read_corrections
     from ffn.io import atomic
     from ffn.io.atomic import write_json

@@ -33,14 +33,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     Apply the answers first ('ffn correct'). The configuration of the next run is RUN/round.yaml: that of RUN, with
     these labels, 300 steps from the weights of RUN, and the old weights if they are better in its select.box, or else
     on a fifth of the labels. What follows RUN goes to Snakemake: -n shows the plan. The same command resumes.
+
+    example:
+      ffn round results/demo -n
     """
     add_confirmed_options(parser)
     parser.add_argument("run_folder", metavar="RUN", help="folder of a run with agglomerate.enabled")
     parser.add_argument("words", nargs=argparse.REMAINDER, metavar="…", help="options of Snakemake")
-    parser.set_defaults(function=_run)
 
 
-def _run(arguments: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace) -> None:
+    """Run the command."""
     folder = Path(os.path.abspath(arguments.run_folder))
     config = next_round(folder, arguments.volume, arguments.objects)
     os.chdir(folder.parents[1])

@@ -25,13 +25,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     Results go to results/ in this folder. What follows CONFIG goes to Snakemake: -n shows the plan, STAGE_all, such as
     membrane_all, stops after a stage, --profile takes another profile of this software, or a folder.
+
+    example:
+      ffn run mine.yaml -n
     """
     parser.add_argument("config", metavar="CONFIG", help=f"configuration of a run, or {DEMO}: a small synthetic volume")
     parser.add_argument("words", nargs=argparse.REMAINDER, metavar="…", help="targets and options of Snakemake")
-    parser.set_defaults(function=_run)
 
 
-def _run(arguments: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace) -> None:
+    """Run the command."""
     config = ROOT / "config.yaml" if arguments.config == DEMO else Path(arguments.config)
     if not config.is_file():
         raise ConfigError(f"{config}: no such file, expected a configuration. 'ffn new {config}' writes one")

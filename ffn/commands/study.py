@@ -54,6 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     Usually the workflow calls these commands: snakemake study_scaling, study_learning_rate, study_curves,
     study_efficiency, study_staleness. All except `train` and `measure` write FILE.json and FILE.png.
+
+    example:
+      ffn study scaling measure-1.h5 measure-2.h5 --out scaling.json
     """
     kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
     train = kinds.add_parser("train", help="do one training run of the studies")
@@ -75,7 +78,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         command.add_argument("training", nargs=argparse.REMAINDER, metavar="-- TRAINING", help=TRAINING)
     for name, study in STUDIES.items():
         _add_study(kinds.add_parser(name, help=study.summary, description=study.summary), study)
-    parser.set_defaults(function=_run)
 
 
 def _add_study(parser: argparse.ArgumentParser, study: Study) -> None:
@@ -87,7 +89,8 @@ def _add_study(parser: argparse.ArgumentParser, study: Study) -> None:
     add_options(parser, study.config)
 
 
-def _run(arguments: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace) -> None:
+    """Run the command."""
     if arguments.kind not in STUDIES:
         _run_trainings(arguments)
         return

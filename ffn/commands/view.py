@@ -22,15 +22,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     computer, choose a port, such as --port 8000, and forward it (the viewer) and the next one (the data), both to the
     same numbers:
     ssh -L 8000:127.0.0.1:8000 -L 8001:127.0.0.1:8001 HOST
+
+    example:
+      ffn view results/demo --screenshot neurons.png
     """
     text = "an export, a run such as results/demo, or stores NAME.zarr that lie on this machine, the last one on top"
     parser.add_argument("path", nargs="+", metavar="PATH", help=text)
     parser.add_argument("--screenshot", metavar="FILE.png", help="save a picture without opening a window, and exit")
     add_options(parser, ViewConfig)
-    parser.set_defaults(function=_run)
 
 
-def _run(arguments: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace) -> None:
+    """Run the command."""
     from ffn.report.run_folder import find_export
     from ffn.viewing.viewer import view, view_stores
     from ffn.workflow.paths import RunPaths

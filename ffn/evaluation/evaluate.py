@@ -55,7 +55,11 @@ NUM_ERRORS = 20  # splits, and mergers, that are listed with their places; our c
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Score a segmentation and a baseline against the ground truth: ARE, VOI, coverage, run length, worst errors."""
+    """Score a segmentation and a baseline against the ground truth: ARE, VOI, coverage, run length, worst errors.
+
+    example:
+      ffn evaluate --segmentation seg.zarr --truth labels.zarr --image raw.zarr --out scores.json
+    """
     add_volume_option(parser, "--segmentation", "labels to score")
     text = "name of the segmentation in its run, for tables: base, agglomerated or filled"
     parser.add_argument("--name", default="", metavar="NAME", help=text)
@@ -78,10 +82,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_job_options(parser)
     add_masks_option(parser)
     add_options(parser, EvaluateConfig)
-    parser.set_defaults(function=_run)
 
 
-def _run(arguments: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace) -> None:
+    """Run the command."""
     if arguments.baseline_out and not arguments.image:
         raise ConfigError(f"--baseline-out: {arguments.baseline_out} is for a watershed, which needs --image")
     config = from_arguments(EvaluateConfig, arguments)

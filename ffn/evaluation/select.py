@@ -27,7 +27,11 @@ FORM = "NAME=MODEL_DIR,SCORES.json"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Choose the best of several checkpoints by its score on a validation box."""
+    """Choose the best of several checkpoints by its score on a validation box.
+
+    example:
+      ffn select --candidate 500=a/,a.json --candidate 1000=b/,b.json --out best/
+    """
     parser.add_argument(
         "--candidate",
         required=True,
@@ -37,10 +41,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", required=True, metavar="MODEL_DIR", help="copy of the best model, with selection.json")
     add_options(parser, SelectConfig)
-    parser.set_defaults(function=_run)
 
 
-def _run(arguments: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace) -> None:
+    """Run the command."""
     candidates = parse_named("--candidate", arguments.candidate)
     config = from_arguments(SelectConfig, arguments)
     select({name: Candidate.parse(text) for name, text in candidates.items()}, arguments.out, config)

@@ -36,17 +36,21 @@ log = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Skeletonize the bodies of the ground truth, along which 'ffn evaluate --skeletons' measures run length."""
+    """Skeletonize the bodies of the ground truth, along which 'ffn evaluate --skeletons' measures run length.
+
+    example:
+      ffn skeletonize --labels labels.zarr --out skeletons.h5
+    """
     add_volume_option(parser, "--labels", "bodies of the ground truth")
     add_box_option(parser)
     parser.add_argument("--out", required=True, metavar="FILE.h5", help="skeletons to write")
     add_job_options(parser)
     add_masks_option(parser)
     add_options(parser, SkeletonizeConfig)
-    parser.set_defaults(function=_run)
 
 
-def _run(arguments: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace) -> None:
+    """Run the command."""
     config, masks = from_arguments(SkeletonizeConfig, arguments), masks_from(arguments)
     skeletonize(arguments.labels, arguments.out, config, arguments.box, masks, job_of(arguments))
 

@@ -39,7 +39,11 @@ NO_MERGES = 1.01  # no score reaches this threshold
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Score the agglomeration graph against the ground truth at several thresholds."""
+    """Score the agglomeration graph against the ground truth at several thresholds.
+
+    example:
+      ffn sweep graph.csv --segmentation seg.zarr --truth labels.zarr --out sweep.json
+    """
     text = "files of ffn agglomerate; a part of the blocks (--job) needs none"
     parser.add_argument("graphs", nargs="*", metavar="GRAPH.csv", help=text)
     add_volume_option(parser, "--segmentation", "supervoxels")
@@ -50,10 +54,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_job_options(parser, (NUCLEI,))
     add_masks_option(parser)
     add_options(parser, SweepConfig)
-    parser.set_defaults(function=_run)
 
 
-def _run(arguments: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace) -> None:
+    """Run the command."""
     config, job = from_arguments(SweepConfig, arguments), job_of(arguments)
     if job.writes and not arguments.graphs:
         raise ConfigError("GRAPH.csv: no file is given, expected files of ffn agglomerate")

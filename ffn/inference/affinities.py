@@ -29,16 +29,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Predict whether neighbouring voxels lie in one body, and cut the box into small fragments of bodies.
 
     'ffn fill --affinities' joins the fragments to segments.
+
+    example:
+      ffn affinities --image raw.zarr --network network.h5 --out affinities.zarr
     """
     add_volume_option(parser, "--image", "uint8, uint16 or float image")
     parser.add_argument("--network", required=True, metavar="FILE.h5", help="of ffn learn-affinities")
     add_box_option(parser)
     add_store_option(parser, "--out", "affinities and fragments")
     add_job_options(parser)
-    parser.set_defaults(function=_run)
 
 
-def _run(arguments: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace) -> None:
+    """Run the command."""
     affinities(arguments.image, arguments.network, arguments.out, arguments.box, job_of(arguments))
 
 

@@ -42,7 +42,11 @@ SHOW_SECONDS = 0.2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Flood-fill a box of an image: grow an object from every seed until the network finds no more of it."""
+    """Flood-fill a box of an image: grow an object from every seed until the network finds no more of it.
+
+    example:
+      ffn segment --image raw.zarr --model model/ --box 0:128,0:128,0:128 --out seg.zarr
+    """
     add_flood_inputs(parser)
     add_box_option(parser)
     text = "box of which --box is a subvolume: beyond its faces, FOVs see how the image goes on (default: --box)"
@@ -56,10 +60,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_job_options(parser)
     add_options(parser, ImageConfig, skip=("normalize",))
     add_options(parser, SegmentConfig)
-    parser.set_defaults(function=_run)
 
 
-def _run(arguments: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace) -> None:
+    """Run the command."""
     config, job, out = from_arguments(SegmentConfig, arguments), job_of(arguments), arguments.out
     inputs = SegmentInputs(**flood_inputs(arguments), init_segmentation=arguments.init_segmentation)
     if out.endswith("/"):

@@ -54,16 +54,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Copy images or labels from any supported format into the project's format, and check them.
 
     A folder or URL can name its format: zarr://PATH, n5://PATH or precomputed://PATH.
+
+    example:
+      ffn ingest 'stack/*.png' --voxel-size 10 10 10 --out raw.zarr
     """
     parser.add_argument("source", metavar="SOURCE", nargs="+", help=f"image or labels: {readable_formats()}")
     add_box_option(parser)
     add_store_option(parser, "--out", "volume")
     add_job_options(parser)
     add_options(parser, IngestConfig)
-    parser.set_defaults(function=_run)
 
 
-def _run(arguments: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace) -> None:
+    """Run the command."""
     if len(arguments.source) > 1:
         count, first = len(arguments.source), arguments.source[0]
         raise ConfigError(f"SOURCE: found {count} ({first} …), expected one. Put a glob in quotes: 'stack/*.png'")

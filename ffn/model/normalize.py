@@ -98,16 +98,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Decide how the grey levels of a volume become those that the network knows, and compare the two.
 
     'ffn segment' and 'ffn agglomerate' read the result, so that all jobs of a volume see the same image.
+
+    example:
+      ffn normalize --image raw.h5:raw --model model/ --normalize match --out normalization.json
     """
     add_volume_option(parser, "--image", "raw image")
     parser.add_argument("--model", required=True, metavar="MODEL_DIR", help="trained or imported model")
     parser.add_argument("--out", required=True, metavar="FILE.json", help="normalisation to write")
     add_options(parser, ImageConfig, skip=("init_segmentation",))
     add_options(parser, NormalizeConfig)
-    parser.set_defaults(function=_run)
 
 
-def _run(arguments: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace) -> None:
+    """Run the command."""
     config = from_arguments(NormalizeConfig, arguments)
     image = from_arguments(ImageConfig, arguments)
     normalize(arguments.image, arguments.model, arguments.out, image, config)

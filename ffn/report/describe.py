@@ -27,14 +27,18 @@ Description = dict[str, Any]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe a volume, records, a model, scores, an export or a run."""
+    """Describe a volume, records, a model, scores, an export or a run.
+
+    example:
+      ffn info --json raw.zarr
+    """
     parser.add_argument("path", metavar="PATH", help="volume (FILE.h5:DATASET, URL, …), or any file or folder of a run")
     parser.add_argument("--json", action="store_true", help="print JSON instead of YAML")
     parser.add_argument("--tables", action="store_true", help="print the stages and all scores of a run, too")
-    parser.set_defaults(function=_print)
 
 
-def _print(arguments: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace) -> None:
+    """Run the command."""
     description = describe(arguments.path)
     if description["kind"] == "run" and not arguments.tables and not arguments.json:
         from ffn.report.verdict import format_verdict

@@ -43,15 +43,19 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Write an HTML page about a run (pictures, curves, scores, cost of each stage), or print its scores."""
+    """Write an HTML page about a run (pictures, curves, scores, cost of each stage), or print its scores.
+
+    example:
+      ffn report results/demo --out results/demo/report.html
+    """
     parser.add_argument("run", metavar="RUN_DIR", help="folder of the run, such as results/demo")
     parser.add_argument("--out", metavar="FILE.html", help="page to write (default: RUN_DIR/report.html)")
     parser.add_argument("--first", action="store_true", help="write only the first look at the image and its labels")
     parser.add_argument("--summary", action="store_true", help="print the scores and how to see more, write nothing")
-    parser.set_defaults(function=_run)
 
 
-def _run(arguments: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace) -> None:
+    """Run the command."""
     out = arguments.out or str(Path(arguments.run) / "report.html")
     if arguments.summary:
         from ffn.report.verdict import format_summary

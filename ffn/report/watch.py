@@ -21,13 +21,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Show the progress of the jobs of a run, until Ctrl-C: stage, volume, progress, rate, time left.
 
     It reads the run's logs, so it works from any computer that sees the folder, also for a run on a cluster.
+
+    example:
+      ffn watch results/demo
     """
     parser.add_argument("run_folder", metavar="RUN", help="folder of a run, such as results/demo")
     parser.add_argument("--once", action="store_true", help="print the present state and exit")
-    parser.set_defaults(function=_run)
 
 
-def _run(arguments: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace) -> None:
     """Print the progress of a run until Ctrl-C."""
     folder = Path(arguments.run_folder)
     if not (folder / "logs").is_dir():

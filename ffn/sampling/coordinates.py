@@ -43,7 +43,11 @@ REASONS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """List the voxels that may be the centre of a training example: in a partition, away from membranes and border."""
+    """List the voxels that may be the centre of a training example: in a partition, away from membranes and border.
+
+    example:
+      ffn coordinates --partitions partitions.zarr --membrane membrane.zarr --out coordinates.h5
+    """
     add_volume_option(parser, "--partitions", "from 'ffn partition'")
     parser.add_argument(
         "--membrane", metavar="NAME.zarr", help="from 'ffn membrane' (default: keep voxels near membranes)"
@@ -53,10 +57,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_masks_option(parser)
     add_job_options(parser)
     add_options(parser, CoordinatesConfig)
-    parser.set_defaults(function=_run)
 
 
-def _run(arguments: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace) -> None:
+    """Run the command."""
     config = from_arguments(CoordinatesConfig, arguments)
     specs = arguments.partitions, arguments.membrane, arguments.out
     coordinates(*specs, config, arguments.box, masks_from(arguments), job_of(arguments))

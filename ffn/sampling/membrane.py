@@ -22,16 +22,20 @@ LEAST_BLOCK = 64
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Detect membranes: edges of the image, and the distance of every voxel to the nearest edge."""
+    """Detect membranes: edges of the image, and the distance of every voxel to the nearest edge.
+
+    example:
+      ffn membrane --image raw.zarr --out membrane.zarr
+    """
     add_volume_option(parser, "--image", "uint8, uint16 or float image")
     add_box_option(parser)
     parser.add_argument("--out", required=True, metavar="NAME.zarr", help="edges and distance to write")
     add_job_options(parser)
     add_options(parser, MembraneConfig)
-    parser.set_defaults(function=_run)
 
 
-def _run(arguments: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace) -> None:
+    """Run the command."""
     config = from_arguments(MembraneConfig, arguments)
     membrane(arguments.image, arguments.out, config, arguments.box, job_of(arguments))
 

@@ -41,7 +41,11 @@ SIZES = "sizes"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Sort labelled voxels by the fraction of their local object mask (LOM) that belongs to the same object."""
+    """Sort labelled voxels by the fraction of their local object mask (LOM) that belongs to the same object.
+
+    example:
+      ffn partition --labels labels.zarr --lom-radius 24 24 24 --out partitions.zarr
+    """
     add_volume_option(parser, "--labels", "ground truth")
     add_box_option(parser)
     add_store_option(parser, "--out", "uint8 partitions")
@@ -49,10 +53,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=whole_number, default=0, metavar="INT", help=text)
     add_job_options(parser, [SIZES])
     add_options(parser, PartitionConfig)
-    parser.set_defaults(function=_run)
 
 
-def _run(arguments: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace) -> None:
+    """Run the command."""
     config = from_arguments(PartitionConfig, arguments)
     partition(arguments.labels, arguments.out, config, arguments.box, arguments.threads, job_of(arguments))
 

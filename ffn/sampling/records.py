@@ -39,7 +39,11 @@ Tables = Mapping[str, Mapping[int, hdf5.Dataset]]  # of coordinates, by volume a
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Write balanced, shuffled, sharded TFRecord files of coordinates: all but tiny partitions occur equally often."""
+    """Write balanced, shuffled, sharded TFRecord files of coordinates: all but tiny partitions occur equally often.
+
+    example:
+      ffn records --coordinates fib25=coordinates.h5 --num-shards 16 --out records/
+    """
     text = "volume names for training, and files from 'ffn coordinates'"
     parser.add_argument("--coordinates", required=True, nargs="+", metavar="NAME=FILE.h5", help=text)
     text = "how often a voxel of this volume is drawn, relative to other volumes (default: 1); can be repeated"
@@ -49,10 +53,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rng-seed", type=whole_number, default=1, metavar="INT", help="seed of all shuffles (default: 1)"
     )
     add_options(parser, RecordsConfig)
-    parser.set_defaults(function=_run)
 
 
-def _run(arguments: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace) -> None:
+    """Run the command."""
     paths = parse_named("--coordinates", arguments.coordinates)
     weights = parse_named("--weight", arguments.weight, float)
     config = from_arguments(RecordsConfig, arguments)

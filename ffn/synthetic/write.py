@@ -27,17 +27,21 @@ MIN_NEURITE_VOXELS = 500  # smaller connected pieces become part of their neighb
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Make a synthetic EM volume with labels: neurites, membranes with weak spots, organelles, noise."""
+    """Make a synthetic EM volume with labels: neurites, membranes with weak spots, organelles, noise.
+
+    example:
+      ffn synth --shape 96 128 160 --out-image raw.zarr --out-labels labels.zarr
+    """
     parser.add_argument(
         "--rng-seed", type=whole_number, default=1, metavar="N", help="fixes everything random (default: 1)"
     )
     add_store_option(parser, "--out-image", "uint8 image")
     add_store_option(parser, "--out-labels", "uint64 labels")
     add_options(parser, SynthConfig)
-    parser.set_defaults(function=_run)
 
 
-def _run(arguments: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace) -> None:
+    """Run the command."""
     synth(arguments.out_image, arguments.out_labels, from_arguments(SynthConfig, arguments), arguments.rng_seed)
 
 

@@ -43,6 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Learn which neighbouring voxels lie in one body, from labelled boxes, in a few minutes of one core.
 
     A 2D network sees seven sections. 'ffn affinities' applies it, and 'ffn fill --affinities' assembles segments by it.
+
+    example:
+      ffn learn-affinities --volume demo=raw.zarr,labels.zarr,0:64,0:256,0:256 --out network.h5
     """
     parser.add_argument(
         "--volume",
@@ -55,10 +58,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rng-seed", type=int, default=1, metavar="INT", help="default: %(default)s")
     parser.add_argument("--out", required=True, metavar="FILE.h5", help="network to write")
     add_options(parser, AffinitiesConfig)
-    parser.set_defaults(function=_run)
 
 
-def _run(arguments: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace) -> None:
+    """Run the command."""
     volumes, masks = parse_validation(arguments.volume, {}, "--volume"), parse_masks(arguments.masks)
     learn(volumes, masks, from_arguments(AffinitiesConfig, arguments), arguments.rng_seed, arguments.out)
 

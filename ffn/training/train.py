@@ -21,12 +21,12 @@ from ffn.model.choice import FOLDER
 from ffn.model.store import save_model
 from ffn.options import add_options, from_arguments
 from ffn.provenance import provenance
+from ffn.training import loop
 from ffn.training.checkpoint import architecture_of
 from ffn.training.choice import chosen_engine
 from ffn.training.config import TrainConfig, are_matched, fine_tuning_defaults
 from ffn.training.data.volumes import TrainingVolume, open_training_volumes, tissue_of, with_contrast
 from ffn.training.interruption import Interruption
-from ffn.training.loop import contribute, run
 from ffn.training.parallel.joining import MEETING_SECONDS, own_group, process_group
 from ffn.training.parallel.placement import configure_libraries
 from ffn.training.parallel.process_group import ProcessGroup
@@ -54,6 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Train an FFN on records, as --num-workers processes of ffn launch, srun, mpirun or aprun.
 
     The same command resumes an interrupted run from its newest checkpoint.
+
+    example:
+      ffn launch -n 2 -- ffn train --records records/ --volume demo=raw.zarr,labels.zarr --out model/
     """
     add_data_arguments(parser)
     add_validation_argument(parser)
@@ -66,10 +69,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", required=True, metavar="MODEL_DIR", help="model folder to write, or to resume")
     add_options(parser, ModelConfig)
     add_options(parser, TrainConfig)
-    parser.set_defaults(function=_run)
 
 
-def _run(arguments: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace) -> None:
+    """Run the command."""
     data = training_data(arguments, arguments.validate)
     model, config = from_arguments(ModelConfig, arguments), _train_config(arguments)
     train(Training(data, model, config, arguments.rng_seed, arguments.init), arguments.out)
@@ -117,8 +120,8 @@ def train(training: Training, out_folder: str, machine: str | None = None) -> No
                 plan = with_engine(plan, Path(machine or f"{out_folder}/{FOLDER}"), group)
             with Interruption() as interruption:
                 if link:
-                    return contribute(plan, link, Path(out_folder), group, interruption)
-                step, weights = run(plan, validation, Path(out_folder), group, interruption)
+                    return loop.contribute(plan, link, Path(out_folder), group, interruption)
+                step, weights = loop.run(plan, validation, Path(out_folder), group, interruption)
             if group.rank == 0:
                 origin = _origin(training, plan.train, step)
                 save_model(out_folder, dataclasses.replace(plan.initial, weights=weights, provenance=origin))

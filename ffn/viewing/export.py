@@ -31,6 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Write Neuroglancer volumes, meshes, skeletons and segment properties, and states that show them.
 
     Repeating an interrupted export resumes it.
+
+    example:
+      ffn export --image raw.zarr --segmentation seg.zarr --out precomputed/
     """
     parser.add_argument("--image", metavar="VOLUME", help="raw image, uint8 or uint16")
     parser.add_argument("--segmentation", metavar="VOLUME", help="segmentation")
@@ -44,10 +47,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--origins", metavar="STORE", help=text)
     parser.add_argument("--errors", metavar="FILE.json", help="scores of ffn evaluate; the worst errors get links")
     add_options(parser, ExportConfig)
-    parser.set_defaults(function=_run)
 
 
-def _run(arguments: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace) -> None:
+    """Run the command."""
     sources = Sources(**{name: getattr(arguments, name) for name in Sources.__dataclass_fields__})
     config = from_arguments(ExportConfig, arguments)
     export(sources, arguments.out, config, arguments.box, job_of(arguments))

@@ -69,7 +69,6 @@ class Stage:
     name: str  # of all of them; <name>_all is the target
     module: str  # with the function, and the command line that calls it
     title: str
-    example: str  # a command line that works
     outputs: tuple[Output, ...]  # a job is done when the first one exists
     need: Need
     own_rules: tuple[str, ...] = ()  # in their order, where they are not as in `rules`
@@ -94,7 +93,6 @@ STAGES = {
             name="synth",
             module="ffn.synthetic.write",
             title="make a synthetic EM volume with labels",
-            example="ffn synth --shape 96 128 160 --out-image raw.zarr --out-labels labels.zarr",
             outputs=(
                 Output("image", "volumes/{volume}/raw.zarr", of="synthetic"),
                 Output("labels", "volumes/{volume}/labels.zarr", of="synthetic"),
@@ -105,7 +103,6 @@ STAGES = {
             name="ingest",
             module="ffn.io.ingest",
             title="bring images or labels of any supported format into the project's format",
-            example="ffn ingest 'stack/*.png' --voxel-size 10 10 10 --out raw.zarr",
             outputs=(
                 Output("image", "volumes/{volume}/raw.zarr", of="foreign", blocks=Blocks("image", 1, layers=True)),
                 Output(
@@ -122,7 +119,6 @@ STAGES = {
             name="import-checkpoint",
             module="ffn.commands.import_checkpoint",
             title="turn a published TensorFlow 1 FFN checkpoint into a model folder",
-            example="ffn import-checkpoint model.ckpt-27465036 --out model/",
             outputs=(
                 Output("model", "initial/model.yaml", of="imported"),
                 Output("weights", "initial/weights.h5", of="imported"),
@@ -133,7 +129,6 @@ STAGES = {
             name="membrane",
             module="ffn.sampling.membrane",
             title="detect membranes: edges and the distance to them",
-            example="ffn membrane --image raw.zarr --out membrane.zarr",
             outputs=(Output("membrane", "membrane/{volume}.zarr", of="trained"),),
             need=Need(base_mb=1500, seconds_per_mvoxel=1),  # 500 MB for a shard
             blocks=Blocks("train_box", itemsize=4),
@@ -142,7 +137,6 @@ STAGES = {
             name="partition",
             module="ffn.sampling.partition",
             title="sort labelled voxels by the share of their neighbourhood that is the same object",
-            example="ffn partition --labels labels.zarr --lom-radius 24 24 24 --out partitions.zarr",
             outputs=(Output("partitions", "partitions/{volume}.zarr", of="trained"),),
             need=Need(base_mb=500, mb_per_thread=250, seconds_per_mvoxel=1),  # 134 MB for a shard
             blocks=Blocks("train_box", itemsize=1, steps=(Step("sizes"),)),
@@ -151,7 +145,6 @@ STAGES = {
             name="coordinates",
             module="ffn.sampling.coordinates",
             title="list the voxels that training may start from",
-            example="ffn coordinates --partitions partitions.zarr --membrane membrane.zarr --out coordinates.h5",
             outputs=(Output("coordinates", "coordinates/{volume}.h5", of="trained"),),
             need=Need(base_mb=800, seconds_per_mvoxel=0.5),
             blocks=Blocks("train_box", itemsize=1),
@@ -161,7 +154,6 @@ STAGES = {
             name="records",
             module="ffn.sampling.records",
             title="write balanced, shuffled, sharded TFRecord files of coordinates",
-            example="ffn records --coordinates fib25=coordinates.h5 --num-shards 16 --out records/",
             outputs=(Output("index", "records/index.json", of="trained"),),
             need=Need(base_mb=750, seconds_per_mvoxel=1),
         ),
@@ -169,7 +161,6 @@ STAGES = {
             name="train",
             module="ffn.training.train",
             title="train an FFN, on one process or under ffn launch, srun, mpirun, aprun",
-            example="ffn launch -n 2 -- ffn train --records records/ --volume demo=raw.zarr,labels.zarr --out model/",
             outputs=(
                 Output("model", "model/model.yaml", of="trained"),
                 Output("weights", "model/weights.h5", of="trained"),
@@ -180,7 +171,6 @@ STAGES = {
             name="select",
             module="ffn.evaluation.select",
             title="choose the best of several checkpoints by their scores on a validation box",
-            example="ffn select --candidate 500=a/,a.json --candidate 1000=b/,b.json --out best/",
             outputs=(
                 Output("model", "selected/model.yaml", of="steps"),
                 Output("weights", "selected/weights.h5", of="steps"),
@@ -197,7 +187,6 @@ STAGES = {
             name="normalize",
             module="ffn.model.normalize",
             title="fit the grey levels of a volume to those that the network was trained on",
-            example="ffn normalize --image raw.h5:raw --model model/ --normalize match --out normalization.json",
             outputs=(Output("normalization", "normalization/{volume}.json", of="normalized"),),
             need=Need(base_mb=500),
             masked=True,
@@ -206,7 +195,6 @@ STAGES = {
             name="segment",
             module="ffn.inference.segment",
             title="flood-fill boxes of an image",
-            example="ffn segment --image raw.zarr --model model/ --box 0:128,0:128,0:128 --out seg.zarr",
             outputs=(
                 Output(
                     "segmentation",
@@ -222,7 +210,6 @@ STAGES = {
             name="reconcile",
             module="ffn.assembly.reconcile",
             title="join overlapping subvolumes into one volume with global ids",
-            example="ffn reconcile subvolumes/*.zarr --out segmentation.zarr",
             outputs=(Output("segmentation", "segmentation/{volume}/segmentation{order}.zarr", of="segmented"),),
             need=Need(base_mb=1130, seconds_per_mvoxel=0.5),
             blocks=Blocks("segment_box", 8, (Step("tiling", in_parts=False), Step("match"), Step("label"))),
@@ -231,7 +218,6 @@ STAGES = {
             name="consensus",
             module="ffn.assembly.consensus",
             title="split two segmentations wherever they disagree",
-            example="ffn consensus forward.zarr reversed.zarr --out consensus.zarr",
             outputs=(Output("segmentation", "segmentation/{volume}/consensus.zarr", of="segmented_twice"),),
             need=Need(base_mb=1130, seconds_per_mvoxel=1),
             blocks=Blocks("segment_box", itemsize=8, steps=(Step("count"),)),
@@ -240,7 +226,6 @@ STAGES = {
             name="agglomerate",
             module="ffn.assembly.agglomerate",
             title="score which touching segments are one object",
-            example="ffn agglomerate --segmentation seg.zarr --image raw.zarr --model MODEL_DIR --out graph.csv",
             outputs=(Output("graph", "agglomeration/{volume}/graphs/{subvolume}.csv", of="agglomerated", boxes=True),),
             need=Need(base_mb=2630),  # with one canvas, see `needs.agglomerating_mb`
             masked=True,
@@ -249,7 +234,6 @@ STAGES = {
             name="cut",
             module="ffn.assembly.cut",
             title="apply the cuts and traces of people",
-            example="ffn cut --segmentation seg.zarr --image raw.zarr --model DIR --corrections c.csv --out cuts.csv",
             outputs=(Output("cuts", "agglomeration/{volume}/cuts.csv", of="cut"),),
             need=Need(base_mb=3700),  # agglomeration's, and 1 GB for the watershed of the largest box
             masked=True,
@@ -258,7 +242,6 @@ STAGES = {
             name="merge",
             module="ffn.assembly.merge",
             title="join the segments that an agglomeration graph joins",
-            example="ffn merge graph.csv --segmentation seg.zarr --out agglomerated.zarr",
             outputs=(
                 Output("segmentation", "segmentation/{volume}/agglomerated.zarr", of="agglomerated"),
                 Output("mapping", "agglomeration/{volume}/mapping.csv", of="agglomerated"),
@@ -271,7 +254,6 @@ STAGES = {
             name="sweep",
             module="ffn.evaluation.sweep",
             title="score an agglomeration graph at every threshold",
-            example="ffn sweep graph.csv --segmentation seg.zarr --truth labels.zarr --out sweep.json",
             outputs=(Output("table", "agglomeration/{volume}/sweep.json", of="swept"),),
             need=Need(base_mb=630, seconds_per_mvoxel=1),
             blocks=LABELS._replace(steps=(Step("nuclei", option="nuclei", box="segment_box"),)),
@@ -281,7 +263,6 @@ STAGES = {
             name="learn-affinities",
             module="ffn.training.affinities",
             title="learn which neighbouring voxels lie in one body, in minutes",
-            example="ffn learn-affinities --volume demo=raw.zarr,labels.zarr,0:64,0:256,0:256 --out network.h5",
             outputs=(Output("network", "affinities/network.h5", of="taught"),),
             need=Need(base_mb=2500),
         ),
@@ -289,7 +270,6 @@ STAGES = {
             name="affinities",
             module="ffn.inference.affinities",
             title="predict affinities of neighbouring voxels, and the fragments that they enclose",
-            example="ffn affinities --image raw.zarr --network network.h5 --out affinities.zarr",
             outputs=(Output("affinities", "affinities/{volume}.zarr", of="joined"),),
             need=Need(base_mb=3000, seconds_per_mvoxel=30),
             blocks=Blocks("segment_box", itemsize=8),
@@ -298,7 +278,6 @@ STAGES = {
             name="fill",
             module="ffn.assembly.fill",
             title="give unsegmented voxels to the segments around them",
-            example="ffn fill --segmentation seg.zarr --image raw.zarr --max-distance 100 --out filled.zarr",
             outputs=(Output("segmentation", "segmentation/{volume}/filled.zarr", of="filled"),),
             need=Need(base_mb=800, bytes_per_voxel=80, seconds_per_mvoxel=1.6),
             blocks=Blocks("segment_box", itemsize=8, steps=(Step("compete"),)),
@@ -308,7 +287,6 @@ STAGES = {
             name="skeletonize",
             module="ffn.evaluation.skeletonize",
             title="find the centre lines of the truth's bodies, for the run length",
-            example="ffn skeletonize --labels labels.zarr --out skeletons.h5",
             outputs=(Output("skeletons", "evaluation/{volume}-skeletons.h5", of="skeletonized"),),
             need=Need(base_mb=700, bytes_per_voxel=40, seconds_per_mvoxel=5),
             blocks=LABELS,
@@ -318,7 +296,6 @@ STAGES = {
             name="evaluate",
             module="ffn.evaluation.evaluate",
             title="score a segmentation against the truth: ARE, VOI, coverage, run length, worst errors",
-            example="ffn evaluate --segmentation seg.zarr --truth labels.zarr --image raw.zarr --out scores.json",
             outputs=(
                 Output("scores", "evaluation/{volume}.json", of="evaluated"),
                 Output("bodies", "evaluation/{volume}-bodies.csv", of="evaluated"),
@@ -333,7 +310,6 @@ STAGES = {
             name="export",
             module="ffn.viewing.export",
             title="write Neuroglancer volumes, meshes, skeletons and states",
-            example="ffn export --image raw.zarr --segmentation seg.zarr --out precomputed/",
             outputs=(Output("state", "precomputed/{volume}/neuroglancer.json", of="segmented"),),
             need=Need(base_mb=1000, mb_per_thread=300, seconds_per_mvoxel=2),
             blocks=Blocks("segment_box", itemsize=8, steps=EXPORT_STEPS),
@@ -342,7 +318,6 @@ STAGES = {
             name="report",
             module="ffn.report.page",
             title="write one HTML page: slices, curves, scores, cost of the stages",
-            example="ffn report results/demo --out results/demo/report.html",
             outputs=(Output("report", "report.html", of="volumes"), Output("look", "look.html", of="volumes")),
             need=Need(base_mb=1000),
             own_rules=("look", "report"),

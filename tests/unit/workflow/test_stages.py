@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import inspect
 import re
 import shlex
 import string
@@ -19,9 +20,8 @@ ROOT = Path(__file__).parents[3]
 @pytest.mark.parametrize("stage", STAGES.values(), ids=list(STAGES))
 def test_a_stage_has_a_command_a_rule_file_and_its_section(stage):
     add_arguments = importlib.import_module(stage.module).add_arguments
-    assert add_arguments.__doc__
     add_arguments(parser := argparse.ArgumentParser())
-    parser.parse_args(shlex.split(stage.example.partition(f"ffn {stage.name} ")[2]))
+    parser.parse_args(shlex.split(inspect.getdoc(add_arguments).rpartition(f"ffn {stage.name} ")[2]))
     of_a_volume = [option for option in parser._actions if option.metavar != "NAME=MASK"]  # training has those of many
     assert stage.masked == ("masks" in {option.dest for option in of_a_volume})
     rules = (ROOT / f"rules/{stage.name.replace('-', '_')}.smk").read_text()
