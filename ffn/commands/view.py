@@ -19,9 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Open an export or stores in Neuroglancer, or take a picture of them.
 
     Everything is served on the loopback interface of this machine, to anybody who has the link. To view it from another
-    computer, choose a port, such as --port 8000, and forward it (the viewer) and the next one (the data), both to the
-    same numbers:
-    ssh -L 8000:127.0.0.1:8000 -L 8001:127.0.0.1:8001 HOST
+    computer, choose a port, such as --port 8000, and forward it to the same number: ssh -L 8000:127.0.0.1:8000 HOST
 
     example:
       ffn view results/demo --screenshot neurons.png

@@ -59,9 +59,7 @@ class ViewConfig(Section):
     size: tuple[Annotated[int, Field(ge=64, le=8192)], Annotated[int, Field(ge=64, le=8192)]] = Field(
         (1400, 900), description="width and height of a screenshot, pixels"
     )
-    port: Annotated[int, Field(ge=0, lt=65535)] = Field(
-        0, description="port of the viewer; the data uses the next one; 0 chooses free ports"
-    )
+    port: Annotated[int, Field(ge=0, le=65535)] = Field(0, description="port of the viewer; 0 chooses a free one")
     open: bool = Field(True, description="open the link in a browser if there is a screen")
     corrections: PathText | None = Field(
         None, description="CSV file of corrections: show its lines, and save the ones that are drawn"

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import signal
 import threading
 import webbrowser
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import neuroglancer
+import neuroglancer.server
 import numpy as np
+import tornado.web
 
 from ffn.assembly.given import known_corrections
 from ffn.errors import ExportError
@@ -27,7 +29,6 @@ from ffn.viewing.corrections import drawn, with_corrections
 from ffn.viewing.properties import read_segment_properties
 from ffn.viewing.queue import Queue
 from ffn.viewing.screenshot import page_leading_to, take_screenshot
-from ffn.viewing.server import HOST, port_error, serve
 from ffn.viewing.state import BASE, State, image_layer, load_state, located, make_state, select_segments
 from ffn.viewing.trials import TrialInputs
 from ffn.viewing.volumes import Part, contrast
@@ -135,8 +136,8 @@ def _show(
 ) -> None:
     with contextlib.ExitStack() as stack:
         stack.enter_context(_stop_on_signals())
-        viewer = _open_viewer(config.port)
-        base = stack.enter_context(_served(folder, config, viewer))
+        viewer = open_viewer(config.port)
+        base = config.data_url.rstrip("/") if config.data_url else served(folder)
         viewer.set_state(located({**state, "layout": config.layout}, base))
         if tool is not None:
             stack.enter_context(tool(viewer, base))
@@ -150,11 +151,22 @@ def _show(
             threading.Event().wait()
 
 
-def _served(folder: Path, config: ViewConfig, viewer: neuroglancer.Viewer) -> contextlib.AbstractContextManager[str]:
-    """Serve the folder to the viewer unless another server does; return its URL."""
-    if config.data_url is not None:
-        return contextlib.nullcontext(config.data_url.rstrip("/"))
-    return serve(folder, config.port + 1 if config.port else 0, urlsplit(viewer.get_viewer_url()).port)
+class _Files(tornado.web.StaticFileHandler):
+    """Files of a folder, whole or in ranges of bytes."""
+
+    def compute_etag(self) -> None:
+        """Leave out the digest of the whole file, which may be a large shard."""
+
+
+def served(folder: Path) -> str:
+    """Let Neuroglancer's own server serve a folder, too; return its secret URL, without a trailing slash.
+
+    Every user of this machine can connect, so the address has a random token. Pages of other sites cannot read it: the
+    server sends them no CORS headers.
+    """
+    server, token = neuroglancer.server.global_server, secrets.token_urlsafe()
+    server.app.add_handlers(".*", [(f"/{token}/(.*)", _Files, {"path": str(folder.resolve())})])
+    return f"{server.server_url}/{token}"
 
 
 def _require_segments(export: Path, state: State, segment_ids: tuple[int, ...]) -> None:
@@ -168,13 +180,14 @@ def _require_segments(export: Path, state: State, segment_ids: tuple[int, ...]) 
         )
 
 
-def _open_viewer(port: int) -> neuroglancer.Viewer:
-    neuroglancer.set_server_bind_address(HOST, port)
+def open_viewer(port: int = 0) -> neuroglancer.Viewer:
+    """Start Neuroglancer's server on a port of the loopback interface, 0 for a free one, and return a viewer."""
+    neuroglancer.set_server_bind_address(bind_port=port)
     try:
         viewer = neuroglancer.Viewer()
-        viewer.get_viewer_url()  # starts its server
+        viewer.get_viewer_url()  # starts the server
     except OSError as reason:
-        raise port_error(port, reason) from None
+        raise ExportError(f"--port: {port} cannot be used ({reason.strerror}). Choose another, or 0 for any") from None
     return viewer
 
 

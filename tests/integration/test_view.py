@@ -233,6 +233,15 @@ def test_without_a_browser_a_screenshot_is_one_line(start, export_dir, tmp_path)
     assert not (tmp_path / "a.png").exists()
 
 
+def test_a_port_in_use_is_one_line(start, export_dir):
+    with socket.create_server(("127.0.0.1", 0)) as used:
+        port = used.getsockname()[1]
+        process = start(export_dir, "--no-open", "--port", port)
+        _, errors = process.communicate()
+    assert process.returncode == 2
+    assert f"--port: {port} " in errors and errors.count("\n") == 1
+
+
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="no setpriv, part of util-linux")
 def test_a_killed_screenshot_leaves_no_browser(start, export_dir, tmp_path):
     browser, noted = tmp_path / "chromium", tmp_path / "pid"

@@ -1,10 +1,11 @@
 """The viewer: exports and stores, what they lack, and the way of a browser to a secret link."""
 
+import http.client
 import stat
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
-from urllib.request import urlopen
 
+import neuroglancer
 import numpy as np
 import pytest
 
@@ -14,8 +15,7 @@ from ffn.io.volume import Placement
 from ffn.viewing.config import ExportConfig, ViewConfig
 from ffn.viewing.export import export
 from ffn.viewing.screenshot import folder_of_files, page_leading_to
-from ffn.viewing.server import serve
-from ffn.viewing.viewer import stores_state, view, view_stores
+from ffn.viewing.viewer import open_viewer, served, stores_state, view, view_stores
 
 from ...volumes import create_volumes
 
@@ -75,15 +75,56 @@ def test_of_a_store_nothing_else_is_served_and_others_are_refused(run):
         view_stores([f"{run}/seg.zarr"], ViewConfig(link="whole"), pytest.fail)
 
 
-def test_stores_behind_links_and_above_the_folder_can_be_served(run, monkeypatch):
+@pytest.fixture
+def ask():
+    """Function that serves a folder, and one that sends a request as written; returns response and body."""
+    open_viewer()
+
+    def serve(folder):
+        return urlsplit(served(folder))
+
+    def send(address, path, **headers):
+        connection = http.client.HTTPConnection(address.netloc)
+        connection.request("GET", path, headers=headers)
+        response = connection.getresponse()
+        body = response.read()
+        connection.close()
+        return response, body
+
+    yield serve, send
+    neuroglancer.stop()
+
+
+def test_stores_behind_links_and_above_the_folder_can_be_served(run, monkeypatch, ask):
     (run / "here").mkdir()
     (run / "here/seg.zarr").symlink_to(run / "seg.zarr")
     monkeypatch.chdir(run / "here")
     folder, state = stores_state(["../volumes/raw.zarr", "seg.zarr"])
-    with serve(folder) as url:
-        for layer in state["layers"]:
-            with urlopen(layer["source"].removeprefix("zarr://").format(base=url) + "zarr.json") as answer:
-                assert answer.status == 200
+    serve, send = ask
+    address = serve(folder)
+    for layer in state["layers"]:
+        path = layer["source"].removeprefix("zarr://").format(base=address.path) + "zarr.json"
+        assert send(address, path)[0].status == 200
+
+
+def test_the_files_of_a_folder_and_nothing_else_for_those_who_know_the_token(tmp_path, ask):
+    content, (serve, send) = bytes(range(200)), ask
+    (tmp_path / "served/layer").mkdir(parents=True)
+    (tmp_path / "served/layer/0.shard").write_bytes(content)
+    (tmp_path / "secret").write_bytes(b"secret")
+    (tmp_path / "served/link").symlink_to(tmp_path / "secret")
+    address = serve(tmp_path / "served")
+    shard = f"{address.path}/layer/0.shard"
+    response, body = send(address, shard, Origin="http://evil.org")
+    assert (response.status, body) == (200, content) and "Access-Control-Allow-Origin" not in response.headers
+    for header, start, stop in (("bytes=10-19", 10, 20), ("bytes=190-", 190, 200), ("bytes=-5", 195, 200)):
+        response, body = send(address, shard, Range=header)
+        assert (response.status, body) == (206, content[start:stop])
+    for path in ("/layer", "/nothing", "/../secret", "/%2e%2e/secret", "/link", "//etc/passwd"):
+        assert send(address, address.path + path)[0].status in (403, 404)
+    for token in ("", "/another", address.path[:-1], f"{address.path}x"):
+        assert send(address, f"{token}/layer/0.shard")[0].status == 404
+    assert len(address.path) > 40
 
 
 @pytest.mark.parametrize("target", ["/usr/bin/snap", "/snap/chromium/1/chromium"])
