@@ -3,9 +3,7 @@
 import contextlib
 import json
 
-import numpy as np
-
-from ffn.io import hdf5, hdf5_volume, store
+from ffn.io import hdf5, store
 from ffn.io.open import open_volume, read_table
 from ffn.io.store_names import MAIN, METADATA, OURS
 from ffn.io.volume import split_spec, volume_in
@@ -21,9 +19,7 @@ def create_volumes(path, dtypes, placement, tables=None):
     with hdf5.create_file(path) as file:
         for name, table in (tables or {}).items():
             file.create_dataset(name, data=table)
-        yield {
-            name: hdf5_volume._create_dataset(file, name, np.dtype(dtype), placement) for name, dtype in dtypes.items()
-        }
+        yield {name: hdf5.create_dataset(file, name, dtype, placement) for name, dtype in dtypes.items()}
 
 
 @contextlib.contextmanager

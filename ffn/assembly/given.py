@@ -27,8 +27,7 @@ from ffn.geometry import ZYX, Box, VoxelSize, steps_within, zyx
 from ffn.io.block_log import Result
 from ffn.io.blocks import Job, blocks_of, reduce_step
 from ffn.io.faults import unreadable
-from ffn.io.masks import require_labels_in
-from ffn.io.nearest import reaches, read_nearest
+from ffn.io.masks import reaches, read_nearest, require_labels_in
 from ffn.io.open import identity, open_segmentation, open_truth
 from ffn.io.scratch import Tables
 from ffn.io.volume import Placement, Volume, have_same_voxel_size, require_labels, voxel_size_of

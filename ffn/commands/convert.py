@@ -7,9 +7,8 @@ from functools import partial
 
 from ffn.errors import VolumeError
 from ffn.geometry import Box
-from ffn.io import hdf5_volume
-from ffn.io.foreign import readable_formats
-from ffn.io.open import open_mip
+from ffn.io import hdf5
+from ffn.io.open import open_mip, readable_formats
 from ffn.io.shards import shard_shape
 from ffn.io.store import create_volume
 from ffn.io.volume import Placement, require_inside, require_other_file, split_spec
@@ -48,7 +47,7 @@ def convert(spec: str, out_spec: str, box: Box | None = None, mip: int = 0) -> N
         placement = Placement(box, size, volume.provenance)
         blocks = list(box.blocks(shard_shape(box.shape, volume.dtype.itemsize)))
         path, dataset = split_spec(out_spec)
-        create = partial(hdf5_volume.create_volume, path, dataset) if dataset else partial(create_volume, out_spec)
+        create = partial(hdf5.create_volume, path, dataset) if dataset else partial(create_volume, out_spec)
         with create(volume.dtype, placement) as out:
             for block in track(blocks, len(blocks), "convert"):
                 out.write(block, volume.read(block))

@@ -11,8 +11,7 @@ from pathlib import Path
 from ffn.errors import ConfigError
 from ffn.io import atomic, hdf5
 from ffn.io.config import FoundConfig
-from ffn.io.foreign import readable_formats
-from ffn.io.open import voxel_sizes
+from ffn.io.open import readable_formats, voxel_sizes
 from ffn.io.volume import HDF5_SUFFIXES, split_spec
 from ffn.options import add_options, from_arguments, positive_number
 

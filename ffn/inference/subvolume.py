@@ -22,8 +22,7 @@ from ffn.inference.lanes import Lanes
 from ffn.inference.movement import centres_across
 from ffn.inference.sanity import Facts, findings, measured
 from ffn.inference.seeds import empty_space_seeds, find_seeds
-from ffn.io.masks import open_masks
-from ffn.io.nearest import read_nearest
+from ffn.io.masks import open_masks, read_nearest
 from ffn.io.open import open_truth, open_volume, read_table
 from ffn.io.section_faults import JUMPS
 from ffn.io.store import create_volumes

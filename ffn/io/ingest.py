@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import argparse
 import glob
+import hashlib
 import logging
+import math
+import os
 import re
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
@@ -18,16 +22,17 @@ from ffn.io import hdf5
 from ffn.io.atomic import write_json
 from ffn.io.block_log import Result
 from ffn.io.blocks import WHOLE, Job, Results, Writers, add_job_options, job_of, map_blocks
-from ffn.io.coarser import JUMPS, WINDOW, Downsample, Placed, clahe_of, coarser, equalized, levelled, levels_of
+from ffn.io.coarser import JUMPS, WINDOW, Placed, clahe_of, coarser, equalized, levelled, levels_of
 from ffn.io.config import IngestConfig, SourceConfig
-from ffn.io.foreign import readable_formats
+from ffn.io.foreign.chunked import REFERENCE, RELATIVE, ChunkedVolume
 from ffn.io.label_statistics import doubts_about_image, doubts_about_labels
-from ffn.io.open import identity, open_mip_or_finer, open_volume
-from ffn.io.reference import can_stay, has_copy, write_reference
+from ffn.io.ome_zarr import encode, group_metadata
+from ffn.io.open import identity, open_mip_or_finer, open_volume, readable_formats
 from ffn.io.section_faults import JUMPS as DISPLACED
 from ffn.io.section_faults import Fault, SectionWatch, faults_of, jumps_of, write_faults
 from ffn.io.shards import CHUNK, shard_shape
-from ffn.io.store_names import MAIN, split_store
+from ffn.io.store import new_folder, require_replaceable
+from ffn.io.store_names import MAIN, METADATA, OURS
 from ffn.io.volume import (
     IGNORED,
     Conversion,
@@ -47,6 +52,8 @@ PIECE_BYTES = 2**27  # of voxels that are read or converted together; a few arra
 LARGEST_IMAGE_BYTES = 2  # of a voxel
 # Of zstd: SNEMI3D's labels (z < 32) take 13 % more space than with the 6 of segments, FIB-25's 7 %, in half the time.
 LEVEL_OF_LABELS = 3
+SIDE = 64  # voxels; what is read of an image at a time is seldom smaller
+MOST_DECODED_BYTES = 2**24  # of the chunks that hold such a cube, as chunks are decoded as a whole; our choice
 LABELS_NAME = re.compile(r"label|segm|neuron_ids|truth|annot|(?<![a-z])(seg|gt|ids)(?![a-z])", re.IGNORECASE)
 
 
@@ -82,7 +89,7 @@ def run(arguments: argparse.Namespace) -> None:
 def ingest(source: str, out: str, config: IngestConfig, box: Box | None = None, job: Job = WHOLE) -> None:
     """Copy a volume into ``NAME.zarr``, one layer of shards after another.
 
-    Of an image that can stay where it is, see `ffn.io.reference`, the store only says so.
+    Of an image that can stay where it is, see `can_stay`, the store only says so.
 
     A slice, or another unit that a source decodes as a whole, is decoded once, as far as it lies in one layer; the last
     of an image's layer once more, to compare the next layer with it. A mip that the source does not have is made of the
@@ -108,20 +115,22 @@ def ingest(source: str, out: str, config: IngestConfig, box: Box | None = None, 
         if job.finishes:
             _tell_extent(source, found.box.shape, size)
         volume: Volume = Placed(found, config.offset_zyx or found.box.start, size)
-        convert = _label_conversion(found, config.ignore_labels) if is_labels else _unchanged
+        convert = _label_conversion(found, config.ignore_labels) if is_labels else None
         changes = {"clahe_tile": tile} if (tile := clahe_of(found)) and not is_labels else {}
         if found.dtype.kind == "i" and not is_labels:
             changes["added_to_voxels"] = 2 ** (8 * found.dtype.itemsize - 1)
             volume = _unsigned(volume)
             log.info("%s: has type %s, so %d is added to every voxel", source, found.dtype, changes["added_to_voxels"])
         if missing:
-            volume, convert = _coarser(volume, convert, missing, is_labels), _unchanged
+            finest = Converted(volume, convert, IGNORED.dtype) if convert else volume
+            volume, convert = coarser(finest, missing, "mode" if is_labels else "mean"), None
             made = volume.voxel_size_zyx_nm
             log.info("%s: has no mip %d; its voxels of %s nm become %s nm", source, config.mip, size, made)
         box = box or volume.box
         if not volume.box.contains(box):
             raise VolumeError(f"{source}: box {box} leaves the volume {volume.box}, expected a box inside")
-        stays = not is_labels and isinstance(volume, Placed) and _stays(found, out, config)
+        is_free = "://" not in out and not has_copy(out)
+        stays = not (is_labels or missing) and is_free and can_stay(found, config)
         if not is_labels:
             volume = _with_even_sections(volume, box, config, stays)
         dtype, max_shift = (IGNORED.dtype, None) if is_labels else (volume.dtype, config.max_shift)
@@ -137,7 +146,7 @@ def ingest(source: str, out: str, config: IngestConfig, box: Box | None = None, 
             lowest, highest = [], []
             watch = SectionWatch(volume, box, layer, max_shift) if max_shift else None
             for piece, read in _pieces(volume, layer, placement.shard_zyx, watch):
-                voxels = convert(read)
+                voxels = convert(read) if convert else read
                 writers[MAIN].write(piece, voxels)
                 lowest.append(int(voxels.min()))
                 most = max(1, (voxels + np.uint64(1)).max()) - 1 if is_labels else voxels.max()  # IGNORED becomes 0
@@ -146,7 +155,10 @@ def ingest(source: str, out: str, config: IngestConfig, box: Box | None = None, 
 
         def at_end(results: Results) -> None:
             lowest, highest = zip(*((each["lowest"], each["highest"]) for each in results), strict=True)
-            _check_range(source, is_labels, min(lowest), max(highest))
+            if is_labels and max(highest) == 0:
+                raise VolumeError(f"{source}: every voxel is 0 or ignored. Are file and box the right ones?")
+            if not is_labels and min(lowest) == max(highest):
+                log.warning("%s: every voxel is %d. Is it the right file?", source, min(lowest))
             odd = _odd_sections(opened, volume, box)
             seen = faults_of(results, box.start[0]) if max_shift else []
             write_faults(out, sorted([*odd, *(each for each in seen if each.z not in {z for z, *_ in odd})]))
@@ -155,20 +167,35 @@ def ingest(source: str, out: str, config: IngestConfig, box: Box | None = None, 
         map_blocks(out, {MAIN: dtype}, placement, work, key, job, {DISPLACED: jumps_of}, at_end, layers=True)
 
 
-def _coarser(volume: Volume, convert: Conversion, number: int, is_labels: bool) -> Volume:
-    """Return a mip that the source lacks: of labels as they are converted, of an image as it is."""
-    method: Downsample = "mode" if is_labels else "mean"
-    return coarser(Converted(volume, convert, IGNORED.dtype) if is_labels else volume, number, method)
-
-
-def _refer(out: str, volume: Placed, placement: Placement, job: Job) -> None:
-    """Write a store, or the record of a share of the layers, for an image that stays where it is."""
-    log.info("%s: stays where it is, --copy-image always copies it", volume.name)
-    content = identity(volume.source.address)  # type: ignore[attr-defined]
-    if job.finishes:
-        write_reference(out, volume, content, placement)
-    elif job.record_path:
+def _refer(path: str, placed: Placed, placement: Placement, job: Job) -> None:
+    """Write a store that refers to the source of a volume, or the record of a share of the layers."""
+    log.info("%s: stays where it is, --copy-image always copies it", placed.name)
+    source = cast(ChunkedVolume, placed.source)
+    content = identity(source.address)
+    if job.record_path:
         write_json(job.record_path, {"content": content})
+    if not job.finishes:
+        return
+    found = {
+        "source": source.address,
+        "mip": source.mip,
+        "chunk_zyx": source.chunk_zyx,
+        "to_source_zyx": placed.to_source_zyx,
+        "voxel_size_zyx_nm": placement.voxel_size_zyx_nm,
+        "dtype": source.dtype.name,
+    }
+    moves = {RELATIVE: os.path.relpath(str(source.folder), os.path.abspath(path))} if source.is_relative else {}
+    ours = {
+        "provenance": placement.provenance,
+        "box": str(placement.box),
+        "content": hashlib.sha256(repr([str(placement.box), found, content]).encode()).hexdigest(),
+        "volumes": [MAIN],
+        "tables": [],
+        REFERENCE: found | moves,
+    }
+    require_replaceable(path, {MAIN})
+    with new_folder(path) as folder:
+        folder.write(METADATA, encode(group_metadata({OURS: ours})))
 
 
 def _with_even_sections(image: Volume, box: Box, config: IngestConfig, stays: bool) -> Volume:
@@ -246,12 +273,17 @@ def _as_grey(limits: tuple[float, float], voxels: np.ndarray) -> np.ndarray:
     return np.rint(np.nan_to_num(np.clip(levels, 0, 255))).astype(np.uint8)
 
 
-def _stays(volume: Volume, out: str, config: IngestConfig) -> bool:
-    """Whether an image stays where it is, unless a copy of it has been made or begun, or others are to read it."""
-    store = split_store(out)
-    if store is None or "://" in store[0] or has_copy(store[0]):
+def has_copy(store: str) -> bool:
+    """Whether a store on this machine has voxels of its own, finished or not: a copy stays a copy."""
+    return Path(store, MAIN).is_dir()
+
+
+def can_stay(volume: Volume, config: SourceConfig) -> bool:
+    """Whether an image can be read where it is as fast as from a copy: small chunks in a folder on this machine."""
+    is_changed = config.clahe_tile is not None or config.level_sections == "always" or volume.dtype.kind == "i"
+    if config.copy_image == "always" or is_changed or volume.folder is None or volume.chunk_zyx is None:
         return False
-    return can_stay(volume, config)
+    return math.prod(-(-SIDE // n) * n for n in volume.chunk_zyx) * volume.dtype.itemsize <= MOST_DECODED_BYTES
 
 
 def _voxel_size(volume: Volume, given: VoxelSize | None) -> VoxelSize:
@@ -299,22 +331,11 @@ def _power_of_two(most: int) -> int:
     return 1 << max(0, min(most, CHUNK).bit_length() - 1)
 
 
-def _check_range(source: str, is_labels: bool, lowest: int, highest: int) -> None:
-    if is_labels and highest == 0:
-        raise VolumeError(f"{source}: every voxel is 0 or ignored. Are file and box the right ones?")
-    if not is_labels and lowest == highest:
-        log.warning("%s: every voxel is %d. Is it the right file?", source, lowest)
-
-
 def _unsigned(image: Volume) -> Volume:
     """Return an image of int8 or int16, such as the bytes of MRC, with all grey levels raised to those of uint."""
     dtype = np.dtype(f"u{image.dtype.itemsize}")
     sign = dtype.type(2 ** (8 * dtype.itemsize - 1))
     return Converted(image, lambda voxels: voxels.view(dtype) ^ sign, dtype)
-
-
-def _unchanged(voxels: np.ndarray) -> np.ndarray:
-    return voxels
 
 
 def _label_conversion(volume: Volume, ignore_labels: tuple[int, ...]) -> Conversion:

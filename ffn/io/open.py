@@ -1,27 +1,81 @@
-"""Open a volume in any format."""
+"""Open a volume in any format.
+
+A format is a row of `FORMATS`. The libraries that it reads with are imported when it opens a volume.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import glob
 import hashlib
+import importlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from ffn.errors import VolumeError
 from ffn.geometry import VoxelSize
-from ffn.io import hdf5
 from ffn.io.config import FoundConfig
 from ffn.io.faults import unreadable
-from ffn.io.foreign import open_source
-from ffn.io.hdf5_volume import Hdf5Volume
 from ffn.io.scratch import rows_that
-from ffn.io.store_names import MAIN, files_in, files_named, split_store
+from ffn.io.store_names import CHUNKED_FILES, MAIN, files_in, files_named, image_format, split_store
 from ffn.io.volume import HDF5_SUFFIXES, Converted, Volume, place_of, split_spec, with_ignored
 
 SMALL_BYTES = 10**6  # of smaller files, Snakemake compares the content: one that was only touched repeats nothing
+CHUNKED_SUFFIXES = (".zarr", ".n5", ".precomputed")
+ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz", ".7z")
+
+
+class Format(NamedTuple):
+    """A format; no two claim the same spec."""
+
+    title: str  # in lists for users
+    recognises: Callable[[str], bool]
+    opener: str  # MODULE.FUNCTION of ffn.io; it returns a Volume that reads only the chunks that a box touches
+
+
+def _is_chunked(spec: str) -> bool:
+    """Whether a spec is a URL or a folder that TensorStore opens; arrays in a bare group of N5 have no metadata."""
+    path = Path(spec)
+    in_container = any(folder.suffix.lower() in CHUNKED_SUFFIXES for folder in (path, *path.parents))
+    return "://" in spec or (path.is_dir() and (in_container or any((path / file).exists() for file in CHUNKED_FILES)))
+
+
+def _is_slices(spec: str) -> bool:
+    """Whether a spec is a glob or a folder of images; a zarr folder may hold a picture, too."""
+    path = Path(spec)
+    if _is_chunked(spec):
+        return False
+    if path.is_dir():
+        return any(image_format(file) for file in path.iterdir())
+    return glob.has_magic(spec) and not path.exists()
+
+
+def _is_hdf5(spec: str) -> bool:
+    return Path(split_spec(spec)[0]).suffix.lower() in HDF5_SUFFIXES
+
+
+def _is_file(*suffixes: str) -> Callable[[str], bool]:
+    return lambda spec: spec.lower().endswith(suffixes) and Path(spec).is_file()
+
+
+FORMATS = (
+    Format("FILE.h5:DATASET", _is_hdf5, "hdf5.open_hdf5"),
+    Format("MRC (.mrc, .rec, .map)", _is_file(".mrc", ".rec", ".map"), "foreign.arrays.open_mrc"),
+    Format("NIfTI (.nii, .nii.gz)", _is_file(".nii", ".nii.gz"), "foreign.arrays.open_nifti"),
+    Format("NumPy array (.npy, .npz)", _is_file(".npy", ".npz"), "foreign.arrays.open_numpy"),
+    Format("slices (folder or quoted glob of PNG, JPEG or TIFF)", _is_slices, "foreign.stacks.open_slices"),
+    Format("multipage TIFF", _is_file(".tif", ".tiff"), "foreign.stacks.TiffVolume"),
+    Format("OME-Zarr, zarr, N5, Neuroglancer precomputed (folder or URL)", _is_chunked, "foreign.chunked.open_chunked"),
+)
+
+
+def readable_formats() -> str:
+    """Return the list of formats for help texts and messages."""
+    return ", ".join(known.title for known in FORMATS)
 
 
 @contextlib.contextmanager
@@ -31,7 +85,7 @@ def open_volume(spec: str | Path) -> Iterator[Volume]:
     Parameters
     ----------
     spec : str
-        Anything in `ffn.io.foreign.readable_formats`; ``file.h5`` is enough for a file with one 3D dataset.
+        Anything in `readable_formats`; ``file.h5`` is enough for a file with one 3D dataset.
 
     Raises
     ------
@@ -204,30 +258,15 @@ def _mip(sizes: Sequence[VoxelSize | None], wanted: VoxelSize | None) -> int | N
 
 
 def _open(spec: str) -> Volume:
-    path, dataset = split_spec(spec)
-    if Path(path).suffix.lower() in HDF5_SUFFIXES:
-        return _open_hdf5(path, dataset)
     store = split_store(spec)
-    if store and store[1] == MAIN:
-        from ffn.io.reference import open_reference
-
-        if reference := open_reference(store[0]):
-            return reference
-    return open_source(spec)
-
-
-def _open_hdf5(path: str, dataset: str | None) -> Hdf5Volume:
-    file = hdf5.open_file(path)
-    try:
-        datasets = hdf5.list_datasets(file)
-        if dataset is None:
-            candidates = [name for name, item in datasets.items() if item.ndim >= 3]
-            dataset = candidates[0] if len(candidates) == 1 else ""
-        found = hdf5.dataset_in(file, dataset)
-        if found is None:
-            wanted = dataset or "FILE.h5:DATASET"
-            raise VolumeError(f"{path}: found {sorted(datasets)}, expected dataset {wanted!r}. Is it the right file?")
-        return Hdf5Volume(found, f"{path}:{dataset}")
-    except VolumeError:
-        file.close()
-        raise
+    if store and store[1] == MAIN and not Path(spec).exists() and Path(store[0]).exists():
+        spec = store[0]  # of an image that stays where it is, there is no folder 0
+    for known in FORMATS:
+        if known.recognises(spec):
+            module, _, name = known.opener.rpartition(".")
+            opener: Callable[[str], Volume] = getattr(importlib.import_module(f"ffn.io.{module}"), name)
+            return opener(spec)
+    if spec.lower().endswith(ARCHIVES) and Path(spec).is_file():
+        raise VolumeError(f"{spec}: is an archive, expected a folder. Unpack it, and name what was inside")
+    found = "is in no known format" if Path(spec).exists() else "no such file or folder"
+    raise VolumeError(f"{spec}: {found}, expected {readable_formats()}. Check the path")

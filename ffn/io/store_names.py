@@ -17,6 +17,7 @@ METADATA = "zarr.json"  # of a group or an array in a store
 LAST = "write"  # step of a stage that writes its output
 JOBS = "jobs"  # end of the name of the folder with the logs of the jobs that write an output
 TABLES = "tables.json"  # of a step, written last
+IMAGE_FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".tif": "TIFF", ".tiff": "TIFF"}
 CHUNKED_FILES = ("info", ".zarray", ".zgroup", "zarr.json", "attributes.json")  # of zarr, N5 and precomputed
 OURS = "ffn"  # key of our attributes in the metadata of groups and arrays
 
@@ -31,6 +32,11 @@ def split_store(spec: str) -> tuple[str, str] | None:
     """
     match = STORE.fullmatch(spec)
     return match and (match[1], (match[2] or MAIN).removesuffix(f"/{MAIN}"))
+
+
+def image_format(path: Path) -> str:
+    """Return ``PNG``, ``JPEG`` or ``TIFF`` by the suffix of a slice, an empty text for other files."""
+    return IMAGE_FORMATS.get(path.suffix.lower(), "")
 
 
 def files_named(pattern: str) -> Sequence[Path]:

@@ -13,7 +13,7 @@ from ffn.evaluation.errors import best_bodies, gap_ends, worst_of_each_kind
 from ffn.evaluation.scoring import tabulate
 from ffn.evaluation.skeletonize import read_thinned, step_for
 from ffn.geometry import Box, VoxelSize, zyx
-from ffn.io.hdf5_volume import CHUNK_ZYX
+from ffn.io.hdf5 import CHUNK_ZYX
 from ffn.io.open import open_truth, open_volume
 from ffn.io.volume import Volume, require_inside, voxel_size_of
 from ffn.report import pictures

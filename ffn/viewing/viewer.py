@@ -19,8 +19,8 @@ import tornado.web
 
 from ffn.assembly.given import known_corrections
 from ffn.errors import ExportError
+from ffn.io.foreign.chunked import is_reference
 from ffn.io.open import open_volume
-from ffn.io.reference import is_reference
 from ffn.io.store_names import MAIN, split_store
 from ffn.io.volume import Volume, voxel_size_of
 from ffn.viewing.asking import asked

@@ -20,7 +20,7 @@ from ffn.inference.lanes import MOST_CANVASES
 from ffn.io import atomic
 from ffn.io.block_log import share_of
 from ffn.io.blocks import jobs_of
-from ffn.io.reference import has_copy
+from ffn.io.ingest import has_copy
 from ffn.io.shards import Shards, shard_shape
 from ffn.io.store_names import LAST
 from ffn.workflow.models import Models

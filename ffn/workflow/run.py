@@ -41,7 +41,7 @@ from ffn.errors import ConfigError, explain_all
 from ffn.evaluation.config import EvaluateConfig, SelectConfig, SkeletonizeConfig, SweepConfig
 from ffn.geometry import ZYX, add, scale
 from ffn.io.config import SourceConfig
-from ffn.io.foreign import readable_formats
+from ffn.io.open import readable_formats
 from ffn.sampling.config import CoordinatesConfig, MembraneConfig, PartitionConfig, RecordsConfig
 from ffn.studies.config import StudyConfig
 from ffn.synthetic.config import SynthConfig

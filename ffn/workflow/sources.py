@@ -15,10 +15,9 @@ from ffn.errors import ConfigError, under
 from ffn.geometry import Box, VoxelSize
 from ffn.io.coarser import Scale, further_scales, next_scale
 from ffn.io.foreign.locations import Location
-from ffn.io.ingest import read_as
+from ffn.io.ingest import can_stay, read_as
 from ffn.io.label_statistics import doubts_about_labels
 from ffn.io.open import open_mip_or_finer, voxel_sizes
-from ffn.io.reference import can_stay
 from ffn.io.store_names import files_named
 from ffn.io.volume import Volume, file_of, is_same_source, place_of
 from ffn.workflow.run import VolumeConfig
@@ -40,7 +39,7 @@ class Source:
     box: Box
     voxel_size_zyx_nm: VoxelSize
     finer: Finer | None = None
-    stays: bool = False  # read where it is, see ffn.io.reference
+    stays: bool = False  # read where it is, see ffn.io.ingest.can_stay
     doubts: Callable[[], Sequence[str]] = field(default=tuple, compare=False)  # reads samples of labels
 
 

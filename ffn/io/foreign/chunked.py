@@ -17,6 +17,7 @@ import tensorstore as ts
 
 from ffn.errors import VolumeError
 from ffn.geometry import Box, VoxelSize, subtract, zyx
+from ffn.io.coarser import Placed
 from ffn.io.config import FoundConfig
 from ffn.io.faults import first_line, unreadable
 from ffn.io.foreign.attributes import SpatialAxes, to_nm
@@ -30,6 +31,8 @@ from ffn.machine.limits import memory_mb
 log = logging.getLogger(__name__)
 
 XYZ_DRIVERS = ("n5", PRECOMPUTED)
+REFERENCE = "reference"  # key among our attributes
+RELATIVE = "from_store"  # path of the source from the store, so that a project can be moved
 MOST_LISTED = 10**4  # chunks, that every job may list, within a second or so of a slow disk; our choice
 _LISTED: set[tuple[str, int]] = set()  # volumes whose chunks this process has listed
 FIRST = ("0.0.0", "0/0/0")  # chunks, by either separator
@@ -173,8 +176,13 @@ def _refuse_large_chunks(name: str, store: ts.TensorStore, driver: str) -> None:
         raise VolumeError(f"{found}. Copy it with smaller chunks, on a machine with more memory")
 
 
-def open_chunked(spec: str) -> ChunkedVolume:
-    """Open the finest mip, or the first that can be opened, whose `lost` says why the finest cannot."""
+def open_chunked(spec: str) -> Volume:
+    """Open the finest mip, or the first that can be opened, whose `lost` says why the finest cannot.
+
+    A store of ours may refer to an image that stays where it is.
+    """
+    if Location.parse(spec).path and (ours := our_attributes(open_folder(spec))) and REFERENCE in ours:
+        return _referred(spec, ours)
     try:
         return ChunkedVolume(spec)
     except VolumeError as reason:
@@ -186,6 +194,33 @@ def open_chunked(spec: str) -> ChunkedVolume:
             raise
         other.lost = VolumeError(f"{reason}. But only mip 0 is lost. {other._advice()}")
         return other
+
+
+def is_reference(store: str) -> bool:
+    """Whether a store on this machine has no voxels of its own."""
+    return REFERENCE in our_attributes(open_folder(store))
+
+
+def _referred(store: str, ours: dict[str, Any]) -> Placed:
+    """Open the part of a volume that a store refers to."""
+    found, box = ours[REFERENCE], Box.parse(ours["box"])
+    try:
+        source = ChunkedVolume(_address(store, found), found["mip"])
+    except VolumeError as reason:
+        raise VolumeError(f"{store}: refers to a volume that cannot be opened: {reason}") from None
+    volume = Placed(source, subtract(source.box.start, found["to_source_zyx"]), tuple(found["voxel_size_zyx_nm"]))
+    if source.dtype.name != found["dtype"] or not volume.box.contains(box):
+        before = f"expected {found['dtype']} in {box} as before. Delete {store} and rerun ingest"
+        raise VolumeError(f"{store}: refers to {source.name}, {source.dtype.name} in {volume.box}, {before}")
+    volume.name, volume.box, volume.provenance = store, box, ours["provenance"]
+    return volume
+
+
+def _address(store: str, found: dict[str, Any]) -> str:
+    """Return where a source is; one whose path was relative is first sought at the same place from the store."""
+    address: str = found["source"]
+    path = os.path.normpath(Location.parse(store).path / found[RELATIVE]) if RELATIVE in found else ""
+    return address.replace(str(Location.parse(address).path), path) if os.path.isdir(path) else address
 
 
 def _first_there(spec: str, mips: Iterable[int]) -> ChunkedVolume | None:

@@ -17,7 +17,7 @@ from PIL import Image
 
 from ffn.errors import VolumeError
 from ffn.io.faults import unreadable
-from ffn.io.foreign import image_format
+from ffn.io.store_names import image_format
 
 Reading = Literal["grey", "ids", "rgb"]  # levels, indices of a palette, or ids of 24 bits in red, green and blue
 

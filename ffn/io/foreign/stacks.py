@@ -20,7 +20,6 @@ import tifffile
 from ffn.errors import VolumeError
 from ffn.geometry import Box, zyx
 from ffn.io.config import FoundConfig
-from ffn.io.foreign import IMAGE_FORMATS, image_format
 from ffn.io.foreign.decoding import (
     Header,
     Reading,
@@ -31,7 +30,7 @@ from ffn.io.foreign.decoding import (
     tiff_header,
     tiff_pixels,
 )
-from ffn.io.store_names import files_named
+from ffn.io.store_names import IMAGE_FORMATS, files_named, image_format
 from ffn.io.volume import Volume, as_whole, number_type
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from ffn.config import Mask, Normalize
 from ffn.errors import ModelError, VolumeError
 from ffn.geometry import ZYX, Box, scale, zyx
 from ffn.io.coarser import clahe_of
-from ffn.io.hdf5_volume import CHUNK_ZYX
+from ffn.io.hdf5 import CHUNK_ZYX
 from ffn.io.masks import NO_MASKS, Masks, open_masks
 from ffn.io.open import open_labels, open_volume
 from ffn.io.volume import NO_SIZE, Volume, is_ignored, require_image, require_labels, require_same_voxel_size

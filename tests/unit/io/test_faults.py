@@ -9,7 +9,7 @@ import pytest
 
 from ffn.errors import UnwritableError
 from ffn.geometry import Box
-from ffn.io import atomic, hdf5, hdf5_volume, store
+from ffn.io import atomic, hdf5, store
 from ffn.io.faults import full_disk, line_of, named
 from ffn.io.volume import Placement
 from ffn.viewing.config import ExportConfig
@@ -38,7 +38,7 @@ def rows(path):
 
 
 def volume(path):
-    with hdf5_volume.create_volume(str(path), "labels", np.uint64, PLACE) as writer:
+    with hdf5.create_volume(str(path), "labels", np.uint64, PLACE) as writer:
         writer.write(PLACE.box, NOISE)
 
 

@@ -4,7 +4,7 @@ import pytest
 from ffn.config import Mask
 from ffn.errors import VolumeError
 from ffn.geometry import Box
-from ffn.io import nearest
+from ffn.io import masks
 from ffn.io.foreign.arrays import ArrayVolume
 from ffn.io.masks import open_masked_truth, open_masks
 from ffn.io.volume import IGNORED
@@ -65,7 +65,7 @@ def test_a_coarser_mask_is_read_at_the_nearest_voxel(tmp_path, factor):
 @pytest.mark.parametrize("read_bytes", [64, 2**26])
 def test_a_voxel_is_masked_if_a_finer_mask_masks_a_part_of_it(tmp_path, monkeypatch, invert, read_bytes):
     """The last plane of the box has only half of its voxels in the mask; z has larger voxels there."""
-    monkeypatch.setattr(nearest, "READ_BYTES", read_bytes)
+    monkeypatch.setattr(masks, "READ_BYTES", read_bytes)
     fine = (np.random.default_rng(2).random((4, 48, 83)) < 0.1).astype(np.uint8) ^ invert
     path = write(tmp_path / "fine.h5", fine, (0, 0, 0), (80.0, 10 / 3, 10 / 3))
     box = Box((4, 10, 20), (8, 16, 28))
@@ -129,13 +129,13 @@ PART = Box((1, -3, 4), (5, 12, 40))
 @pytest.mark.parametrize("factors", [(1, 3, 3), (5, 1, 3), (1, 1, 1), (1, 1 / 3, 1 / 2)])
 def test_pieces_do_not_show(monkeypatch, factors):
     """A voxel is that of the other volume in which its centre lies, and 9 beyond it."""
-    monkeypatch.setattr(nearest, "READ_BYTES", 500)
+    monkeypatch.setattr(masks, "READ_BYTES", 500)
     start, shape = (2, 0, 1), (20, 30, 90)
     voxels = np.random.default_rng(1).integers(0, 9, shape).astype(np.uint8)
     volume = ArrayVolume("fine", voxels, zyx_nm(factors), start)
     sizes, read = [], volume.read
     volume.read = lambda box: sizes.append(box.num_voxels) or read(box)
-    found = nearest.read_nearest(volume, PART, NM, outside=9)
+    found = masks.read_nearest(volume, PART, NM, outside=9)
     centres = np.moveaxis(np.indices(PART.shape), 0, -1) + PART.start + 0.5
     places = np.floor(centres * factors).astype(int) - start
     known = ((places >= 0) & (places < shape)).all(-1)

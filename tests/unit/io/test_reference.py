@@ -11,8 +11,8 @@ from ffn.cli import main
 from ffn.errors import ExportError, VolumeError
 from ffn.geometry import Box
 from ffn.io.config import IngestConfig
+from ffn.io.ingest import can_stay
 from ffn.io.open import open_volume, voxel_sizes
-from ffn.io.reference import can_stay
 from ffn.viewing.viewer import stores_state
 
 from ...volumes import multiscale

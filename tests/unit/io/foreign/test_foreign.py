@@ -7,7 +7,7 @@ from PIL import Image
 
 from ffn.cli import main
 from ffn.errors import VolumeError
-from ffn.io.foreign import FORMATS, open_source, readable_formats
+from ffn.io.open import FORMATS, open_volume, readable_formats
 from ffn.io.store_names import CHUNKED_FILES
 from ffn.workflow.run import VolumeConfig
 
@@ -55,4 +55,4 @@ def test_a_file_with_brackets_is_no_glob_and_every_format_is_listed(tmp_path, ca
 def test_what_no_format_recognises_is_refused_with_the_list(tmp_path, name):
     (tmp_path / "movie.avi").write_bytes(b"x")
     with pytest.raises(VolumeError, match=f"{name}: .*FILE.h5:DATASET, .*TIFF"):
-        open_source(str(tmp_path / name))
+        open_volume(tmp_path / name).__enter__()

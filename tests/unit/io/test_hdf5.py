@@ -6,7 +6,7 @@ import pytest
 
 from ffn.errors import ModelError, VolumeError
 from ffn.geometry import Box
-from ffn.io import hdf5, hdf5_volume
+from ffn.io import hdf5
 from ffn.io.config import IngestConfig
 from ffn.io.ingest import ingest
 from ffn.io.open import open_volume
@@ -123,7 +123,7 @@ def test_a_compression_that_is_not_installed_is_named(tmp_path):
 def test_a_file_with_other_datasets_is_not_replaced(spec, tmp_path):
     with (
         pytest.raises(VolumeError, match=r"raw.h5: holds \['raw'\]"),
-        hdf5_volume.create_volume(f"{tmp_path}/raw.h5", "labels", np.uint64, PLACEMENT),
+        hdf5.create_volume(f"{tmp_path}/raw.h5", "labels", np.uint64, PLACEMENT),
     ):
         pass
     with open_volume(spec) as volume:
