@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import logging
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -13,6 +12,7 @@ from ffn.assembly.config import FillConfig
 from ffn.assembly.connected import connected_roots
 from ffn.assembly.contacts import faces_in
 from ffn.assembly.given import Constraints, corrected
+from ffn.assembly.linkage import Linkage
 from ffn.config import Mask
 from ffn.contingency import RowSum, add_up, count_pairs, largest_parts
 from ffn.errors import VolumeError
@@ -37,8 +37,6 @@ MIN_INSIDE = 0.1  # mean affinity between two fragments of a body
 MIN_DENIED = 100  # faces between two parts, all of them below that
 CERTAIN = 255  # affinity
 MAX_ID = np.uint64(2**64 - 1)
-Graph = list[dict[int, tuple[int, int]]]  # of each node: the sum of affinities and the faces to each neighbour
-Entry = tuple[float, int, int, int]  # mean affinity, negative; faces; both nodes
 
 
 def join(
@@ -175,7 +173,7 @@ def settle(results: Iterable[Result], config: FillConfig, given: Constraints) ->
     nodes = np.where(owners > 0, np.searchsorted(segments, owners), number + np.arange(len(fragments)))
     edges = np.column_stack([nodes[between[:, :2]], between[:, 2:]])
     rivals = np.searchsorted(segments, given.apart[np.isin(given.apart, segments).all(axis=1)])
-    roots = connected_roots(num_nodes, agglomerate(edges, num_nodes, number, rivals, config))
+    roots = connected_roots(num_nodes, agglomerate(edges, number, rivals, config))
     names = np.full(num_nodes, MAX_ID, np.uint64)  # of groups: the smallest id of their segments, else a new one
     np.minimum.at(names, roots[:number], segments)
     used = np.unique(roots[nodes])
@@ -232,76 +230,10 @@ def undenied(owners: np.ndarray, sizes: np.ndarray, edges: np.ndarray, given: np
     return np.where(np.isin(parts, np.setdiff1d(denied, kept)), np.uint64(0), owners)
 
 
-def agglomerate(
-    edges: np.ndarray, num_nodes: int, num_segments: int, apart: np.ndarray, config: FillConfig
-) -> np.ndarray:
-    """Join the two groups with the highest mean affinity between them, again and again.
+def agglomerate(edges: np.ndarray, num_segments: int, apart: np.ndarray, config: FillConfig) -> np.ndarray:
+    """Return the pairs of nodes that `Linkage` joins; the first nodes are segments."""
 
-    Parameters
-    ----------
-    edges : int64 ndarray of shape (E, 4)
-        Two nodes, the sum of the affinities between them, and the number of their faces. Pairs may repeat.
-    num_nodes, num_segments : int
-        The first nodes are segments.
-    apart : int64 ndarray of shape (N, 2)
-        Pairs of segments that no affinity joins.
-    config : FillConfig
-        Least mean affinities.
+    def least(_: int, larger: int) -> float:  # a group with a segment has the name of one
+        return CERTAIN * (config.min_segment_affinity if larger < num_segments else config.min_affinity)
 
-    Returns
-    -------
-    int64 ndarray of shape (L, 2)
-        Pairs of nodes that were joined.
-    """
-    around, heap = _graph(edges, num_nodes)
-    has_segment = [node < num_segments for node in range(num_nodes)]
-    rivals: dict[int, set[int]] = {}
-    for one, other in [*apart.tolist(), *apart[:, ::-1].tolist()]:
-        rivals.setdefault(one, set()).add(other)
-    links = []
-    while heap:
-        negative, faces, a, b = heapq.heappop(heap)
-        mean = -negative
-        if mean < config.min_affinity:
-            break
-        if around[a].get(b, (0, 0))[1] != faces or _mean(*around[a][b]) != mean:
-            continue  # joined with others since
-        both = has_segment[a] and has_segment[b]
-        if b in rivals.get(a, ()) or (both and mean < config.min_segment_affinity):
-            continue
-        links.append((a, b))
-        kept, gone = (a, b) if len(around[a]) >= len(around[b]) else (b, a)
-        has_segment[kept] |= has_segment[gone]
-        for other in rivals.pop(gone, set()):
-            rivals[other] = rivals[other] - {gone} | {kept}
-            rivals.setdefault(kept, set()).add(other)
-        _absorb(around, heap, kept, gone)
-    return np.array(links, np.int64).reshape(-1, 2)
-
-
-def _graph(edges: np.ndarray, num_nodes: int) -> tuple[Graph, list[Entry]]:
-    """Return the neighbours of each node, and all pairs in a heap, the one with the highest mean affinity first."""
-    around: Graph = [{} for _ in range(num_nodes)]
-    for a, b, total, faces in edges.tolist():
-        if a != b:
-            before = around[a].get(b, (0, 0))
-            around[a][b] = around[b][a] = before[0] + total, before[1] + faces
-    heap = [(-_mean(*pair), pair[1], a, b) for a, near in enumerate(around) for b, pair in near.items() if a < b]
-    heapq.heapify(heap)
-    return around, heap
-
-
-def _absorb(around: Graph, heap: list[Entry], kept: int, gone: int) -> None:
-    """Give the neighbours of a node to another one."""
-    del around[kept][gone], around[gone][kept]
-    for other, pair in around[gone].items():
-        del around[other][gone]
-        before = around[kept].get(other, (0, 0))
-        now = pair[0] + before[0], pair[1] + before[1]
-        around[kept][other] = around[other][kept] = now
-        heapq.heappush(heap, (-_mean(*now), now[1], min(kept, other), max(kept, other)))
-    around[gone] = {}
-
-
-def _mean(total: int, faces: int) -> float:
-    return total / (CERTAIN * faces)
+    return Linkage(edges, apart).run(least)

@@ -8,16 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ffn.assembly.given import (
-    NO_NUCLEI,
-    NOTHING_GIVEN,
-    NUCLEI,
-    SEGMENTS,
-    Constraints,
-    GraphInputs,
-    add_given_options,
-    count_nuclei,
-)
+from ffn.assembly.given import NOTHING_GIVEN, Constraints, GraphInputs, add_graph_options, graph_options
 from ffn.assembly.merge import apply_groups, merge_groups, pair_scores
 from ffn.config import Mask
 from ffn.contingency import ContingencyTable, merge_tables
@@ -46,12 +37,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """
     text = "files of ffn agglomerate; a part of the blocks (--job) needs none"
     parser.add_argument("graphs", nargs="*", metavar="GRAPH.csv", help=text)
-    add_volume_option(parser, "--segmentation", "supervoxels")
     add_volume_option(parser, "--truth", "labels of the ground truth")
     parser.add_argument("--out", required=True, metavar="FILE.json", help="scores to write")
-    add_given_options(parser)
+    add_graph_options(parser)
     add_box_option(parser)
-    add_job_options(parser, (NUCLEI,))
+    add_job_options(parser)
     add_masks_option(parser)
     add_options(parser, SweepConfig)
 
@@ -61,15 +51,7 @@ def run(arguments: argparse.Namespace) -> None:
     config, job = from_arguments(SweepConfig, arguments), job_of(arguments)
     if job.writes and not arguments.graphs:
         raise ConfigError("GRAPH.csv: no file is given, expected files of ffn agglomerate")
-    inputs = SweepInputs(
-        segmentation=arguments.segmentation,
-        graphs=arguments.graphs,
-        corrections=arguments.corrections,
-        nuclei=arguments.nuclei,
-        cuts=arguments.cuts,
-        truth=arguments.truth,
-        masks=masks_from(arguments),
-    )
+    inputs = SweepInputs(**graph_options(arguments), truth=arguments.truth, masks=masks_from(arguments))
     sweep(inputs, arguments.out, config, arguments.box, job)
 
 
@@ -108,12 +90,9 @@ def sweep(inputs: SweepInputs, out: str, config: SweepConfig, box: Box | None = 
     """
     volumes = {"segmentation": inputs.segmentation, "truth": inputs.truth}
     require_other_file(out, *volumes.values(), *inputs.given.values(), *inputs.graphs)
-    ends = job.writes  # errors in given files come before the work
-    scores, abstained = pair_scores(inputs.edges() if ends else [])
-    corrections = inputs.read_corrections() if ends else []
-    nuclei = count_nuclei(inputs, out, job)
-    if nuclei is None:
-        return
+    # Errors in files come before the work.
+    scores, abstained = pair_scores(inputs.edges() if job.writes else [])
+    constraints = inputs.constraints() if job.writes else NOTHING_GIVEN
     with open_masked_truth(inputs.truth, inputs.masks) as truth, inputs.open_base() as segmentation:
         require_labels(segmentation)
         box = common_box(segmentation, truth, box)
@@ -125,10 +104,8 @@ def sweep(inputs: SweepInputs, out: str, config: SweepConfig, box: Box | None = 
     if results is None:
         return
     (compared,) = comparison.add_up(results)
-    constraints = inputs.constraints(corrections)
     thresholds = [NO_MERGES, *sorted(config.thresholds, reverse=True)]
-    segments = nuclei.read(SEGMENTS)
-    steps = [sweep_step(compared.tables["all"], scores, threshold, constraints, segments) for threshold in thresholds]
+    steps = [sweep_step(compared.tables["all"], scores, threshold, constraints) for threshold in thresholds]
     rows = {name: [step[name] for step in steps] for name in SWEPT_CONVENTIONS}
     made_by = provenance(
         "sweep", config, **volumes, **inputs.given, graphs=len(inputs.graphs), **mask_inputs(inputs.masks)
@@ -139,14 +116,10 @@ def sweep(inputs: SweepInputs, out: str, config: SweepConfig, box: Box | None = 
 
 
 def sweep_step(
-    table: ContingencyTable,
-    scores: np.ndarray,
-    threshold: float,
-    constraints: Constraints = NOTHING_GIVEN,
-    nuclei: np.ndarray = NO_NUCLEI,
+    table: ContingencyTable, scores: np.ndarray, threshold: float, constraints: Constraints = NOTHING_GIVEN
 ) -> dict[str, dict[str, Any]]:
     """Score the segmentation that `threshold` would give."""
-    base_ids, group_ids = merge_groups(scores, threshold, constraints, nuclei)
+    base_ids, group_ids = merge_groups(scores, threshold, constraints)
     joined = merge_tables([ContingencyTable(table.a, apply_groups(table.b, base_ids, group_ids), table.voxels)])
     merges = {
         "threshold": threshold,

@@ -182,17 +182,12 @@ class Jobs:
 
     def _voxels_of_a_share(self, stage: str, volume: str, output: str | None) -> int:
         """Count the voxels that a share works on, also in steps; if there are no shares, all."""
-        parts: list[Step | None] = [None, *(step for step in self._steps(stage, volume, output) if step.box)]
-        return max(
-            self._voxels(stage, volume, output, part.box if part else "")
-            // max(1, len(self.of(stage, volume, output, part)))
-            for part in parts
-        )
+        return self._voxels(stage, volume, output) // max(1, len(self.of(stage, volume, output)))
 
-    def _voxels(self, stage: str, volume: str, output: str | None, box: str) -> int:
-        """Count the voxels that all jobs work on, of `fill` with their halos, by default in the box of the stage."""
+    def _voxels(self, stage: str, volume: str, output: str | None) -> int:
+        """Count the voxels that all jobs work on, of `fill` with their halos."""
         place = self.places[volume]
-        voxels = getattr(place, box or _blocks(stage, output).box).num_voxels
+        voxels = getattr(place, _blocks(stage, output).box).num_voxels
         if stage == "fill":
             tile_zyx = map(min, self.run.fill.block_size_zyx, place.segment_box.shape)
             voxels = voxels * self._at_once(stage, place) // math.prod(tile_zyx)
@@ -225,8 +220,8 @@ class Jobs:
     def of(self, stage: str, volume: str, output: str | None = None, step: Step | None = None) -> list[str]:
         """Return the jobs that each walk a list of the blocks or boxes of a volume, by default after all steps.
 
-        None if a single job does all blocks, those of steps with another box included, if there are so few boxes that
-        each is a job, or for an image that stays where it is. Each list has at least `subvolumes_of_a_job` boxes to
+        None if a single job does all blocks, if there are so few boxes that each is a job, or for an image that stays
+        where it is. Each list has at least `subvolumes_of_a_job` boxes to
         flood, if there are as many.
         """
         if find_output(stage, output).boxes:
@@ -237,12 +232,10 @@ class Jobs:
             return jobs_of(number, most) if number > most else []
         if (stage, output) == ("ingest", "image") and self._refers(volume):
             return []
-        step = step or Step("")
-        numbers = self._numbers_of_blocks(stage, volume, output)
-        voxels = max(self._voxels(stage, volume, output, box) for box in numbers)
-        most = self._most(minutes(stage, voxels), max(numbers.values()))
-        own, largest = (jobs_of(n // step.blocks_per_job, most) for n in (numbers[step.box], max(numbers.values())))
-        return own if len(largest) > 1 else []
+        number = self._number_of_blocks(stage, volume, output)
+        most = self._most(minutes(stage, self._voxels(stage, volume, output)), number)
+        jobs = jobs_of(number // (step.blocks_per_job if step else 1), most)
+        return jobs if len(jobs) > 1 else []
 
     def _most(self, num_minutes: int, num_parts: int) -> int:
         """Return how many jobs may share what one does in this time."""
@@ -253,17 +246,15 @@ class Jobs:
         """Whether an image stays where it is; one that was copied before remains a copy."""
         return self.places[volume].image_stays and not has_copy(self.paths.of("ingest", "image", volume=volume))
 
-    def _numbers_of_blocks(self, stage: str, volume: str, output: str | None) -> dict[str, int]:
-        """Return how many blocks a stage has, and how many the steps that have another box."""
+    def _number_of_blocks(self, stage: str, volume: str, output: str | None) -> int:
+        """Return how many blocks a stage has."""
         if stage == "skeletonize":
             place = self.places[volume]
-            return {"": len(skeletonize.blocks_in(place.evaluate_box, self._skeleton_step(place)))}
-        blocks, numbers = _blocks(stage, output), {}
-        for name in ("", *(step.box for step in self._steps(stage, volume, output))):
-            box = getattr(self.places[volume], name or blocks.box)
-            shards = Shards(box, shard_shape(box.shape, blocks.itemsize))
-            numbers[name] = len(shards.layers()) if blocks.layers else shards.number
-        return numbers
+            return len(skeletonize.blocks_in(place.evaluate_box, self._skeleton_step(place)))
+        blocks = _blocks(stage, output)
+        box = getattr(self.places[volume], blocks.box)
+        shards = Shards(box, shard_shape(box.shape, blocks.itemsize))
+        return len(shards.layers()) if blocks.layers else shards.number
 
     def _records(
         self, stage: str, volume: str, output: str | None = None, step: str = LAST, **wildcards: str
@@ -275,7 +266,7 @@ class Jobs:
 
     def _before(self, stage: str, step: str, wildcards: Any) -> list[str]:
         """Return the files that the end of a step waits for, its shares; without `step`, a share: the step before."""
-        steps, of = self._steps(stage, wildcards.volume), _without_job(wildcards)
+        steps, of = _blocks(stage, None).steps, _without_job(wildcards)
         names = [*(each.name for each in steps), LAST]
         place = names.index(step or wildcards.step_name)
         if step and steps[place].in_parts:
@@ -286,11 +277,6 @@ class Jobs:
             if records := self.records(stage, step=earlier.name, **of):
                 return records
         return []
-
-    def _steps(self, stage: str, volume: str, output: str | None = None) -> list[Step]:
-        """Return the steps that a stage has for a volume."""
-        config = self.run.volumes[volume]
-        return [step for step in _blocks(stage, output).steps if not step.option or getattr(config, step.option)]
 
 
 def _blocks(stage: str, output: str | None) -> Blocks:

@@ -173,7 +173,7 @@ def _check_files(config: RunConfig) -> None:
 
 
 def _check_given(name: str, place: Place, config: RunConfig) -> None:
-    """Let stages check the files that a volume names: masks, segments, seeds, corrections, nuclei, skeletons."""
+    """Let stages check the files that a volume names: masks, segments, seeds, corrections, skeletons."""
     volume, size = place.config, place.voxel_size_zyx_nm
     box = place.segment_box if volume.is_segmented else place.image
     boxes = [box] if volume.is_segmented else []
@@ -191,14 +191,13 @@ def _check_given(name: str, place: Place, config: RunConfig) -> None:
 
         frames = [Frame.of(box, place.image, config.model, config.segment.mirror) for box in boxes]
         check(place.image, frames, size, volume, config.segment, config.model)
-    if volume.corrections or volume.nuclei:
+    if volume.corrections:
         from ffn.assembly import given
 
         if not (volume.is_segmented and config.agglomerate.enabled):
-            key = "corrections" if volume.corrections else "nuclei"
             advice = "Set agglomerate.enabled and a segment_box, or omit it"
-            raise InputError(key, f"is for merge, which leaves this volume out. {advice}")
-        given.check(box, size, volume.corrections, volume.nuclei)
+            raise InputError("corrections", f"is for merge, which leaves this volume out. {advice}")
+        given.check(box, volume.corrections)
     if volume.skeletons:
         from ffn.evaluation import evaluate
 

@@ -106,11 +106,6 @@ class VolumeConfig(ImageConfig, SourceConfig):
         None,
         description="file of corrections made in Neuroglancer (ffn view RUN --corrections FILE.csv), for cut and merge",
     )
-    nuclei: PathText | None = Field(
-        None,
-        description="nuclei or somata, labels of any resolution in all or a part of the volume, one id for each: merge "
-        "joins no two of them",
-    )
     evaluate_box: BoxText = Field("all", description="box to score, within its labelled and segmented part")
 
     @model_validator(mode="after")

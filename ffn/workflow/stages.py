@@ -43,8 +43,6 @@ class Step(NamedTuple):
     in_parts: bool = True  # whether several jobs share it
     blocks_per_job: int = 1  # at least; if one job would do, the step is left to the next
     finishes: bool = True  # whether a job comes after those that share it
-    option: str = ""  # of a volume; one without it leaves the step out
-    box: str = ""  # attribute of Place, where its blocks are not of the box of the stage
 
 
 class Blocks(NamedTuple):
@@ -245,10 +243,9 @@ STAGES = {
             outputs=(
                 Output("segmentation", "segmentation/{volume}/agglomerated.zarr", of="agglomerated"),
                 Output("mapping", "agglomeration/{volume}/mapping.csv", of="agglomerated"),
-                Output("groups", "agglomeration/{volume}/groups.csv", of="agglomerated"),
             ),
             need=Need(base_mb=930, seconds_per_mvoxel=0.5),
-            blocks=Blocks("segment_box", 8, (Step("nuclei", option="nuclei"), Step("mapping", in_parts=False))),
+            blocks=Blocks("segment_box", 8, (Step("mapping", in_parts=False),)),
         ),
         Stage(
             name="sweep",
@@ -256,7 +253,7 @@ STAGES = {
             title="score an agglomeration graph at every threshold",
             outputs=(Output("table", "agglomeration/{volume}/sweep.json", of="swept"),),
             need=Need(base_mb=630, seconds_per_mvoxel=1),
-            blocks=LABELS._replace(steps=(Step("nuclei", option="nuclei", box="segment_box"),)),
+            blocks=LABELS,
             masked=True,
         ),
         Stage(

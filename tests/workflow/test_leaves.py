@@ -93,7 +93,6 @@ READ_BY = {
     "volumes.masks": {"coordinates", "skeletonize", "learn_affinities"},
     "volumes.init_segmentation": {"segment", "checkpoint_segment"},
     "volumes.corrections": {"merge", "sweep"},
-    "volumes.nuclei": {"merge", "sweep"},
     "volumes.normalize": TRAININGS,
     "volumes.train_box": {"membrane", "partition", "learn_affinities"},
     "volumes.train_weight": {"records"},
@@ -144,7 +143,6 @@ OTHER_VALUES: dict[str, list[Any]] = {
     "volumes.init_segmentation": ["mask.npy"],
     "volumes.masks": [[{"path": "mask.npy"}]],
     "volumes.corrections": ["corrections.csv"],
-    "volumes.nuclei": ["mask.npy"],
     "segment.canvases": [1],  # with more, lists of subvolumes are other jobs
     "segment.seed_points": ["4,5,6"],
     "select.box": ["41:52,0:56,0:72"],
@@ -353,7 +351,6 @@ def phantom(**given):
         (phantom(masks=[{"path": "mask.npy"}]), "segment checkpoint_segment", "mask.npy"),
         (phantom(init_segmentation="mask.npy"), "segment checkpoint_segment", "mask.npy"),
         ({"segment": {"seed_points": "points.csv"}}, "segment checkpoint_segment", "points.csv"),
-        (phantom(nuclei="mask.npy"), "merge sweep", "mask.npy"),
         (phantom(corrections="corrections.csv"), "merge sweep", "corrections.csv"),
         (phantom(corrections="cuts.csv"), "cut merge sweep", "cuts.csv"),
     ],

@@ -181,7 +181,7 @@ def test_a_large_volume_is_worked_on_by_several_jobs_and_then_finished(tmp_path)
         for name, dtype in {"image": "u1", "labels": "u8"}.items():
             file.create_dataset(name, shape=(600, 56, 600), dtype=dtype, chunks=(64, 56, 64))
     sources = {name: f"{tmp_path}/large.h5:{name}" for name in ("image", "labels")}
-    volumes = {"large": {**sources, "voxel_size_zyx_nm": [16, 8, 8], "nuclei": sources["labels"]}}
+    volumes = {"large": {**sources, "voxel_size_zyx_nm": [16, 8, 8]}}
     config = {**SMALL_RUN, "volumes": volumes, "workflow": {"max_jobs_per_stage": 2}, "consensus": {"enabled": True}}
     config["subvolumes"] = {"size_zyx": [400, 56, 600], "overlap_zyx": [14, 14, 14]}
     config["agglomerate"] = {"enabled": True, "job_size_zyx": [600, 56, 600]}
@@ -190,8 +190,7 @@ def test_a_large_volume_is_worked_on_by_several_jobs_and_then_finished(tmp_path)
         "partition": ["sizes"],
         "reconcile": ["tiling", "match", "label"],
         "consensus": ["count"],
-        "merge": ["nuclei", "mapping"],
-        "sweep": ["nuclei"],
+        "merge": ["mapping"],
         "fill": ["compete"],
         "export": ["plan", "mip0", "coarse", "pieces"],
     }

@@ -91,7 +91,6 @@ TRAINED, MODEL = (str(Path(folder, "model.yaml")) for folder in (PIPELINE.models
 MASKED, MASKS = arguments.known(PIPELINE, "masks")
 CORRECTIONS, CORRECTION_FILES = arguments.known(PIPELINE, "corrections")
 CUTS, CUT_FILES = arguments.cuts(PIPELINE)
-NUCLEI, NUCLEI_FILES = arguments.known(PIPELINE, "nuclei")
 SEED = RUN.rng_seed
 
 

@@ -6,13 +6,11 @@ rule merge:
         segmentation=tracked_file(PATHS.base(RUN)),
         graphs=lambda wildcards: PIPELINE.watched("agglomerate", volume=wildcards.volume),
         corrections=CORRECTION_FILES,
-        nuclei=NUCLEI_FILES,
         cuts=CUT_FILES,
         blocks=of("merge", "files"),
     output:
         segmentation=ensure(PATHS.file("merge"), non_empty=True),
         mapping=ensure(PATHS.of("merge", "mapping"), non_empty=True),
-        groups=ensure(PATHS.of("merge", "groups"), non_empty=True),
     log:
         PATHS.log("merge", "{volume}"),
     benchmark:
@@ -23,16 +21,13 @@ rule merge:
     params:
         graphs=lambda wildcards: FILES("agglomerate", volume=wildcards.volume),
         corrections=CORRECTIONS,
-        nuclei=NUCLEI,
         cuts=CUTS,
         flags=flags(RUN.merge),
         untracked=arguments.untracked(RUN.merge),
         job=of("merge", "option"),
-        out=lambda wildcards, output: (
-            f"--mapping {output.mapping} --groups {output.groups} --out {output.segmentation}"
-        ),
+        out=lambda wildcards, output: f"--mapping {output.mapping} --out {output.segmentation}",
     shell:
-        "ffn merge {params.graphs} --segmentation {input.segmentation} {params.corrections} {params.nuclei} {params.cuts} "
+        "ffn merge {params.graphs} --segmentation {input.segmentation} {params.corrections} {params.cuts} "
         "{params.flags} {params.untracked} {params.job} {params.out} > {log} 2>&1"
 
 
@@ -41,7 +36,6 @@ use rule merge as merge_blocks with:
     input:
         segmentation=tracked_file(PATHS.base(RUN)),
         corrections=CORRECTION_FILES,
-        nuclei=NUCLEI_FILES,
         cuts=CUT_FILES,
         earlier=of("merge_blocks", "files"),
     output:
@@ -55,28 +49,11 @@ use rule merge as merge_blocks with:
         out=f"--out {PATHS.of('merge')}",
 
 
-use rule merge_blocks as merge_nuclei with:
-    input:
-        segmentation=tracked_file(PATHS.base(RUN)),
-        nuclei=NUCLEI_FILES,
-        cuts=CUT_FILES,
-        earlier=of("merge_nuclei", "files"),
-    output:
-        tables=ensure(PATHS.tables("merge", "nuclei"), non_empty=True),
-    log:
-        PATHS.log("merge_nuclei", "{volume}"),
-    benchmark:
-        PATHS.benchmark("merge_nuclei", "{volume}")
-    params:
-        job="--step nuclei",
-
-
 use rule merge_blocks as merge_mapping with:
     input:
         segmentation=tracked_file(PATHS.base(RUN)),
         graphs=lambda wildcards: PIPELINE.watched("agglomerate", volume=wildcards.volume),
         corrections=CORRECTION_FILES,
-        nuclei=NUCLEI_FILES,
         cuts=CUT_FILES,
         earlier=of("merge_mapping", "files"),
     output:

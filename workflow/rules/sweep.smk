@@ -8,7 +8,6 @@ rule sweep:
         truth=LABELS,
         masks=MASKS,
         corrections=CORRECTION_FILES,
-        nuclei=NUCLEI_FILES,
         cuts=CUT_FILES,
         blocks=of("sweep", "files"),
     output:
@@ -25,7 +24,6 @@ rule sweep:
         box=of("sweep", "box"),
         graphs=lambda wildcards: FILES("agglomerate", volume=wildcards.volume),
         corrections=CORRECTIONS,
-        nuclei=NUCLEI,
         cuts=CUTS,
         flags=flags(RUN.sweep),
         untracked=arguments.untracked(RUN.sweep),
@@ -33,17 +31,16 @@ rule sweep:
         out=lambda wildcards, output: output.table,
     shell:
         "ffn sweep {params.graphs} --segmentation {input.segmentation} --truth {input.truth} "
-        "--box={params.box} {params.masks} {params.corrections} {params.nuclei} {params.cuts} {params.flags} {params.untracked} "
+        "--box={params.box} {params.masks} {params.corrections} {params.cuts} {params.flags} {params.untracked} "
         "{params.job} --out {params.out} > {log} 2>&1"
 
 
-# Parts of the blocks of a large volume: pairs of ids, and segments of nuclei, which need no graph.
+# Parts of the blocks of a large volume: pairs of ids, which need no graph.
 use rule sweep as sweep_blocks with:
     input:
         segmentation=tracked_file(PATHS.base(RUN)),
         truth=LABELS,
         masks=MASKS,
-        nuclei=NUCLEI_FILES,
         cuts=CUT_FILES,
         earlier=of("sweep_blocks", "files"),
     output:
@@ -58,21 +55,3 @@ use rule sweep as sweep_blocks with:
         flags="",
         job=arguments.job,
         out=PATHS.of("sweep"),
-
-
-use rule sweep_blocks as sweep_nuclei with:
-    input:
-        segmentation=tracked_file(PATHS.base(RUN)),
-        truth=LABELS,
-        masks=MASKS,
-        nuclei=NUCLEI_FILES,
-        cuts=CUT_FILES,
-        earlier=of("sweep_nuclei", "files"),
-    output:
-        tables=ensure(PATHS.tables("sweep", "nuclei"), non_empty=True),
-    log:
-        PATHS.log("sweep_nuclei", "{volume}"),
-    benchmark:
-        PATHS.benchmark("sweep_nuclei", "{volume}")
-    params:
-        job="--step nuclei",

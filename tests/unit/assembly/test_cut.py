@@ -114,7 +114,7 @@ def test_what_cannot_be_cut_or_was_not_is_told(scene, monkeypatch):
             run(("cut", *ends))
     inputs = GraphInputs(segmentation=f"{folder}/labels.zarr", graphs=[], corrections=f"{folder}/c.csv")
     with pytest.raises(CorrectionError, match="--cuts"):
-        inputs.constraints(inputs.read_corrections())
+        inputs.constraints()
 
 
 def test_a_cut_of_two_supervoxels_separates_them(scene):

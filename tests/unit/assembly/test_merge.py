@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 
 from ffn.assembly.config import MergeConfig
-from ffn.assembly.given import Correction, GraphInputs, corrections_text, segments_of
+from ffn.assembly.given import Correction, GraphInputs, corrections_text
 from ffn.assembly.merge import merge
 from ffn.assembly.merge_graph import MergeGraphError
 from ffn.cli import main
-from ffn.contingency import ContingencyTable
 from ffn.io.open import open_volume
 
 from ...jobs import files, require_same_files
@@ -36,25 +35,18 @@ def test_joined_segments_get_one_id_and_the_mapping_lists_them(base, tmp_path):
     assert files(tmp_path / "base.zarr") == before
 
 
-def test_the_largest_groups_are_listed_and_a_huge_one_is_named(base, tmp_path, caplog):
-    graph, out = write_graph(tmp_path / "graph.csv", edge(5, 9, 0.6)), str(tmp_path / "out.zarr")
-    inputs = GraphInputs(segmentation=base, graphs=[graph])
-    merge(inputs, out, CONFIG, groups_path=str(tmp_path / "groups.csv"))
-    size, total = np.isin(BASE, (5, 9)).sum(), (BASE > 0).sum()
-    rows = (tmp_path / "groups.csv").read_text().splitlines()
-    assert rows == ["group_id,segments,voxels,share", f"5,2,{size},{size / total:.4f}"]
-    assert ("out.zarr: group 5 has 2 segments and" in caplog.text) == (size / total > 0.2)
+def test_a_huge_group_is_named(base, tmp_path, caplog):
+    graph, out = write_graph(tmp_path / "graph.csv", edge(5, 9, 0.6), edge(3, 8, 0.4)), str(tmp_path / "out.zarr")
+    merge(GraphInputs(segmentation=base, graphs=[graph]), out, CONFIG)
+    share = np.isin(BASE, (5, 9)).sum() / (BASE > 0).sum()
+    assert f"out.zarr: group 5 has 2 segments and {100 * share:.0f} %" in caplog.text
 
 
-def test_a_graph_or_nuclei_of_another_segmentation_are_refused(base, tmp_path, capsys):
+def test_a_graph_of_another_segmentation_is_refused(base, tmp_path):
     graph = write_graph(tmp_path / "graph.csv", edge(5, 77, 0.9))
     with pytest.raises(MergeGraphError, match="base.zarr: lacks segment 77"):
         merge(GraphInputs(segmentation=base, graphs=[graph]), str(tmp_path / "out.zarr"), CONFIG)
     assert not (tmp_path / "out.zarr/zarr.json").exists()
-    command = ["merge", write_graph(tmp_path / "g.csv"), "--segmentation", base, "--out", f"{tmp_path}/out.zarr"]
-    elsewhere = write(tmp_path / "nuclei.zarr", np.ones((1, 1, 6), np.uint64), (9, -1, 4), (40.0, 10.0, 20.0))
-    assert main([*command, "--nuclei", elsewhere]) == 2
-    assert "nuclei.zarr: covers 9:10,-1:0,4:10" in capsys.readouterr().err
 
 
 def test_jobs_and_kills_do_not_show(base, tmp_path, monkeypatch):
@@ -63,7 +55,7 @@ def test_jobs_and_kills_do_not_show(base, tmp_path, monkeypatch):
     graphs = [write_graph(tmp_path / "a.csv", edge(5, 9, 0.6)), write_graph(tmp_path / "b.csv", edge(3, 8, 0.4))]
 
     def run(folder, *job):
-        tables = ["--mapping", f"{folder}/map.csv", "--groups", f"{folder}/groups.csv"]
+        tables = ["--mapping", f"{folder}/map.csv"]
         if job[1:] == ("2-of-2",):
             (tmp_path / "b.csv").rename(tmp_path / "away.csv")  # only the mapping is made of the graphs
         out = ["--segmentation", base, "--threshold", "0.5", "--out", f"{folder}/out.zarr"]
@@ -88,45 +80,3 @@ def test_corrections_are_applied_and_a_change_of_them_too(base, tmp_path):
     path.write_text(corrections_text([Correction("separate", of_5, of_5)]))
     assert main(command) != 0
     assert np.array_equal(read(out), np.where(BASE == 9, 3, BASE))
-
-
-def write_nuclei(path, x=(4, 8, 9), ids=(100, 200, 200)):
-    """Write nuclei in voxels twice as long, in a part of the volume: by default one in segment 5, one in segment 9."""
-    voxels = np.zeros((1, 1, 6), np.uint64)
-    voxels[0, 0, np.array(x) - 4] = ids
-    return write(path, voxels, (4, -1, 4), (40.0, 10.0, 20.0))
-
-
-EDGES = edge(5, 9, 0.9), edge(8, 9, 0.8), edge(5, 8, 0.6)  # join all three
-
-
-def test_no_score_joins_two_nuclei(base, tmp_path):
-    out = "out.zarr"
-    graph, nuclei = write_graph(tmp_path / "g.csv", *EDGES), write_nuclei(tmp_path / "nuclei.zarr")
-    command = ["merge", graph, "--segmentation", base, "--threshold", "0.5", "--out", f"{tmp_path}/{out}"]
-    for more, expected in (
-        ([], np.where(np.isin(BASE, (8, 9)), 5, BASE)),
-        (["--nuclei", nuclei], np.where(BASE == 9, 8, BASE)),
-    ):
-        assert main([*command, *more]) == 0
-        assert np.array_equal(read(f"{tmp_path}/{out}"), expected)
-    with open_volume(f"{tmp_path}/{out}") as volume:
-        assert volume.provenance["inputs"]["nuclei"] == nuclei
-    write_nuclei(tmp_path / "nuclei.zarr", ids=(200, 200, 200))
-    assert main([*command, "--nuclei", nuclei]) == 0
-    assert np.array_equal(read(f"{tmp_path}/{out}"), np.where(np.isin(BASE, (8, 9)), 5, BASE))
-
-
-def nucleus_of_segments(*rows):
-    """Return the nucleus of each segment that has one, from triples of nucleus, segment, voxels."""
-    nuclei, ids, voxels = np.array(sorted(rows), np.uint64).reshape(-1, 3).T
-    return dict(segments_of(ContingencyTable(nuclei, ids, voxels.astype(np.int64))).tolist())
-
-
-def test_pieces_of_a_nucleus_count_and_the_largest_names_a_segment(caplog):
-    assert nucleus_of_segments((1, 7, 500), (1, 8, 300), (1, 9, 200)) == {7: 1, 8: 1}
-    assert nucleus_of_segments((2**63 + 1, 2**64 - 1, 1)) == {2**64 - 1: 2**63 + 1}
-    assert nucleus_of_segments((1, 7, 8000), (1, 8, 900), (2, 8, 100)) == {7: 1, 8: 2}, "a small nucleus is not lost"
-    assert nucleus_of_segments() == {}
-    assert nucleus_of_segments((1, 7, 100), (2, 7, 900), (3, 8, 50)) == {7: 2, 8: 3}
-    assert "segment 7, which holds 2" in caplog.text

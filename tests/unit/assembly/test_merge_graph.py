@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 
-from ffn.assembly import merge
 from ffn.assembly.given import Constraints
 from ffn.assembly.merge import apply_groups, mapping_text, merge_groups, pair_scores
 from ffn.assembly.merge_graph import COLUMNS, MergeGraphError, header, read_graph, read_graphs
@@ -106,9 +105,8 @@ def by_chance(scores):
     return round(min(points[0], 1 - min(found)) * 1e6)
 
 
-def by_definition(edges, threshold, joined, apart, nuclei=()):
+def by_definition(edges, threshold, joined, apart):
     """Join the two groups with the best mean again and again, and return the group of each id."""
-    nucleus_of = dict(nuclei)
     points, group = {}, {i: i for e in edges for i in (e.segment_a, e.segment_b)} | {i: i for p in joined for i in p}
     for e in edges:
         points.setdefault((e.segment_a, e.segment_b), []).append(e.score)
@@ -117,9 +115,6 @@ def by_definition(edges, threshold, joined, apart, nuclei=()):
     def join(a, b):
         group.update({i: min(a, b) for i, g in group.items() if g in (a, b)})
 
-    def nuclei_of(*groups):
-        return {nucleus_of[i] for i, g in group.items() if g in groups and i in nucleus_of}
-
     for a, b in joined:
         join(group[a], group[b])
     while True:
@@ -127,8 +122,6 @@ def by_definition(edges, threshold, joined, apart, nuclei=()):
         for (a, b), score in best.items():
             if group[a] != group[b]:
                 between.setdefault(tuple(sorted((group[a], group[b]))), []).append(score)
-        known = {g: nuclei_of(g) for g in group.values()}
-        forbidden |= {(a, b) for a, b in between if not (known[a] <= known[b] or known[b] <= known[a])}
         means = [(-sum(s) / len(s), *pair) for pair, s in between.items() if pair not in forbidden]
         if not means or -min(means)[0] < threshold * 1e6:
             return group
@@ -136,9 +129,7 @@ def by_definition(edges, threshold, joined, apart, nuclei=()):
 
 
 @pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize("at_once", [1, 2**18])
-def test_random_graphs_are_joined_by_definition(seed, at_once, monkeypatch):
-    monkeypatch.setattr(merge, "LINKED_AT_ONCE", at_once)
+def test_random_graphs_are_joined_by_definition(seed):
     rng = np.random.default_rng(seed)
     ids = np.unique(rng.integers(1, 2**64 - 1, 40, np.uint64, endpoint=True))
     pairs = np.sort(rng.choice(ids, (90, 2)), axis=1)
@@ -147,19 +138,7 @@ def test_random_graphs_are_joined_by_definition(seed, at_once, monkeypatch):
     joined = pairs[:3]
     one = by_definition([], 1, joined, [])
     apart = [(a, b) for a, b in pairs[6:12] if one.get(a, a) != one.get(b, b)]
-    nuclei = [(i, rng.integers(2**63, 2**63 + 4, dtype=np.uint64).item()) for i in ids[::3].tolist()]
-    for of in ([], nuclei):
-        expected, found = by_definition(edges, 0.55, joined, apart, of), constrained(edges, joined, apart, 0.55, of)
-        assert {i: found.get(i, i) for i in expected} == expected and 3 < len(found) < 40
-
-
-def constrained(edges, joined=(), apart=(), threshold=0.5, nuclei=()):
-    """Return the group of each segment that is in one."""
-    joined, apart, nuclei = (np.array(pairs, np.uint64).reshape(-1, 2) for pairs in (joined, apart, nuclei))
-    found = groups_of(edges, threshold, Constraints(joined, apart), nuclei)
-    return {int(a): int(b) for a, b in zip(*found, strict=True)}
-
-
-def test_what_people_join_may_hold_two_nuclei_but_no_third():
-    edges, nuclei = [edge(2, 5, 0.9), edge(2, 7, 0.8)], [(1, 70), (2, 80), (5, 90), (7, 80)]
-    assert constrained(edges, joined=[(1, 2)], nuclei=nuclei) == {1: 1, 2: 1, 7: 1}
+    constraints = Constraints(np.array(joined, np.uint64), np.array(apart, np.uint64).reshape(-1, 2))
+    expected = by_definition(edges, 0.55, joined, apart)
+    found = dict(zip(*map(np.ndarray.tolist, groups_of(edges, 0.55, constraints)), strict=True))
+    assert {i: found.get(i, i) for i in expected} == expected and 3 < len(found) < 40

@@ -66,18 +66,16 @@ def test_a_finishing_job_needs_graphs(tmp_path, command, capsys):
 
 @pytest.fixture
 def given(tmp_path):
-    """Options with nuclei in segments 3 and 4, and a correction that joins 1 and 2, of a row of four segments."""
+    """Options with a correction that joins 1 and 2, of a row of four segments."""
     labels = np.repeat([1, 2, 3, 4], 6).reshape(1, 1, 24).astype(np.uint64)
-    nuclei = np.where(labels > 2, labels, 0)
-    names = {"base": labels, "truth": labels // 3 + 1, "nuclei": nuclei}
-    base, truth, nuclei = (write(tmp_path / f"{name}.zarr", array) for name, array in names.items())
+    base, truth = (write(tmp_path / f"{name}.zarr", v) for name, v in (("base", labels), ("truth", labels // 3 + 1)))
     (tmp_path / "graph.csv").write_text(header({}) + "".join(edge(k, k + 1, 0.9).row() + "\n" for k in (2, 3)))
     (tmp_path / "corrections.csv").write_text(corrections_text([Correction("join", (0, 0, 0), (0, 0, 8))]))
     words = [f"{tmp_path}/graph.csv", "--segmentation", base]
-    return words, ["--truth", truth], {"nuclei": nuclei, "corrections": f"{tmp_path}/corrections.csv"}
+    return words, ["--truth", truth], {"corrections": f"{tmp_path}/corrections.csv"}
 
 
-@pytest.mark.parametrize("kinds", [(), ("nuclei",), ("corrections",), ("nuclei", "corrections")])
+@pytest.mark.parametrize("kinds", [(), ("corrections",)])
 def test_the_scores_are_those_of_what_merge_writes(tmp_path, given, kinds):
     words, truth, specs = given
     options = [word for kind in kinds for word in (f"--{kind}", specs[kind])]
@@ -97,7 +95,7 @@ def test_the_scores_are_those_of_what_merge_writes(tmp_path, given, kinds):
 def test_damaged_files_of_people_are_named_before_volumes_are_read(tmp_path, given, monkeypatch, capsys, damaged):
     words, truth, specs = given
     (tmp_path / f"{damaged}.csv").write_text("damaged\n")
-    monkeypatch.setattr("ffn.assembly.given.count_pairs", lambda *_: pytest.fail("it has read for minutes"))
+    monkeypatch.setattr("ffn.evaluation.sweep.Comparison", lambda *_: pytest.fail("it has read for minutes"))
     options = [word for kind, spec in specs.items() for word in (f"--{kind}", spec)]
     assert main(["sweep", *words, *truth, *options, "--out", f"{tmp_path}/sweep.json"]) == 2
     assert f"{damaged}.csv" in capsys.readouterr().err

@@ -177,16 +177,6 @@ def test_jobs_wait_for_the_step_before_theirs(tmp_path):
         assert before("reconcile", job, order="-reversed") == [f"{folder}/{name}" for name in names]
     assert before("merge", "write 1-of-2") == ["agglomerated.zarr.jobs/mapping/tables.json"]
     assert before("merge", "mapping") == []
-    volumes["large"]["nuclei"] = f"{tmp_path}/nuclei.npy"
-    np.save(volumes["large"]["nuclei"], np.zeros((300, 300, 600), np.uint64))
-    made = pipeline(volumes=volumes, workflow={"max_jobs_per_stage": 2}, agglomerate={"enabled": True})
-    for job, names in {
-        "nuclei 2-of-2": [],
-        "nuclei": [name.format("nuclei") for name in both],
-        "mapping": ["nuclei/tables.json"],
-        "write 1-of-2": ["mapping/tables.json"],
-    }.items():
-        assert before("merge", job) == [f"agglomerated.zarr.jobs/{name}" for name in names]
 
 
 def earlier(made, stage, job, **wildcards):
@@ -195,31 +185,6 @@ def earlier(made, stage, job, **wildcards):
     if share:
         return made.jobs.spec(f"{stage}_blocks", Wildcards(step_name=step, job=share, **wildcards)).files
     return made.jobs.spec(f"{stage}_{step}", Wildcards(**wildcards)).files
-
-
-def test_jobs_of_a_sweep_of_a_small_box_look_for_nuclei_in_the_whole_volume(tmp_path):
-    np.save(tmp_path / "nuclei.npy", np.zeros((300, 300, 600), np.uint64))
-    volume = {"synthetic": {"shape_zyx": [300, 300, 600]}, "evaluate_box": "0:40,0:48,0:80"}
-    numbers = {}
-    for nuclei in (None, f"{tmp_path}/nuclei.npy"):
-        volumes = {"large": {**volume, "nuclei": nuclei}}
-        made = pipeline(volumes=volumes, workflow={"max_jobs_per_stage": 2}, agglomerate={"enabled": True})
-        large = Wildcards(volume="large")
-        numbers[bool(nuclei)] = made.jobs.spec("sweep", large).voxels
-        assert made.is_shared("sweep") == bool(nuclei)
-        assert made.jobs.spec("sweep", large).option == ("--step write" if nuclei else "")
-    assert numbers == {False: 40 * 48 * 80, True: 300 * 300 * 600 // 2}
-
-    def names(paths):
-        return [path.removeprefix("results/small/agglomeration/large/sweep.json.jobs/") for path in paths]
-
-    assert names(made.jobs.records("sweep", "large")) == ["write/1-of-1.json"]
-    for job, found in {
-        "nuclei 2-of-2": [],
-        "nuclei": ["nuclei/1-of-2.json", "nuclei/2-of-2.json"],
-        "write 1-of-1": ["nuclei/tables.json"],
-    }.items():
-        assert names(earlier(made, "sweep", job, volume="large")) == found
 
 
 def test_a_mip_of_an_export_waits_for_the_finer_one_and_small_ones_have_no_jobs():

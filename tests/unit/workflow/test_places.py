@@ -155,18 +155,17 @@ def test_a_mask_has_to_be_there_and_to_cover_the_boxes(tmp_path):
     refuse({**SELECTING, **{"volumes": with_phantom(**place)["volumes"]}}, "volumes.phantom.masks.* 30:44,")
 
 
-@pytest.mark.parametrize("key", ["init_segmentation", "nuclei"])
 @pytest.mark.parametrize(
     ("dtype", "start", "said"),
     [(np.uint64, (31, 0, 0), None), (np.uint64, (32, 0, 0), "32:34,0:5,0:6"), (np.float32, (31, 0, 0), None)],
 )
-def test_given_segments_and_nuclei_have_to_lie_in_the_segment_box(tmp_path, dtype, start, said, key):
+def test_given_segments_have_to_lie_in_the_segment_box(tmp_path, dtype, start, said):
     labels = write(tmp_path / "soma.zarr", dtype, Box.from_shape((2, 5, 6), start), 20)
-    config = {**with_phantom(**{key: labels}), "agglomerate": {"enabled": True}}
+    config = {**with_phantom(init_segmentation=labels), "agglomerate": {"enabled": True}}
     if said is None:
         check(config)
     else:
-        refuse(config, f"volumes.phantom.{key}: .*{said}")
+        refuse(config, f"volumes.phantom.init_segmentation: .*{said}")
 
 
 FILES = {
