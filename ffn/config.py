@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -28,8 +28,6 @@ from pydantic import (
 from ffn.errors import ConfigError, explain
 from ffn.geometry import ZYX, Box, add
 
-EngineName = Literal["tensorflow", "openvino", "kernels", "jax"]
-ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 MAX_VOXEL_SIZE_RATIO = 1.25  # our choice: beyond it, exchanging axes in training makes tissue that does not exist
 
 PART_ZYX = (128, 128, 128)  # voxels that stages read and compare at a time; our choice, which bounds memory
@@ -311,7 +309,7 @@ class FloodConfig(Section):
         description="whether the image is mirror-padded by the FOV's radius, so that objects at its faces are "
         "segmented as well; at the faces of a box inside it, FOVs see how it goes on",
     )
-    engine: Literal["auto", EngineName] = Field(
+    engine: Literal["auto", "openvino", "kernels", "jax"] = Field(
         "auto", description="library that runs the network; auto takes the fastest where the run's first job is"
     )
     precision: Literal["auto", "float32", "bfloat16", "float16"] = Field(

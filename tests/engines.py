@@ -2,8 +2,7 @@
 
 import importlib.util
 
-from ffn.config import ENGINES
 from ffn.kernels.inference import library_path
 
 LACKING = {"kernels": not library_path().exists(), "jax": importlib.util.find_spec("jax") is None}
-HERE = [name for name in ENGINES if not LACKING.get(name)]
+HERE = [name for name in ("openvino", "kernels", "jax") if not LACKING.get(name)]

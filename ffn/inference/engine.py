@@ -1,8 +1,7 @@
-"""Engines that run the network: JAX and TensorFlow on any device, OpenVINO and our own kernels on CPUs."""
+"""Engines that run the network on CPUs: OpenVINO and our own kernels. JAX has its own canvases, see `device`."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
 from typing import TYPE_CHECKING, Protocol
@@ -12,11 +11,8 @@ import numpy as np
 from ffn.errors import ConfigError
 from ffn.kernels.inference import KernelNetwork, obstacle
 from ffn.machine.cpu import cpu_flags
-from ffn.machine.gpu import take_gpu
-from ffn.machine.jax_device import jax_device
 from ffn.machine.limits import threads_here
-from ffn.model.jax_network import engine_name, prepared, updated_pom
-from ffn.model.network import build_network, conv_names, openvino_network, set_weights
+from ffn.model.network import conv_names, openvino_network
 from ffn.model.store import Model
 
 if TYPE_CHECKING:
@@ -38,53 +34,6 @@ class Engine(Protocol):
         ...
 
 
-class TensorFlowEngine:
-    """The Keras network as one compiled graph, on a GPU if TensorFlow sees one."""
-
-    def __init__(self, model: Model, precision: str, threads: int, batch_size: int) -> None:
-        import tensorflow as tf
-
-        with contextlib.suppress(RuntimeError):  # TensorFlow already runs in this process and keeps its settings
-            tf.config.threading.set_intra_op_parallelism_threads(threads)
-            if gpus := tf.config.list_physical_devices("GPU"):
-                gpu = gpus[take_gpu(len(gpus))]
-                tf.config.set_visible_devices(gpu, "GPU")
-                tf.config.experimental.set_memory_growth(gpu, True)  # or the first job would take all of its memory
-        self.name = f"tensorflow {precision}"
-        self._batch_size = batch_size
-        network = build_network(model.config, precision, batch_size)
-        set_weights(network, model.config, model.weights)
-        signature = tf.TensorSpec((batch_size, *model.config.fov_size_zyx, 1), tf.float32)
-        self._call = tf.function(
-            lambda image, pom: network([image, pom], training=False), input_signature=[signature, signature]
-        )
-
-    def predict(self, image: np.ndarray, pom_logit: np.ndarray) -> np.ndarray:
-        """Update the POM; see `Engine.predict`."""
-        full = (_padded(array, self._batch_size)[..., None] for array in (image, pom_logit))
-        return np.array(self._call(*full))[: len(image), ..., 0]
-
-
-class JaxEngine:
-    """The network in JAX as one compiled function, on a GPU if JAX sees one, else on all cores of the process."""
-
-    def __init__(self, model: Model, precision: str, threads: int, batch_size: int) -> None:
-        device = jax_device()
-        import jax
-
-        self._batch_size = batch_size
-        with jax.default_device(device):
-            self.name = engine_name(model.config, precision)
-            weights = prepared(model.weights, model.config, precision)
-        self._weights = jax.device_put(weights, device)
-        self._call = jax.jit(lambda weights, image, pom: updated_pom(weights, image, pom, model.config, precision))
-
-    def predict(self, image: np.ndarray, pom_logit: np.ndarray) -> np.ndarray:
-        """Update the POM; see `Engine.predict`."""
-        full = (_padded(array, self._batch_size) for array in (image, pom_logit))
-        return np.array(self._call(self._weights, *full))[: len(image)]
-
-
 class OpenVinoEngine:
     """The network in OpenVINO, without TensorFlow; the threads share the FOVs of a batch.
 
@@ -103,13 +52,13 @@ class OpenVinoEngine:
             import openvino
         except ImportError:
             raise ConfigError(
-                "engine: found openvino, which is not installed here. Install it, or choose tensorflow"
+                "engine: found openvino, which is not installed here. Install it, or choose kernels"
             ) from None
 
         if precision == "bfloat16" and "avx512f" not in cpu_flags():
             raise ConfigError(
                 "precision: found bfloat16, OpenVINO computes in float32 on this CPU, which has no AVX-512. "
-                "Start this job on a CPU that has it, or choose float32 or the engine tensorflow"
+                "Start this job on a CPU that has it, or choose float32"
             )
         self.name = f"openvino {precision}"
         settings = {
@@ -145,7 +94,7 @@ class KernelEngine:
                 f"precision: found {precision}, the engine kernels has float32 alone. Choose it, or another engine"
             )
         if reason := obstacle(model.config.features):
-            raise ConfigError(f"engine: found kernels, but {reason}. Choose openvino or tensorflow")
+            raise ConfigError(f"engine: found kernels, but {reason}. Choose openvino")
         self.name = "kernels float32"
         names = [f"{name}/{kind}" for name in conv_names(model.config) for kind in ("weights", "biases")]
         self._network = KernelNetwork([model.weights[name] for name in names], model.config.fov_size_zyx, threads)
@@ -155,24 +104,16 @@ class KernelEngine:
         return self._network.predict(image, pom_logit)
 
 
-KINDS: dict[str, type[TensorFlowEngine] | type[OpenVinoEngine] | type[KernelEngine] | type[JaxEngine]] = {
-    "tensorflow": TensorFlowEngine,
-    "openvino": OpenVinoEngine,
-    "kernels": KernelEngine,
-    "jax": JaxEngine,
-}
+KINDS: dict[str, type[OpenVinoEngine] | type[KernelEngine]] = {"openvino": OpenVinoEngine, "kernels": KernelEngine}
 
 
 def create_engine(model: Model, engine: str, precision: str, threads: int = 0, batch_size: int = 1) -> Engine:
     """Build an engine."""
+    if engine not in KINDS:  # of a run that began with an earlier version
+        raise ConfigError(f"engine: found {engine}, which segments no more. Choose {' or '.join(KINDS)}, or jax")
     threads = threads or threads_here()
     log.info("engine: %s %s, %d threads, batch size %d", engine, precision, threads, batch_size)
     return KINDS[engine](model, precision, threads, batch_size)
-
-
-def _padded(fovs: np.ndarray, batch_size: int) -> np.ndarray:
-    """Repeat the first FOV up to the one batch size of a compiled function."""
-    return np.concatenate([fovs, fovs[:1].repeat(batch_size - len(fovs), 0)])
 
 
 @functools.cache

@@ -42,13 +42,11 @@ def _choose(model: Model, config: FloodConfig) -> Choice:
 
 
 def _fastest_library() -> tuple[str, str]:
-    """JAX keeps images and POMs on the GPU. On CPUs, OpenVINO was faster than TensorFlow so far, and JAX slower."""
+    """JAX keeps images and POMs on the GPU. On CPUs, OpenVINO was faster so far."""
     if sees_gpu("jax"):
         return "jax", "JAX sees a GPU"
-    if sees_gpu("tensorflow"):
-        return "tensorflow", "TensorFlow sees a GPU"
     if importlib.util.find_spec("openvino") is None:
-        return "tensorflow", "OpenVINO is not installed"
+        return "jax", "OpenVINO is not installed"
     return "openvino", "no GPU is visible"
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from ffn.config import ENGINES, ModelConfig
+from ffn.config import ModelConfig
 from ffn.errors import ConfigError
 from ffn.io import atomic
 from ffn.machine.cpu import cpu_flags, cpu_name
@@ -19,6 +19,7 @@ from ffn.machine.jax_device import jax_capabilities, jax_gpus
 log = logging.getLogger(__name__)
 
 FOLDER = "machine"
+ENGINES = ("tensorflow", "openvino", "kernels", "jax")  # tensorflow of training alone
 PRECISIONS = ("float32", "bfloat16")  # of training and inference by any library
 # Compute capability of the first NVIDIA GPUs that multiply matrices in it: Ampere, Volta.
 HALF_CAPABILITIES = {"bfloat16": (8, 0), "float16": (7, 0)}

@@ -86,5 +86,5 @@ def test_imported_checkpoint_equals_numpy(shared_checkpoint, tmp_path):
     assert (model.config.depth, model.config.features, num_weights(model.config)) == (12, 32, 638_433)
     assert (model.config.image_mean, model.config.image_stddev) == (128, 33), "by default, those of FIB-25"
     image, pom = np.random.default_rng(0).normal(size=(2, *model.config.fov_size_zyx)).astype(np.float32)
-    answer = create_engine(model, "tensorflow", "float32").predict(image[None], pom[None])[0]
+    answer = create_engine(model, "openvino", "float32").predict(image[None], pom[None])[0]
     assert np.abs(answer - float64_logits(model, image, pom)).max() < 1e-3

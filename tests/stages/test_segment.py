@@ -274,15 +274,16 @@ def interrupt(scene, monkeypatch, *options):
 
 
 def test_a_job_goes_on_where_auto_would_take_another_engine(scene, caplog, monkeypatch):
+    pytest.importorskip("jax")
     options = ("--machine", f"{scene}/machine")
     with monkeypatch.context() as patch:
-        patch.setattr("ffn.inference.fastest._choose", lambda *_: Choice("tensorflow", "float32", "there is no other"))
+        patch.setattr("ffn.inference.fastest._choose", lambda *_: Choice("jax", "float32", "there is no other"))
         interrupt(scene, monkeypatch, *options)
     with caplog.at_level("INFO"):
         path = segment(scene, *options)
     assert f"resuming from {path}.checkpoint" in caplog.text
     with open_volume(path) as volume:
-        assert volume.provenance["inputs"]["engine"].startswith("tensorflow")
+        assert volume.provenance["inputs"]["engine"] == "jax float32"
 
 
 def test_a_checkpoint_of_an_image_that_has_grown_is_not_continued(scene, tubes, caplog, monkeypatch):
