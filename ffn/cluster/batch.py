@@ -29,8 +29,6 @@ MODULE = ("-m", "ffn.cluster.batch")
 QUEUE_SECONDS = 10.0  # how long one answer of the scheduler is used
 LOST_SECONDS = 120.0  # NFS shows a new file up to a minute late
 COMMAND_SECONDS = 60.0  # limit for a command of the scheduler
-SUBMIT_PAUSES = (5.0, 20.0)  # before submitting a refused job again: the server was busy or the queue full
-NO_ANSWER = 127
 
 
 def submit(scheduler: Scheduler, arguments: Sequence[str]) -> int:
@@ -39,10 +37,12 @@ def submit(scheduler: Scheduler, arguments: Sequence[str]) -> int:
     _write_cancel(scheduler)
     job = read_job(Path(arguments[0]))
     script = write_script(job, Path(arguments[0]), scheduler)
-    done = _submit(scheduler.submit_command(job, str(script), str(script.with_suffix(".log"))))
+    done = run_command(scheduler.submit_command(job, str(script), str(script.with_suffix(".log"))))
     job_id = scheduler.job_id(done.stdout) if done.returncode == 0 else None
     if job_id is None:
-        sys.stderr.write(f"{shlex.join(done.args)}: exit code {done.returncode}, no job id in {done.stdout!r}\n")
+        sys.stderr.write(
+            f"{done.stderr}{shlex.join(done.args)}: exit code {done.returncode}, no job id in {done.stdout!r}\n"
+        )
         return 1
     for kind in ("exit", "gone"):  # of an earlier job with this id; this one does nothing before it is recorded
         _record(job_id, kind).unlink(missing_ok=True)
@@ -110,13 +110,13 @@ def is_answering(scheduler: Scheduler) -> bool:
 
 
 def run_command(command: list[str]) -> subprocess.CompletedProcess[str]:
-    """Run a command; the exit code is `NO_ANSWER` if it cannot be started or takes too long."""
+    """Run a command; the exit code is 127 if it cannot be started or takes too long."""
     # Snakemake may itself run in a job of Slurm, and its jobs must not inherit that one's description.
     environment = slurm.outside_job(os.environ)
     try:
         return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=COMMAND_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as reason:
-        return subprocess.CompletedProcess(command, NO_ANSWER, "", f"{reason}\n")
+        return subprocess.CompletedProcess(command, 127, "", f"{reason}\n")
 
 
 def _write_cancel(scheduler: Scheduler) -> None:
@@ -131,17 +131,6 @@ def _write_cancel(scheduler: Scheduler) -> None:
     if not path.exists() or path.read_text() != text:
         with atomic.atomic_path(path) as temporary:
             write_private(temporary, text)
-
-
-def _submit(command: list[str]) -> subprocess.CompletedProcess[str]:
-    """Submit, and again after a refusal; not if there was no answer, because then the job may be in the queue."""
-    for pause in (*SUBMIT_PAUSES, None):
-        done = run_command(command)
-        sys.stderr.write(done.stderr)
-        if done.returncode in (0, NO_ANSWER) or pause is None:
-            break
-        time.sleep(pause)
-    return done
 
 
 def _status(scheduler: Scheduler, job_id: str) -> str:

@@ -216,7 +216,7 @@ def test_a_folder_goes_on_with_what_auto_took_first(scene, monkeypatch):
     """Where two precisions are about as fast, measuring again would start over."""
     times = []
     for precision in ("float32", "bfloat16"):
-        choice = Choice("tensorflow", precision, "it was the fastest")
+        choice = Choice("openvino", precision, "it was the fastest")
         monkeypatch.setattr("ffn.inference.fastest._choose", lambda *_, choice=choice: choice)
         code, stores = segment_parts(scene)
         times.append([(path / "zarr.json").stat().st_mtime_ns for path in stores])

@@ -14,7 +14,6 @@ import numpy as np
 
 from ffn.errors import FfnError, TrainError
 from ffn.machine.launchers import LaunchedRank, launched_rank, local_place
-from ffn.machine.rendezvous import relayed
 from ffn.training.config import Collective
 from ffn.training.parallel.process_group import JoinedGroup, ProcessGroup
 from ffn.training.parallel.watchdog import START_SECONDS
@@ -105,8 +104,7 @@ def start_horovod(stall_seconds: int) -> Any:
             "or train with virtual_workers in one process"
         ) from None
     before = _threads()
-    with relayed():
-        hvd.init()
+    hvd.init()
     if gloo and not hvd.nccl_built():  # these threads later start NCCL's, which would inherit the scheduling class
         _make_batch_threads(_threads() - before)
     return hvd

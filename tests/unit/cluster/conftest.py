@@ -51,17 +51,12 @@ def job_script(folder):
 
 @pytest.fixture
 def submit(job_script, monkeypatch):
-    """Return a function that submits a job and gives the exit code and the number of attempts.
+    """Return a function that submits a job and gives the exit code; `answer` is that of the scheduler's command."""
 
-    `answers` are the results of the scheduler's command, one for each attempt.
-    """
-
-    def run(*answers):
+    def run(answer):
         resources = {"runtime": 9, "mem_mb": 1}
         script = job_script(rule="train", output=["results/a/model.yaml"], resources=resources)
-        left = list(answers)
-        monkeypatch.setattr(batch, "run_command", lambda command: left.pop(0))
-        monkeypatch.setattr(batch, "SUBMIT_PAUSES", (0.0, 0.0))
-        return batch.submit(cobalt, [str(script)]), len(answers) - len(left)
+        monkeypatch.setattr(batch, "run_command", lambda command: answer)
+        return batch.submit(cobalt, [str(script)])
 
     return run

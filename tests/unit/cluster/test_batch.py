@@ -91,19 +91,14 @@ def test_status_never_fails(record, ask):
     assert ask("7", done())[0] == "running"
 
 
-def test_a_refused_job_is_submitted_again_and_one_without_an_answer_is_not(submit, capsys):
-    refused = done(stderr="qsub: would exceed the limit of the queue\n", code=1)
-    assert submit(refused, done("7\n")) == (0, 2)
-    assert capsys.readouterr().out == "7\n"
-    assert submit(refused, refused, refused) == (1, 3)
+def test_a_refused_job_is_an_error_that_says_what_the_scheduler_says(submit, capsys):
+    assert submit(done(stderr="qsub: would exceed the limit of the queue\n", code=1)) == 1
     assert "exceed the limit" in capsys.readouterr().err
-    # Its job may be in the queue.
-    assert submit(done(code=batch.NO_ANSWER), done("7\n")) == (1, 1)
 
 
 def test_records_of_an_earlier_job_with_this_id_do_not_count(submit, record):
     record("7", "exit", "0", age=900)
-    assert submit(done("7\n"))[0] == 0
+    assert submit(done("7\n")) == 0
     assert not (batch.STATE / "7.exit").exists()
 
 
@@ -113,7 +108,7 @@ def test_submitting_writes_the_command_that_cancels(submit, folder):
     tools.mkdir()
     (tools / "qdel").write_text(f"#!/bin/sh\necho $* > {place}.tmp; mv {place}.tmp {place}\n")
     (tools / "qdel").chmod(0o755)
-    assert submit(done("7\n"))[0] == 0
+    assert submit(done("7\n")) == 0
     variables = {"PATH": f"{tools}:{os.environ['PATH']}", "PYTHONPATH": os.pathsep.join(sys.path)}
     subprocess.run([".snakemake/cluster/cancel", "7", "8"], env={**os.environ, **variables}, check=True)
     while not place.exists():  # it runs detached

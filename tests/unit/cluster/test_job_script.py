@@ -1,4 +1,4 @@
-"""The script that a scheduler runs, on this machine; queue and walltime of a job follow from the profile's queues."""
+"""The script that a scheduler runs, on this machine."""
 
 import os
 import stat
@@ -6,23 +6,11 @@ import subprocess
 import time
 
 import pytest
-import yaml
 
-from ffn.cluster import batch
 from ffn.cluster import job_script as module
-from ffn.cluster.job_script import (
-    STATE,
-    exports,
-    in_queue,
-    make_state,
-    read_job,
-    read_queues,
-    warn_of_secrets,
-    write_script,
-)
-from ffn.cluster.site import ROOT
+from ffn.cluster.job_script import STATE, exports, make_state, read_job, warn_of_secrets, write_script
 from ffn.errors import ClusterError
-from ffn.machine.schedulers import BatchJob, cobalt
+from ffn.machine.schedulers import cobalt
 
 TRAINING = {"rule": "train", "resources": {"runtime": 90, "mpi": "aprun"}}
 
@@ -134,37 +122,3 @@ def test_jobs_get_the_settings_of_libraries_and_no_other_variables(monkeypatch):
     assert {f"export {name}={value}" for name, value in fast.items()} <= set(exports())
     assert "export OMPI_MCA_btl_tcp_if_include='ib0; rm -rf /'" in exports()
     assert not any("SECRET" in line for line in exports())
-
-
-@pytest.mark.parametrize(
-    ("profile", "nodes", "minutes", "queue", "expected"),
-    [
-        ("theta", 1, 30, None, ("debug-cache-quad", 30)),
-        ("theta", 8, 60, None, ("debug-cache-quad", 60)),
-        ("theta", 128, 360, None, ("default", 180)),
-        ("polaris", 1, 1, None, ("preemptable", 5)),
-        ("polaris", 10, 1440, None, ("preemptable", 1440)),
-        ("polaris", 11, 1440, None, ("prod", 180)),
-        ("polaris", 100, 1440, None, ("prod", 1440)),
-        ("polaris", 10, 1440, "prod", ("prod", 180)),
-        ("polaris", 1, 30, "prod", ("preemptable", 30)),  # FFN_QUEUE reaches the jobs of one node, which it refuses
-        ("theta", 2, 360, "debug-cache-quad", ("debug-cache-quad", 60)),
-        ("polaris", 2, 600, "capacity", ("capacity", 600)),  # of which the profile knows nothing
-    ],
-)
-def test_a_job_gets_a_queue_that_takes_its_nodes_and_no_more_time_than_that_allows(
-    profile, nodes, minutes, queue, expected
-):
-    """Queue and walltime of a job with the queues of a profile."""
-    values = yaml.safe_load((ROOT / "profiles" / profile / "config.yaml").read_text())
-    site = {**values["default-resources"], **({"queue": queue} if queue else {})}
-    job = in_queue(BatchJob("ffn-train", nodes, 1, 0, minutes, is_mpi=True, site=site))
-    assert (job.site["queue"], job.minutes) == expected
-
-
-def test_a_job_that_no_queue_takes_and_a_row_that_cannot_be_read_are_named(job_script, capsys):
-    resources = {"runtime": 9, "nodes": 20, "queues": "debug 1-8 5-60"}
-    assert batch.main(["submit", "cobalt", str(job_script(rule="train", resources=resources))]) == 2
-    assert "ffn-train: has 20" in capsys.readouterr().err
-    with pytest.raises(ClusterError, match="queues: .*prod 10"):
-        read_queues("debug 1-8 5-60, prod 10 180")

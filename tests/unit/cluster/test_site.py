@@ -67,7 +67,7 @@ SUBMIT = "python -m ffn.cluster.batch submit cobalt"
 
 def test_no_run_starts_alongside_the_jobs_of_a_killed_snakemake(submit, record, monkeypatch):
     for job_id in ("7", "8", "9"):
-        assert submit(done(f"{job_id}\n"))[0] == 0
+        assert submit(done(f"{job_id}\n")) == 0
     record("9", "exit", "0")
     monkeypatch.setattr(batch, "run_command", lambda command: done("7 running\n9 exiting\n"))
     with pytest.raises(ClusterError, match="^results/a: .*qdel 7$"):
