@@ -40,9 +40,8 @@ def submit(scheduler: Scheduler, arguments: Sequence[str]) -> int:
     done = run_command(scheduler.submit_command(job, str(script), str(script.with_suffix(".log"))))
     job_id = scheduler.job_id(done.stdout) if done.returncode == 0 else None
     if job_id is None:
-        sys.stderr.write(
-            f"{done.stderr}{shlex.join(done.args)}: exit code {done.returncode}, no job id in {done.stdout!r}\n"
-        )
+        command = shlex.join(done.args)
+        sys.stderr.write(f"{done.stderr}{command}: exit code {done.returncode}, no job id in {done.stdout!r}\n")
         return 1
     for kind in ("exit", "gone"):  # of an earlier job with this id; this one does nothing before it is recorded
         _record(job_id, kind).unlink(missing_ok=True)
