@@ -92,7 +92,8 @@ def test_status_never_fails(record, ask):
 
 
 def test_a_refused_job_is_an_error_that_says_what_the_scheduler_says(submit, capsys):
-    assert submit(done(stderr="qsub: would exceed the limit of the queue\n", code=1)) == 1
+    refused = done(stderr="qsub: would exceed the limit of the queue\n", code=1)
+    assert submit(refused) == 1
     assert "exceed the limit" in capsys.readouterr().err
 
 
