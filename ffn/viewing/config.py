@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveInt, field_validator
+from pydantic import Field, PositiveInt
 
 from ffn.config import NonNegativeInt, PathText, SameResult, Section
 
-ExportFormat = Literal["precomputed", "ome-zarr", "csv", "parquet", "swc"]
-
 
 class ExportConfig(Section):
-    """Neuroglancer precomputed volumes, and the same in other formats."""
+    """Neuroglancer precomputed volumes, meshes and skeletons."""
 
-    formats: tuple[ExportFormat, ...] = Field(
-        ("precomputed", "csv"),
-        description="of precomputed (always), ome-zarr (image, labels), csv and parquet (tables), swc (skeletons)",
-    )
+    swc: bool = Field(False, description="write skeletons also as SWC files, for navis and other programs")
     image_encoding: Literal["jpeg", "png"] = Field(
         "jpeg", description="encoding of image chunks; png is lossless; 16-bit images are always lossless"
     )
@@ -31,15 +25,6 @@ class ExportConfig(Section):
     threads: SameResult[NonNegativeInt] = Field(
         0, description="shards written in parallel, 300 MB each; 0 uses the job's share of the cores"
     )
-
-    @field_validator("formats")
-    @classmethod
-    def _can_be_shown(cls, formats: tuple[ExportFormat, ...]) -> tuple[ExportFormat, ...]:
-        if "precomputed" not in formats:
-            raise ValueError("has no precomputed, which ffn view needs. Add it")
-        if "parquet" in formats and importlib.util.find_spec("pyarrow") is None:
-            raise ValueError("has parquet, but pyarrow is not installed. Run: pip install pyarrow, or take csv")
-        return formats
 
 
 class ViewConfig(Section):

@@ -17,10 +17,10 @@ from ffn.provenance import fingerprint, provenance
 from ffn.viewing import STATE_FILE, STEPS
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.inputs import ExportTables, Sources, open_volumes, tables_of
-from ffn.viewing.properties import columns_of, write_segment_properties, write_tables
+from ffn.viewing.precomputed import plan_layers
+from ffn.viewing.properties import columns_of, write_segment_properties, write_table
 from ffn.viewing.segments import Counts
 from ffn.viewing.state import write_links
-from ffn.viewing.volumes import plan_parts
 from ffn.viewing.work import ExportWork
 
 PROVENANCE_FILE = "provenance.json"
@@ -87,7 +87,7 @@ def export(sources: Sources, out: str | Path, config: ExportConfig, box: Box | N
     contents = {name: identity(spec) for name, spec in sources.volumes.items()}
     key = {**fingerprint("export", config, box=box, **sources.volumes), "contents": contents}
     with open_volumes(sources) as volumes:
-        work = ExportWork(folder, plan_parts(volumes, config, box), config, key, job)
+        work = ExportWork(folder, plan_layers(folder, volumes, config, box), config, key, job)
         work.begin()
         counts = work.run()
         if job.writes and counts is not None:
@@ -106,14 +106,14 @@ def _require_replaceable(out: Path) -> None:
 
 def _write(work: ExportWork, counts: Mapping[str, Counts], tables: ExportTables, sources: Sources) -> None:
     """Write tables and links, and the state last."""
-    folder, parts, config = work.folder, work.parts, work.config
+    folder, layers, config = work.folder, work.layers, work.config
     lengths = work.lengths()
     for name, counted in counts.items():
-        columns = list(columns_of(parts[name], counted, tables, lengths, "truth" in parts))
+        columns = list(columns_of(layers[name], counted, tables, lengths, "truth" in layers))
         write_segment_properties(folder / name, counted.segments, columns)
-        write_tables(folder / name, config.formats, counted.segments, columns)
-    state = write_links(folder, parts, {name: each.segments for name, each in counts.items()}, tables, config)
-    whole = Box.hull(part.box for part in parts.values())
+        write_table(folder / f"{name}.csv", counted.segments, columns)
+    state = write_links(folder, layers, {name: each.segments for name, each in counts.items()}, tables, config)
+    whole = Box.hull(layer.box for layer in layers.values())
     record = provenance("export", config.model_copy(update={"threads": 0}), box=whole, **sources.given)
     write_json(folder / PROVENANCE_FILE, record)
     write_json(folder / STATE_FILE, state)

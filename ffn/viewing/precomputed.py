@@ -1,4 +1,4 @@
-"""Volumes with mips, each written shard by shard from the finer one; and as sharded Neuroglancer precomputed volumes.
+"""The layers of an export: sharded Neuroglancer precomputed volumes, each mip made shard by shard from the finer one.
 
 Source of the format: Neuroglancer, ``src/datasource/precomputed/{volume,sharded}.md``. Axes are zyx here, xyz there.
 """
@@ -8,8 +8,7 @@ from __future__ import annotations
 import functools
 import math
 import threading
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +20,8 @@ from ffn.errors import ExportError
 from ffn.geometry import ZYX, Box, Grid, VoxelSize, cut, divide_up, zyx
 from ffn.io.atomic import write_text
 from ffn.io.coarser import Downsample, Scale, next_scale
-from ffn.io.volume import Read
+from ffn.io.volume import Read, Volume, require_labels, require_same_voxel_size, voxel_size_of
+from ffn.viewing.config import ExportConfig
 
 CHUNK_ZYX: ZYX = (64, 64, 64)
 SHARD_BYTES = 2**26  # decoded; a shard is one transaction, which needs about four times this memory
@@ -29,6 +29,9 @@ PIECE_ZYX: ZYX = (128, 128, 128)  # downsampled at a time, from up to 256³ voxe
 CACHE_BYTES = 2**26  # with an odd offset, neighbouring pieces of a mip share source chunks
 INFO = "info"  # file with the metadata
 JPEG_QUALITY = 90
+IMAGE = "image"  # the layer that has no labels
+CONTRAST_PERCENTILES = (0.5, 99.5)
+CONTRAST_SHAPE_ZYX = (128, 128, 128)  # part of an image that the contrast is measured on
 
 
 def plan_scales(box: Box, voxel_size_zyx_nm: VoxelSize) -> list[Scale]:
@@ -79,69 +82,43 @@ def image_encoding(dtype: np.dtype, wanted: str, name: str) -> Encoding:
     return Encoding("image", "uint8", "png", "raw", "mean")
 
 
-class Pyramid(ABC):
-    """A volume with all its mips, in one format. The same input gives the same bytes.
-
-    `read` returns the voxels of mip 0, in the type that is stored; see `one_at_a_time`.
-    """
-
-    def __init__(self, folder: Path, encoding: Encoding, scales: Sequence[Scale], read: Read) -> None:
-        self.folder, self.encoding, self.scales, self.read = folder, encoding, scales, read
-
-    @abstractmethod
-    def create(self) -> None:
-        """Write the metadata without voxels, unless they are there."""
-
-    @abstractmethod
-    def open_mip(self, mip: int) -> ts.TensorStore:
-        """Open a mip, with axes zyx in full-volume coordinates of the mip."""
-
-    @abstractmethod
-    def shard_zyx(self, mip: int) -> ZYX:
-        """Return the voxels of a mip that are in one file; the grid of shards starts at the first voxel."""
-
-    def shards(self, mip: int) -> Grid:
-        """Return the shards of a mip."""
-        return cut(self.scales[mip].box, self.shard_zyx(mip))
-
-    def copy_shard(self, shard: Box) -> np.ndarray:
-        """Write one shard of mip 0, and return its voxels."""
-        voxels = self.read(shard)
-        with ts.Transaction() as transaction:  # so that the file appears complete
-            self.open_mip(0).with_transaction(transaction)[shard.slices()] = voxels
-        return voxels
-
-    def downsample_shard(self, mip: int, shard: Box) -> None:
-        """Write one shard of a further mip, piece by piece from the finer one."""
-        finer = ts.downsample(self.open_mip(mip - 1), self.scales[mip].factors_zyx, self.encoding.downsample)
-        with ts.Transaction() as transaction:
-            target = self.open_mip(mip).with_transaction(transaction)
-            for piece in shard.blocks(PIECE_ZYX):
-                target[piece.slices()] = finer[piece.slices()].read().result()
-
-
 @functools.cache
 def shared_context() -> ts.Context:
     """Return the context of all mips, whose cache they share. Files are replaced whole, so none is locked."""
     return ts.Context({"cache_pool": {"total_bytes_limit": CACHE_BYTES}, "file_io_locking": {"mode": "none"}})
 
 
-def one_at_a_time(read: Read) -> Read:
-    """Return a reader that several threads may call: not every format has one."""
-    reading = threading.Lock()
+@dataclass(frozen=True)
+class Layer:
+    """A volume of an export with all its mips. The same input gives the same bytes."""
 
-    def locked(box: Box) -> np.ndarray:
-        with reading:
-            return read(box)
+    folder: Path
+    encoding: Encoding
+    scales: Sequence[Scale]  # the finest first
+    read: Read  # voxels of the finest mip, in the type that is stored; several threads may call it
 
-    return locked
+    @property
+    def name(self) -> str:
+        """Name of the layer and of its folder."""
+        return self.folder.name
 
+    @property
+    def box(self) -> Box:
+        """What is exported, full-volume voxels."""
+        return self.scales[0].box
 
-class Precomputed(Pyramid):
-    """A precomputed volume."""
+    @property
+    def voxel_size_zyx_nm(self) -> VoxelSize:
+        """Voxel size of the finest mip."""
+        return self.scales[0].voxel_size_zyx_nm
+
+    @property
+    def is_labels(self) -> bool:
+        """Whether it has segments."""
+        return self.encoding.kind == "segmentation"
 
     def create(self) -> None:
-        """Write ``info``."""
+        """Write ``info``, without voxels, unless it is there."""
         if (self.folder / INFO).exists():
             return
         context, memory = ts.Context(), {"driver": "memory", "path": "volume/"}
@@ -151,13 +128,76 @@ class Precomputed(Pyramid):
         files = ts.KvStore.open(memory, context=context).result()
         write_text(self.folder / INFO, files.read(INFO).result().value.decode())
 
-    def open_mip(self, mip: int) -> ts.TensorStore:
-        """Open a mip."""
+    def shards(self, mip: int) -> Grid:
+        """Return the shards of a mip, which TensorStore writes at once."""
+        return cut(self.scales[mip].box, zyx(self._open(mip).chunk_layout.write_chunk.shape or ()))
+
+    def copy_shard(self, shard: Box) -> np.ndarray:
+        """Write one shard of mip 0, and return its voxels."""
+        voxels = self.read(shard)
+        with ts.Transaction() as transaction:  # so that the file appears complete
+            self._open(0).with_transaction(transaction)[shard.slices()] = voxels
+        return voxels
+
+    def downsample_shard(self, mip: int, shard: Box) -> None:
+        """Write one shard of a further mip, piece by piece from the finer one."""
+        finer = ts.downsample(self._open(mip - 1), self.scales[mip].factors_zyx, self.encoding.downsample)
+        with ts.Transaction() as transaction:
+            target = self._open(mip).with_transaction(transaction)
+            for piece in shard.blocks(PIECE_ZYX):
+                target[piece.slices()] = finer[piece.slices()].read().result()
+
+    def _open(self, mip: int) -> ts.TensorStore:
         return open_scale(self.folder, mip, shared_context())
 
-    def shard_zyx(self, mip: int) -> ZYX:
-        """Return what TensorStore writes at once."""
-        return zyx(self.open_mip(mip).chunk_layout.write_chunk.shape or ())
+
+def plan_layers(folder: Path, volumes: Mapping[str, Volume], config: ExportConfig, box: Box | None) -> dict[str, Layer]:
+    """Check all volumes before anything is written, and return the layer of each, of its part in `box` (None: all)."""
+    if not volumes:
+        raise ExportError("export: no volume is given, expected --image, --segmentation or --truth")
+    known = [volume for volume in volumes.values() if volume.voxel_size_zyx_nm is not None]
+    if not known:
+        names = ", ".join(volume.name for volume in volumes.values())
+        raise ExportError(f"{names}: no voxel size found, one is needed. Ingest with --voxel-size Z Y X")
+    layers: dict[str, Layer] = {}
+    for name, volume in volumes.items():
+        require_same_voxel_size(volume, known[0])
+        inside = volume.box if box is None else volume.box.intersect(box)
+        if inside.is_empty:
+            covers = f"covers {volume.box}, expected an overlap with --box {box}"
+            raise ExportError(f"{volume.name}: {covers}. Choose another box")
+        if name != IMAGE:
+            require_labels(volume)
+        encoding = image_encoding(volume.dtype, config.image_encoding, volume.name) if name == IMAGE else LABELS
+        scales = plan_scales(inside, voxel_size_of(known[0]))
+        layers[name] = Layer(folder / name, encoding, scales, _reader(volume, encoding.dtype))
+    return layers
+
+
+def _reader(volume: Volume, dtype: str) -> Read:
+    """Return a reader that several threads may call: not every format has one."""
+    reading = threading.Lock()
+
+    def read(box: Box) -> np.ndarray:
+        with reading:
+            return volume.read(box).astype(dtype, copy=False)
+
+    return read
+
+
+def read_padded(read: Read, inside: Box, box: Box) -> np.ndarray:
+    """Return the labels of a box, 0 outside of what can be read."""
+    common = inside.intersect(box)
+    labels = np.zeros(box.shape, np.uint64)
+    if not common.is_empty:
+        labels[common.slices(box.start)] = read(common)
+    return labels
+
+
+def contrast(read: Read, box: Box) -> tuple[float, float]:
+    """Return the grey levels of an image to show as black and as white."""
+    low, high = np.percentile(read(box.middle(CONTRAST_SHAPE_ZYX).intersect(box)), CONTRAST_PERCENTILES)
+    return float(low), float(max(high, low + 1))
 
 
 def open_scale(path: Path, mip: int, context: ts.Context | None = None) -> ts.TensorStore:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,8 +21,8 @@ from ffn.geometry import VoxelSize
 from ffn.io.atomic import atomic_path
 from ffn.io.faults import unreadable
 from ffn.viewing.inputs import ExportTables
+from ffn.viewing.precomputed import Layer
 from ffn.viewing.segments import Counts, Segments
-from ffn.viewing.volumes import Part
 
 FOLDER = "segment_properties"
 NM3_PER_UM3 = 1e9
@@ -40,15 +40,17 @@ class Column(NamedTuple):
     values: np.ndarray
 
 
-def columns_of(part: Part, counts: Counts, tables: ExportTables, lengths: Lengths, has_truth: bool) -> Iterator[Column]:
+def columns_of(
+    layer: Layer, counts: Counts, tables: ExportTables, lengths: Lengths, has_truth: bool
+) -> Iterator[Column]:
     """Yield all that the export knows of the segments of a layer."""
     segments = counts.segments
-    yield from place_columns(segments, part.voxel_size_zyx_nm)
-    if part.name == "segmentation" and tables.origins is not None:
+    yield from place_columns(segments, layer.voxel_size_zyx_nm)
+    if layer.name == "segmentation" and tables.origins is not None:
         yield from origin_columns(segments, tables.origins)
-    if part.name == "supervoxels" and tables.groups:
+    if layer.name == "supervoxels" and tables.groups:
         yield Column("group", "agglomerated object", tables.groups.of(segments.ids))
-    if part.name != "segmentation":
+    if layer.name != "segmentation":
         return
     yield length_column(segments, *lengths)
     if has_truth:
@@ -133,27 +135,13 @@ def _data_type(values: np.ndarray) -> str:
     return "int32" if -(2**31) <= low and high < 2**31 else "float32"
 
 
-def write_tables(path: Path, formats: Collection[str], segments: Segments, columns: Sequence[Column]) -> None:
-    """Write a row for each segment of a layer as ``csv``, ``parquet`` or both; `path` has no suffix."""
+def write_table(path: Path, segments: Segments, columns: Sequence[Column]) -> None:
+    """Write a row for each segment of a layer as CSV."""
     named = {"id": segments.ids} | {column.name: column.values for column in columns}
-    for kind, write in (("csv", _write_csv), ("parquet", _write_parquet)):
-        if kind in formats:
-            with atomic_path(path.with_suffix(f".{kind}")) as temporary:
-                write(temporary, named)
-
-
-def _write_csv(path: Path, columns: dict[str, np.ndarray]) -> None:
-    with path.open("w", newline="") as file:
+    with atomic_path(path) as temporary, temporary.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows(zip(*map(_cells, columns.values()), strict=True))
-
-
-def _write_parquet(path: Path, columns: dict[str, np.ndarray]) -> None:
-    import pyarrow
-    import pyarrow.parquet
-
-    pyarrow.parquet.write_table(pyarrow.table(columns), path)
+        writer.writerow(named)
+        writer.writerows(zip(*map(_cells, named.values()), strict=True))
 
 
 def _cells(values: np.ndarray) -> Iterable:

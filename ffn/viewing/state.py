@@ -18,8 +18,8 @@ from ffn.io.faults import unreadable
 from ffn.viewing import LINKS_FOLDER, STATE_FILE
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.inputs import ExportTables, Groups
+from ffn.viewing.precomputed import IMAGE, Layer, contrast
 from ffn.viewing.segments import Segments
-from ffn.viewing.volumes import Part, contrast
 
 BASE = "{base}"  # placeholder for the URL of the folder, replaced when it is served
 NUM_SELECTED = 16  # segments in the first view; more of them hide each other
@@ -39,15 +39,16 @@ State = dict[str, Any]
 
 def write_links(
     folder: Path,
-    parts: Mapping[str, Part],
+    exported: Mapping[str, Layer],
     segments: Mapping[str, Segments],
     tables: ExportTables,
     config: ExportConfig,
 ) -> State:
     """Write the state of each link, and return the state that shows everything."""
     shutil.rmtree(folder / LINKS_FOLDER, ignore_errors=True)  # maybe of other tables
-    whole, size = Box.hull(part.box for part in parts.values()), next(iter(parts.values())).voxel_size_zyx_nm
-    layers = _layers(parts, segments, tables, config)
+    whole = Box.hull(layer.box for layer in exported.values())
+    size = next(iter(exported.values())).voxel_size_zyx_nm
+    layers = _layers(exported, segments, tables, config)
     if tables.errors:
         layers.append(errors_layer(tables.errors))
     state = make_state(layers, whole, size)
@@ -58,28 +59,30 @@ def write_links(
 
 
 def _layers(
-    parts: Mapping[str, Part], facts: Mapping[str, Segments], tables: ExportTables, config: ExportConfig
+    exported: Mapping[str, Layer], facts: Mapping[str, Segments], tables: ExportTables, config: ExportConfig
 ) -> list[State]:
     """List the layers. Image and segmentation are visible at first, all others can be switched on."""
-    layers = [image_layer("image", _source("image"), contrast(parts["image"]))] if "image" in parts else []
+    layers = []
+    if image := exported.get(IMAGE):
+        layers.append(image_layer(IMAGE, _source(IMAGE), contrast(image.read, image.box)))
     for name, segments in facts.items():
-        layers += _labels_layers(parts[name], segments, tables, config)
+        layers += _labels_layers(exported[name], segments, tables, config)
     for layer in layers:
         if layer["name"] in ("truth", "supervoxels") and "segmentation" in facts:
             layer["visible"] = False  # two colourings on top of each other are illegible
     return layers
 
 
-def _labels_layers(part: Part, segments: Segments, tables: ExportTables, config: ExportConfig) -> Iterator[State]:
+def _labels_layers(exported: Layer, segments: Segments, tables: ExportTables, config: ExportConfig) -> Iterator[State]:
     """Yield the layer of some labels; for a segmentation also its skeletons."""
     meshed = segments.voxels >= config.min_mesh_voxels
-    chosen = choose_segments(segments.ids[meshed], segments.voxels[meshed], part.box.num_voxels)
-    layer = labels_layer(part.name, chosen)
-    if part.name == "supervoxels" and tables.groups:
+    chosen = choose_segments(segments.ids[meshed], segments.voxels[meshed], exported.box.num_voxels)
+    layer = labels_layer(exported.name, chosen)
+    if exported.name == "supervoxels" and tables.groups:
         layer = with_groups(layer, tables.groups, segments.ids)
     yield layer
-    if part.name == "segmentation":
-        yield skeletons_layer(part.name)
+    if exported.name == "segmentation":
+        yield skeletons_layer(exported.name)
 
 
 def image_layer(name: str, source: str, levels: tuple[float, float]) -> State:

@@ -26,12 +26,12 @@ from ffn.io.volume import Volume, voxel_size_of
 from ffn.viewing.asking import asked
 from ffn.viewing.config import ViewConfig
 from ffn.viewing.corrections import drawn, with_corrections
+from ffn.viewing.precomputed import contrast
 from ffn.viewing.properties import read_segment_properties
 from ffn.viewing.queue import Queue
 from ffn.viewing.screenshot import page_leading_to, take_screenshot
 from ffn.viewing.state import BASE, State, image_layer, load_state, located, make_state, select_segments
 from ffn.viewing.trials import TrialInputs
-from ffn.viewing.volumes import Part, contrast
 
 LARGEST_IMAGE_TYPE = 2  # bytes of an integer; wider ones are labels
 
@@ -123,7 +123,7 @@ def _store_layer(volume: Volume, path: str, segments: Sequence[int]) -> State:
     if volume.dtype.kind in "iu" and np.dtype(volume.dtype).itemsize > LARGEST_IMAGE_TYPE:
         selected = {"segments": list(map(str, segments)), "selectedAlpha": 0.4}
         return {"type": "segmentation", "name": name, "source": source, **selected}
-    return image_layer(name, source, contrast(Part("image", volume, volume.box, voxel_size_of(volume))))
+    return image_layer(name, source, contrast(volume.read, volume.box))
 
 
 def _show(

@@ -26,18 +26,13 @@ from ffn.io.blocks import Job, forget_blocks, no_result, reduce_step
 from ffn.io.faults import named
 from ffn.io.scratch import Table, Tables, read_tables, write_tables
 from ffn.io.store_names import LAST, jobs_folder
-from ffn.io.volume import Read
 from ffn.machine.limits import threads_here
 from ffn.viewing import COARSE, MIPS, PIECES, PLAN, STATE_FILE
 from ffn.viewing.config import ExportConfig
-from ffn.viewing.ome_zarr import LABELS, OmeZarr, write_labels_group
-from ffn.viewing.precomputed import INFO, Precomputed, Pyramid, one_at_a_time
+from ffn.viewing.precomputed import INFO, Layer, read_padded
 from ffn.viewing.properties import FOLDER, Lengths
 from ffn.viewing.segments import Counts, count_segments, merge_counts
 from ffn.viewing.shards import SegmentFiles
-from ffn.viewing.volumes import LABELS_LAYERS, Part
-
-OME_ZARR = "ome.zarr"  # folder of the image, with the labels in it
 
 
 @dataclass(frozen=True)
@@ -45,7 +40,7 @@ class ExportWork:
     """The work on the blocks of an export."""
 
     folder: Path  # to fill
-    parts: Mapping[str, Part]  # by the name of the layer
+    layers: Mapping[str, Layer]  # by name
     config: ExportConfig
     key: Mapping[str, Any]  # all that the blocks depend on
     job: Job  # which share of the blocks of a step
@@ -73,14 +68,12 @@ class ExportWork:
 
     def _create(self) -> None:
         """Write the metadata of all volumes, without voxels."""
-        for pyramid in self._pyramids:
-            pyramid.create()
-        for name in self._labels:
-            path = self.folder / name / INFO
-            members = {kind.name: kind.name for kind in self._kinds if kind.layer.name == name}
+        for layer in self.layers.values():
+            layer.create()
+        for layer in self._labels:
+            path = layer.folder / INFO
+            members = {kind.name: kind.name for kind in self._kinds if kind.layer == layer.folder}
             write_json(path, {**json.loads(path.read_text()), "segment_properties": FOLDER, **members})
-        if self._labels and self._has_ome_zarr:
-            write_labels_group(self.folder / OME_ZARR, self._labels)
 
     def run(self) -> dict[str, Counts] | None:
         """Do the job; return all facts about the segments of each layer if it does the last step and finishes it."""
@@ -101,26 +94,25 @@ class ExportWork:
         with self._processes() as pool:
             for kind in self._kinds:
                 self._do(self._joined_logs(kind), partial(kind.join_shard, pieces), pool)
-        return {name: Counts.of(partial(_column, counted, name)) for name in self._labels}
+        return {each.name: Counts.of(partial(_column, counted, each.name)) for each in self._labels}
 
     def write_mip(self, mip: int) -> None:
         """Write a mip of all volumes; with mip 0, count segments."""
         with ThreadPoolExecutor(self._threads) as pool:
-            for pyramid in self._pyramids:
-                if mip < len(pyramid.scales):
+            for layer in self.layers.values():
+                if mip < len(layer.scales):
                     if mip:
-                        self._mip_logs(pyramid, mip - 1).require_finished()
-                    self._do(self._mip_logs(pyramid, mip), partial(self._write_shard, pyramid, mip), pool)
+                        self._mip_logs(layer, mip - 1).require_finished()
+                    self._do(self._mip_logs(layer, mip), partial(self._write_shard, layer, mip), pool)
 
     def _count(self, _: object) -> dict[str, Table]:
         """Complete all mips, also those that no jobs shared; return all counts."""
-        for mip in range(max(len(pyramid.scales) for pyramid in self._pyramids)):
+        for mip in range(max(len(layer.scales) for layer in self.layers.values())):
             self.write_mip(mip)
         counted: dict[str, Table] = {}
-        for pyramid in self._pyramids:
-            if (layer := self._name(pyramid)) in LABELS_LAYERS:
-                parts = (Counts.of(result.__getitem__) for result in self._mip_logs(pyramid, 0))
-                counted |= {f"{layer}-{name}": rows for name, rows in merge_counts(parts).arrays.items()}
+        for layer in self._labels:
+            parts = (Counts.of(result.__getitem__) for result in self._mip_logs(layer, 0))
+            counted |= {f"{layer.name}-{name}": rows for name, rows in merge_counts(parts).arrays.items()}
         return counted
 
     def _pieces(self, counted: Tables) -> Tables | None:
@@ -159,53 +151,32 @@ class ExportWork:
         return self.config.threads or threads_here()
 
     @cached_property
-    def _pyramids(self) -> list[Pyramid]:
-        found: list[Pyramid] = []
-        for name, part in self.parts.items():
-            volume = part.encoding(self.config), part.scales, one_at_a_time(part.read)
-            found.append(Precomputed(self.folder / name, *volume))
-            if self._has_ome_zarr:
-                image = self.folder / OME_ZARR
-                found.append(OmeZarr(image if name == "image" else image / LABELS / name, *volume))
-        return found
-
-    @cached_property
     def _kinds(self) -> list[SegmentFiles]:
         from ffn.viewing.meshes import Meshes  # their libraries take a second to load
         from ffn.viewing.skeletons import Skeletons
 
         found: list[SegmentFiles] = []
-        for name in self._labels:
-            mip = min(self.config.mesh_mip, len(self.parts[name].scales) - 1)
-            for kind in (Meshes, Skeletons) if name == "segmentation" else (Meshes,):
-                folder = self._jobs(PIECES) / f"{name}-{kind.name}"
-                scale, has_swc = self.parts[name].scales[mip], "swc" in self.config.formats
-                found.append(kind(self.folder / name, mip, scale, folder, has_swc))
+        for layer in self._labels:
+            mip = min(self.config.mesh_mip, len(layer.scales) - 1)
+            for kind in (Meshes, Skeletons) if layer.name == "segmentation" else (Meshes,):
+                folder = self._jobs(PIECES) / f"{layer.name}-{kind.name}"
+                found.append(kind(layer.folder, mip, layer.scales[mip], folder, self.config.swc))
         return found
 
     @property
-    def _labels(self) -> list[str]:
-        return [name for name in self.parts if name in LABELS_LAYERS]
+    def _labels(self) -> list[Layer]:
+        return [layer for layer in self.layers.values() if layer.is_labels]
 
-    def _write_shard(self, pyramid: Pyramid, mip: int, shard: Box) -> Result:
+    def _write_shard(self, layer: Layer, mip: int, shard: Box) -> Result:
         if mip:
-            pyramid.downsample_shard(mip, shard)
+            layer.downsample_shard(mip, shard)
             return {}
-        voxels = pyramid.copy_shard(shard)
-        if (layer := self._name(pyramid)) not in LABELS_LAYERS:
+        voxels = layer.copy_shard(shard)
+        if not layer.is_labels:
             return {}
-        return count_segments(shard, voxels, self._truth if layer == "segmentation" else None).arrays
-
-    @cached_property
-    def _truth(self) -> Read | None:
-        return one_at_a_time(self.parts["truth"].read_any) if "truth" in self.parts else None
-
-    @property
-    def _has_ome_zarr(self) -> bool:
-        return "ome-zarr" in self.config.formats
-
-    def _name(self, pyramid: Pyramid) -> str:
-        return pyramid.folder.relative_to(self.folder).as_posix()
+        truth = self.layers.get("truth") if layer.name == "segmentation" else None
+        bodies = partial(read_padded, truth.read, truth.box) if truth else None
+        return count_segments(shard, voxels, bodies).arrays
 
     @property
     def _state(self) -> str:
@@ -214,8 +185,8 @@ class ExportWork:
     def _jobs(self, step: str) -> Path:
         return jobs_folder(self._state, step)
 
-    def _mip_logs(self, pyramid: Pyramid, mip: int) -> BlockLogs:
-        return BlockLogs(self._jobs(f"mip{mip}") / self._name(pyramid), self.key, pyramid.shards(mip))
+    def _mip_logs(self, layer: Layer, mip: int) -> BlockLogs:
+        return BlockLogs(self._jobs(f"mip{mip}") / layer.name, self.key, layer.shards(mip))
 
     def _piece_logs(self, kind: SegmentFiles) -> BlockLogs:
         return BlockLogs(kind.piece_folder, self.key, kind.blocks)

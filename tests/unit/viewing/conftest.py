@@ -9,7 +9,7 @@ from ffn.geometry import Box
 from ffn.io.scratch import Tables
 from ffn.viewing.inputs import Sources
 from ffn.viewing.meshes import Meshes
-from ffn.viewing.precomputed import Precomputed
+from ffn.viewing.precomputed import Layer
 from ffn.viewing.skeletons import Skeletons
 
 from ..volumes import write
@@ -91,18 +91,15 @@ def write_all(folder):
 
 
 def write_volume(path, encoding, scales, read):
-    """Write all mips of a precomputed volume."""
-    write_mips(Precomputed(path, encoding, scales, read))
-
-
-def write_mips(pyramid):
-    pyramid.create()
-    for mip in range(len(pyramid.scales)):
-        for shard in pyramid.shards(mip):
+    """Write all mips of a volume."""
+    layer = Layer(path, encoding, scales, read)
+    layer.create()
+    for mip in range(len(layer.scales)):
+        for shard in layer.shards(mip):
             if mip:
-                pyramid.downsample_shard(mip, shard)
+                layer.downsample_shard(mip, shard)
             else:
-                pyramid.copy_shard(shard)
+                layer.copy_shard(shard)
 
 
 def write_meshes(layer, mip, scale, segment_ids, empty_ids=()):

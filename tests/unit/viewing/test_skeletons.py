@@ -100,7 +100,7 @@ def test_a_file_has_positions_radii_and_unit(tmp_path):
 
 
 def test_an_export_writes_the_skeletons_that_are_scored_again(tmp_path, sources):
-    export(sources, tmp_path / "out", ExportConfig(formats=("precomputed", "swc", "csv")))
+    export(sources, tmp_path / "out", ExportConfig(swc=True))
     layer = tmp_path / "out/segmentation"
     assert {path.name for path in (layer / "swc").iterdir()} == {"4.swc", "9.swc"}, "the speck has no skeleton"
     assert not (tmp_path / "out/truth/swc").exists()

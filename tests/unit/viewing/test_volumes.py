@@ -1,39 +1,24 @@
-"""Volumes with their mips: precomputed as cloud-volume reads them, OME-Zarr as zarr and our own readers do."""
-
-import json
+"""Volumes with their mips, as cloud-volume reads them."""
 
 import numpy as np
 import pytest
 import tensorstore as ts
-import zarr
 
 from ffn.geometry import Box
 from ffn.io.open import open_volume
-from ffn.viewing import ome_zarr, precomputed, shards, volumes
-from ffn.viewing.config import ExportConfig
-from ffn.viewing.export import export
-from ffn.viewing.inputs import Sources
-from ffn.viewing.ome_zarr import OmeZarr
-from ffn.viewing.precomputed import LABELS, image_encoding, plan_scales
+from ffn.viewing import precomputed, shards
+from ffn.viewing.precomputed import LABELS, contrast, image_encoding, plan_scales
 from ffn.viewing.shards import order_in_shards, plan_shards, shard_path, shards_of, write_shard
 
 from ..volumes import read_scale, write
-from .conftest import BOX, two_tubes, write_mips, write_volume
-from .conftest import SIZE_NM as TUBES_NM
+from .conftest import write_volume
 
 ODD = Box((13, -7, 2601), (13 + 70, -7 + 90, 2601 + 150))
 SIZE_NM = (40.0, 8.5, 8.5)
-BOTH = ExportConfig(formats=("precomputed", "ome-zarr"), image_encoding="png")
 
 
 def write_precomputed(path, box, voxels, encoding, size_nm=SIZE_NM):
     write_volume(path, encoding, plan_scales(box, size_nm), lambda block: voxels[block.slices(box.start)])
-
-
-def write_ome(group, box, voxels, size_nm=SIZE_NM):
-    scales = plan_scales(box, size_nm)
-    write_mips(OmeZarr(group, LABELS, scales, lambda block: voxels[block.slices(box.start)]))
-    return scales
 
 
 @pytest.fixture
@@ -74,26 +59,20 @@ def test_jpeg_images_are_close_and_smaller(tmp_path, read_back):
     assert sum(f.stat().st_size for f in tmp_path.rglob("*.shard")) < voxels.nbytes / 3
 
 
-@pytest.mark.parametrize("module", [precomputed, ome_zarr])
-def test_many_shards_are_written_one_by_one(tmp_path, monkeypatch, module):
+def test_many_shards_are_written_one_by_one(tmp_path, monkeypatch):
     """No read covers more than a shard, and together they cover everything once."""
-    monkeypatch.setattr(module, "SHARD_BYTES", 2 * 64**3 * 8)
+    monkeypatch.setattr(precomputed, "SHARD_BYTES", 2 * 64**3 * 8)
     voxels, reads, scales = labels_like(ODD), [], plan_scales(ODD, (10.0, 10.0, 10.0))
 
     def read(block):
         reads.append(block)
         return voxels[block.slices(ODD.start)]
 
-    if module is precomputed:
-        write_volume(tmp_path / "a", LABELS, scales, read)
-        assert np.array_equal(read_scale(tmp_path / "a", 0), voxels)
-    else:
-        write_mips(OmeZarr(tmp_path / "a", LABELS, scales, read))
-        assert np.array_equal(zarr.open_array(tmp_path / "a/0", mode="r")[:], voxels)
+    write_volume(tmp_path / "a", LABELS, scales, read)
+    assert np.array_equal(read_scale(tmp_path / "a", 0), voxels)
     assert max(block.num_voxels for block in reads) <= 2 * 64**3 and len(reads) > 2
     assert sum(block.num_voxels for block in reads) == ODD.num_voxels
-    finest = "10_10_10/*.shard" if module is precomputed else "0/c/*/*/*"
-    assert len(list((tmp_path / "a").glob(finest))) == len(reads)
+    assert len(list((tmp_path / "a").glob("10_10_10/*.shard"))) == len(reads)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -102,61 +81,25 @@ def test_mips_do_not_depend_on_how_they_are_cut(tmp_path, monkeypatch, seed):
     rng = np.random.default_rng(seed)
     box = Box.from_shape(tuple(rng.integers(20, 170, 3).tolist()), tuple(rng.integers(-70, 70, 3).tolist()))
     size_nm = tuple(rng.choice([8.0, 16.0, 40.0], 3).tolist())
-    for module in (precomputed, ome_zarr):
-        monkeypatch.setattr(module, "SHARD_BYTES", 64**3 * 8 * 2 ** int(rng.integers(0, 4)))
+    monkeypatch.setattr(precomputed, "SHARD_BYTES", 64**3 * 8 * 2 ** int(rng.integers(0, 4)))
     monkeypatch.setattr(precomputed, "PIECE_ZYX", tuple(rng.integers(5, 90, 3).tolist()))
     labels = rng.integers(0, 3, box.shape, np.uint64)
     grey = rng.integers(0, 256, box.shape, np.uint8)
     write_precomputed(tmp_path / "labels", box, labels, LABELS, size_nm)
     write_precomputed(tmp_path / "image", box, grey, image_encoding(grey.dtype, "png", "a"), size_nm)
-    write_ome(tmp_path / "a.zarr", box, labels, size_nm)
     for name, whole, method in (("labels", labels, "mode"), ("image", grey, "mean")):
         for mip, scale in enumerate(plan_scales(box, size_nm)):
             if mip:
                 whole = ts.downsample(view, scale.factors_zyx, method).read().result()  # noqa: F821
             view = ts.array(whole)[ts.d[:].translate_to[scale.box.start]]  # noqa: F841
             assert np.array_equal(read_scale(tmp_path / name, mip), whole), f"{name}, mip {mip}"
-            if name == "labels":
-                assert np.array_equal(zarr.open_array(tmp_path / f"a.zarr/{mip}", mode="r")[:], whole)
 
 
-def test_a_voxel_of_a_mip_is_centred_on_those_it_covers(tmp_path):
-    """Scale and translation place centres: voxel 1 of mip 1 covers the voxels 2 and 3, and 0 and 1 lie before it."""
-    box = Box((0, 0, 2), (4, 80, 102))
-    write_ome(tmp_path / "a.zarr", box, np.ones(box.shape, np.uint64), (40.0, 8.0, 8.0))
-    fine, coarse = zarr.open_group(tmp_path / "a.zarr", mode="r").attrs["ome"]["multiscales"][0]["datasets"][:2]
-    places = [[step[step["type"]] for step in each["coordinateTransformations"]] for each in (fine, coarse)]
-    assert places == [[[40, 8, 8], [0, 0, 16]], [[40, 16, 16], [0, 4, 20]]]
-
-
-def test_an_export_has_ome_zarr_with_the_voxels_and_metadata_of_the_specification(tmp_path, sources):
-    export(sources, tmp_path / "out", BOTH)
-    group = zarr.open_group(tmp_path / "out/ome.zarr", mode="r")
-    layers = {"image": group, **{name: group[f"labels/{name}"] for name in ("segmentation", "truth")}}
-    assert group["labels"].attrs["ome"]["labels"] == ["segmentation", "truth"]
-    (multiscale,) = group.attrs["ome"]["multiscales"]
-    assert [tuple(axis.values()) for axis in multiscale["axes"]] == [(axis, "space", "nanometer") for axis in "zyx"]
-    for name, image in layers.items():
-        paths = [dataset["path"] for dataset in image.attrs["ome"]["multiscales"][0]["datasets"]]
-        num_mips = len(json.loads((tmp_path / "out" / name / "info").read_text())["scales"])
-        assert paths == [str(mip) for mip in range(num_mips)] and num_mips > 1
-        for mip, path in enumerate(paths):
-            assert np.array_equal(image[path][:], read_scale(tmp_path / "out" / name, mip)), (name, mip)
-        ome = image.attrs["ome"]
-        assert ome["version"] == "0.5" and (name == "image" or ome["image-label"]["source"]["image"] == "../../")
-    assert np.array_equal(layers["segmentation"]["0"][:], two_tubes())
-
-
-def test_labels_without_an_image_and_contrast(tmp_path, sources):
-    export(Sources(segmentation=sources.segmentation), tmp_path / "out", BOTH)
-    group = zarr.open_group(tmp_path / "out/ome.zarr", mode="r")
-    assert group.attrs["ome"] == {"version": "0.5"} and list(group["labels"]) == ["segmentation"]
-    with open_volume(tmp_path / "out/ome.zarr/labels/segmentation") as volume:
-        assert (volume.box, volume.voxel_size_zyx_nm, volume.dtype) == (BOX, TUBES_NM, np.uint64)
+def test_the_contrast_leaves_extremes_out(tmp_path):
     image = np.full((10, 20, 30), 100, np.uint8)
     image[:5], image[0, 0, :3], image[9, 19, :3] = 150, 0, 255
     with open_volume(write(tmp_path / "grey.h5", image)) as volume:
-        assert volumes.contrast(volumes.Part("image", volume, volume.box, (1.0, 1.0, 1.0))) == (100, 150)
+        assert contrast(volume.read, volume.box) == (100, 150)
 
 
 BIG = 2**63 + 11
