@@ -28,6 +28,7 @@ from ffn.assembly.tables import OVERLAPS, overlap_rows, read_rows
 from ffn.contingency import ContingencyTable
 from ffn.evaluation.errors import best_bodies
 from ffn.evaluation.evaluate import common_box
+from ffn.evaluation.scores import group_totals
 from ffn.evaluation.scoring import tabulate
 from ffn.evaluation.sweep import sweep_step
 from ffn.io.masks import open_masked_truth
@@ -69,7 +70,12 @@ class Graph:
 
     def same(self, pure: bool = False) -> tuple[np.ndarray, np.ndarray]:
         """Return whether the segments of each pair are of one body, and whether the truth tells."""
-        bodies = best_bodies(self.table, 0.8, 0.5) if pure else best_bodies(self.table)
+        table = self.table
+        if pure:  # four fifths in one body, and labelled for the half of it
+            of_all = group_totals(table.b, table.voxels)
+            labelled = group_totals(table.b, np.where(table.a != 0, table.voxels, 0))
+            table = table.keep((labelled >= 0.5 * of_all) & (table.voxels >= 0.8 * labelled))
+        bodies = best_bodies(table)
         a, b = np.array([[bodies.get(each, 0) for each in pair] for pair in self.pairs.ids.tolist()]).T
         same: np.ndarray = a == b
         return same, (a > 0) & (b > 0)

@@ -1,11 +1,8 @@
-"""The costs of bodies and segments; the costliest splits and mergers, and a voxel at which to look at each."""
+"""The costliest splits and mergers, and a voxel at which to look at each."""
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -13,15 +10,12 @@ from scipy.ndimage import binary_dilation, distance_transform_edt, find_objects
 
 from ffn.config import PART_ZYX
 from ffn.contingency import ContingencyTable, RowLookup, find_runs, largest_parts
-from ffn.evaluation.scores import entropy_terms, group_totals
 from ffn.geometry import ZYX, Box, VoxelSize, zyx
 from ffn.io.volume import Read
 
 # Voxels around a piece in which the main part is looked for, then further for those that have none; our choice. In 60
 # splits of three runs on real tissue, 9 of the parts lay beyond the first, 2 beyond the second.
 REACHES_ZYX = ((8, 8, 8), (48, 48, 48))
-CSV_COLUMNS = ("name", "kind", "z", "y", "x", "truth_ids", "segment_ids", "voxels", "voi")
-BODY_COLUMNS = ("kind", "id", "voxels", "parts", "voi", "share")
 KINDS = ("split", "merge")
 
 Ends: TypeAlias = tuple[ZYX, ZYX | None]  # of a gap: a voxel of the piece, and the nearest of a main part in reach
@@ -186,64 +180,8 @@ def gap_ends(entry: Mapping[str, Any]) -> list[np.ndarray]:
     return [np.add(end, 0.5) for end in (entry["position_zyx"], entry.get("other_zyx")) if end is not None]
 
 
-def errors_csv(entries: list[dict[str, Any]]) -> str:
-    """Return the entries of a score file as CSV. Several ids in one column are separated by spaces."""
-    rows = []
-    for entry in entries:
-        names = entry["name"], entry["kind"]
-        ids = (" ".join(map(str, entry[key])) for key in ("truth_ids", "segment_ids"))
-        rows.append([*names, *entry["position_zyx"], *ids, entry["voxels"], f"{entry['voi']:.6g}"])
-    return _csv(CSV_COLUMNS, rows)
-
-
-def _csv(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([header, *rows])
-    return text.getvalue()
-
-
-@dataclass(frozen=True)
-class Costs:
-    """Costs of all components of bodies, or of all segments, by ascending number; `names` are those in the volume."""
-
-    numbers: np.ndarray
-    names: np.ndarray
-    voxels: np.ndarray
-    num_parts: np.ndarray
-    voi: np.ndarray
-
-
-def costs_of(table: ContingencyTable, bodies: np.ndarray) -> tuple[Costs, Costs]:
-    """Divide the VOI of the convention ``foreground`` among components of `bodies` (splits) and segments (mergers)."""
-    both = table.foreground()
-    components, segments = _costs(both.a, both.voxels), _costs(both.b, both.voxels)
-    return replace(components, names=bodies[components.numbers.astype(np.int64)]), segments
-
-
-def best_bodies(table: ContingencyTable, min_share: float = 0.0, min_labelled: float = 0.0) -> dict[int, int]:
+def best_bodies(table: ContingencyTable) -> dict[int, int]:
     """Map each segment to the body that it shares most voxels with; leave out segments that share none."""
-    labelled = np.where(table.a != 0, table.voxels, 0)
-    both = table.keep(group_totals(table.b, labelled) >= min_labelled * group_totals(table.b, table.voxels))
-    both = both.foreground()
+    both = table.foreground()
     best = both.keep(largest_parts(both.b, both.a, both.voxels))
-    totals = np.bincount(np.unique(both.b, return_inverse=True)[1], both.voxels)  # by segment, as `best` is
-    best = best.keep(best.voxels >= min_share * totals)
     return dict(zip(best.b.tolist(), best.a.tolist(), strict=True))
-
-
-def bodies_csv(table: ContingencyTable, bodies: np.ndarray) -> str:
-    """Return the costs of all components of `bodies` and all segments as CSV, the costliest first."""
-    rows = []
-    for kind, costs in zip(("truth", "segment"), costs_of(table, bodies), strict=True):
-        total = costs.voi.sum() or 1.0
-        for i in np.argsort(-costs.voi, kind="stable"):
-            row = (costs.names[i], costs.voxels[i], costs.num_parts[i])
-            rows.append([kind, *map(int, row), f"{costs.voi[i]:.6g}", f"{costs.voi[i] / total:.4g}"])
-    return _csv(BODY_COLUMNS, rows)
-
-
-def _costs(ids: np.ndarray, voxels: np.ndarray) -> Costs:
-    unique, inverse, num_parts = np.unique(ids, return_inverse=True, return_counts=True)
-    voi = np.bincount(inverse, weights=entropy_terms(ids, voxels), minlength=len(unique))
-    sizes = np.bincount(inverse, weights=voxels, minlength=len(unique)).astype(np.int64)
-    return Costs(unique, unique, sizes, num_parts, voi)

@@ -18,12 +18,12 @@ from ffn.contingency import ContingencyTable
 from ffn.errors import ConfigError, EvaluationError, under
 from ffn.evaluation.baseline import score_watershed
 from ffn.evaluation.config import EvaluateConfig
-from ffn.evaluation.errors import bodies_csv, errors_csv, locate, worst_errors
+from ffn.evaluation.errors import locate, worst_errors
 from ffn.evaluation.scores import BORDER_NM, CONVENTIONS, Intervals, change_intervals
 from ffn.evaluation.scoring import Compared, Comparison, Scorer
 from ffn.evaluation.skeletons import Skeletons, check_skeletons, read_skeletons
 from ffn.geometry import Box, VoxelSize
-from ffn.io.atomic import write_json, write_text
+from ffn.io.atomic import write_json
 from ffn.io.block_log import Result
 from ffn.io.blocks import WHOLE, Job, add_job_options, forget_blocks, job_of, reduce_blocks
 from ffn.io.label_statistics import doubts_about_labels
@@ -73,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "a folder of them (x, y, z in nm)",
     )
     add_box_option(parser)
-    parser.add_argument("--out", required=True, metavar="FILE.json", help="scores; two CSV files are added")
+    parser.add_argument("--out", required=True, metavar="FILE.json", help="scores to write")
     text = "seed of the intervals (default: 1)"
     parser.add_argument("--rng-seed", type=whole_number, default=1, metavar="INT", help=text)
     text = "image to segment by watershed, as a baseline; the best of a sweep is scored"
@@ -154,7 +154,7 @@ def evaluate(
     inputs, config, box
         What to read, limits of the baseline, and the part to score.
     out : path
-        JSON file to write, see docs/outputs.md, beside ``<name>-bodies.csv`` and ``<name>-errors.csv``.
+        JSON file to write, see docs/outputs.md.
     rng_seed : int
         Fixes the intervals.
     job : Job
@@ -194,7 +194,7 @@ def evaluate(
                 )
     given = {**inputs.given(), **mask_inputs(inputs.masks), "rng_seed": rng_seed}
     result["provenance"] = provenance("evaluate", config, **given)
-    _write(Path(out), result, bodies_csv(*_own(compared)))
+    write_json(out, result)
     forget_blocks(str(out))
     return result
 
@@ -274,10 +274,3 @@ def _skeletons_near(path: str, box: Box, voxel_size_zyx_nm: VoxelSize) -> Skelet
         found = f"--skeletons: none of {len(np.unique(skeletons.owners))} lies in {box}, at least one is needed"
         raise EvaluationError(f"{found}. Are they in nanometres from the volume's origin?")
     return skeletons
-
-
-def _write(out: Path, result: dict[str, Any], bodies: str) -> None:
-    """Write the scores last, so that their file implies the others."""
-    write_text(out.with_name(f"{out.stem}-bodies.csv"), bodies)
-    write_text(out.with_name(f"{out.stem}-errors.csv"), errors_csv(result["errors"]))
-    write_json(out, result)

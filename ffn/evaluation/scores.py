@@ -146,11 +146,6 @@ def _cremi_score(scores: Scores) -> float | None:
     return None if voi is None or are is None else math.sqrt(voi * max(are, 0.0))
 
 
-def entropy_terms(given: np.ndarray, voxels: np.ndarray) -> np.ndarray:
-    """Return the part of each row, bits, in the conditional entropy given the ids of one column."""
-    return voxels / voxels.sum() * np.log2(group_totals(given, voxels) / voxels)
-
-
 def group_totals(ids: np.ndarray, voxels: np.ndarray) -> np.ndarray:
     """Return for each row the voxels of all rows with the same id, as float64."""
     inverse = np.unique(ids, return_inverse=True)[1]

@@ -295,8 +295,6 @@ STAGES = {
             title="score a segmentation against the truth: ARE, VOI, coverage, run length, worst errors",
             outputs=(
                 Output("scores", "evaluation/{volume}.json", of="evaluated"),
-                Output("bodies", "evaluation/{volume}-bodies.csv", of="evaluated"),
-                Output("errors", "evaluation/{volume}-errors.csv", of="evaluated"),
                 Output("baseline", "evaluation/{volume}-baseline.zarr", of="compared"),
             ),
             need=Need(base_mb=1210, bytes_per_voxel=100, seconds_per_mvoxel=15),  # includes the watershed's 90 bytes

@@ -107,7 +107,7 @@ MADE = {
     "learn-affinities": (2, "44136fa355b3", -0.1325192),
     "affinities": (1, "acfe12c9a7fc", 985.6723736),
     "skeletonize": (2, "84444ea14768", 203.9671361),
-    "evaluate": (9, "20be2b0be08d", 0.0),
+    "evaluate": (9, "552768cd9be8", 0.0),
     "export": (8, "fd9985f0d951", 0.0),
 }
 

@@ -16,8 +16,6 @@ rule evaluate:
         blocks=of("evaluate", "files"),
     output:
         scores=ensure(PATHS.of("evaluate"), non_empty=True),
-        bodies=PATHS.of("evaluate", "bodies"),
-        errors=PATHS.of("evaluate", "errors"),
         baseline=[PATHS.file("evaluate", "baseline")] if RUN.evaluate.watershed else [],
     log:
         PATHS.log("evaluate", "{volume}"),

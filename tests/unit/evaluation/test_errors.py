@@ -1,8 +1,5 @@
 """The costliest errors are listed by what correcting them would save, and located in the piece that is wrong."""
 
-import csv
-import io
-
 import numpy as np
 import pytest
 
@@ -10,9 +7,6 @@ from ffn.contingency import count_pairs
 from ffn.evaluation.errors import (
     Error,
     Scene,
-    best_bodies,
-    bodies_csv,
-    errors_csv,
     locate,
     worst_errors,
     worst_of_each_kind,
@@ -72,15 +66,10 @@ def test_savings_are_what_the_corrected_segmentation_gains():
     assert before - score(count_pairs(truth, mended), "foreground")["voi_split"] == pytest.approx(error.voi)
 
 
-def test_the_csv_has_a_row_for_each_error_and_the_worst_of_each_kind_come_first(volumes):
+def test_the_worst_of_each_kind_come_first(volumes):
     entries = entries_of(*volumes)
-    rows = list(csv.DictReader(io.StringIO(errors_csv(entries))))
-    assert [(row["kind"], row["name"]) for row in rows] == [
-        ("split", "split-01"),
-        ("split", "split-02"),
-        ("merge", "merge-01"),
-    ]
-    assert rows[0]["segment_ids"] == "10 11" and int(rows[0]["x"]) == entries[0]["position_zyx"][2]
+    assert [entry["name"] for entry in entries] == ["split-01", "split-02", "merge-01"]
+    assert entries[0]["segment_ids"] == [10, 11]
     assert [entry["name"] for entry in worst_of_each_kind(entries, 1)] == ["split-01", "merge-01"]
     assert worst_of_each_kind(entries, 9) == entries and worst_of_each_kind(entries, 0) == []
 
@@ -103,20 +92,3 @@ def test_the_near_side_is_nearest_in_nm_and_in_the_middle_of_it():
     assert places_of([Error("split-01", "split", 1, 1, 2, 1, 0.1)], truth, segments, BOX.shape) == [
         ((0, 5, 5), (0, 5, 3))
     ]
-
-
-def test_the_csv_has_a_row_for_each_body_and_segment(random_volumes):
-    table = count_pairs(*random_volumes)
-    rows = list(csv.DictReader(io.StringIO(bodies_csv(table, IDS))))
-    scores = score(table, "foreground")
-    for kind, part in (("truth", "voi_split"), ("segment", "voi_merge")):
-        own = [row for row in rows if row["kind"] == kind]
-        assert sum(float(row["voi"]) for row in own) == pytest.approx(scores[part], rel=1e-4)
-        assert sum(float(row["share"]) for row in own) == pytest.approx(1, rel=1e-3)
-        costs = [float(row["voi"]) for row in own]
-        assert costs == sorted(costs, reverse=True)
-
-
-def test_segments_of_several_bodies_have_none_that_holds_most_of_them():
-    truth, segments = np.array([1, 1, 1, 1, 1, 2, 2, 3, 0]), np.array([4, 4, 4, 4, 4, 4, 5, 5, 6])
-    assert best_bodies(count_pairs(truth, segments), 0.8) == {4: 1}

@@ -188,7 +188,6 @@ def command(tmp_path, specs, image, segmentation, monkeypatch):
 
 def test_jobs_and_killed_ones_give_the_bytes_of_one_process(tmp_path, command):
     made = require_same_files(running(command, "s.json"), tmp_path, ["2-of-2", "1-of-2", ""])
-    assert made.keys() == {"s.json", "s-bodies.csv", "s-errors.csv"}
     assert {"erl", "errors", "baseline"} <= json.loads(made["s.json"]).keys()
 
 
