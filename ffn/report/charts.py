@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ffn.report.score_table import SHOWN_CONVENTIONS
-from ffn.training.metrics import MOVE_SCORES, SCORES, MetricsRow, smoothed
+from ffn.training.metrics import SCORES, MetricsRow, smoothed
 
 STYLE: Any = {
     "svg.hashsalt": "report",  # so that reruns give the same bytes
@@ -29,8 +29,6 @@ STYLE: Any = {
 NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 FAINT: dict[str, Any] = {"alpha": 0.35, "linewidth": 1}
 SCORE_NAMES = {name: "F1" if name == "f1" else name for name in SCORES}
-REACHES = dict(zip(MOVE_SCORES[:3], ("1 delta", "2 deltas", "3 deltas"), strict=True))
-SHARES = {"Accuracy, precision, recall, F1": SCORE_NAMES, "Share of the moves made, by distance": REACHES}
 STEP_PARTS = {"input_ms": "input", "compute_ms": "compute", "allreduce_ms": "allreduce", "rest_ms": "rest"}
 SWEPT = {"voi": "sum", "voi_split": "split", "voi_merge": "merge"}
 SWEEP_AXIS = "merge threshold; at 1 nothing is merged"
@@ -66,8 +64,7 @@ def training_charts(metrics: Sequence[MetricsRow], validation: Sequence[MetricsR
     if not metrics:
         return []
     rows, validated = _finite_columns(metrics), _finite_columns(validation)
-    charts = [_loss_chart(rows, validated)]
-    charts += [_shares_chart(title, names, rows, validated) for title, names in SHARES.items()]
+    charts = [_loss_chart(rows, validated), _scores_chart(rows, validated)]
     charts += [_curve_chart(rows, "learning_rate", "Learning rate"), _curve_chart(rows, "fovs_per_second", "FOVs/s")]
     return [one for one in [*charts, _time_chart(rows)] if one is not None]
 
@@ -112,9 +109,9 @@ def _loss_chart(rows: Columns, validated: Columns) -> Chart | None:
     return chart("Loss", draw)
 
 
-def _shares_chart(title: str, names: dict[str, str], rows: Columns, validated: Columns) -> Chart | None:
-    """Draw columns from 0 to 1, smoothed; accuracy also as logged, as in the paper."""
-    shown = [name for name in names if name in rows]
+def _scores_chart(rows: Columns, validated: Columns) -> Chart | None:
+    """Draw the scores, smoothed; accuracy also as logged, as in the paper."""
+    title, shown = "Accuracy, precision, recall, F1", [name for name in SCORES if name in rows]
     if not shown:
         return None
 
@@ -122,7 +119,7 @@ def _shares_chart(title: str, names: dict[str, str], rows: Columns, validated: C
         for i, name in enumerate(shown):
             if name == "accuracy":
                 axes.plot(rows["step"], rows[name], color=f"C{i}", **FAINT)
-            axes.plot(rows["step"], smoothed(rows[name]), color=f"C{i}", label=names[name])
+            axes.plot(rows["step"], smoothed(rows[name]), color=f"C{i}", label=SCORE_NAMES[name])
             if name in validated:
                 axes.plot(validated["step"], validated[name], "o", color=f"C{i}", markersize=3)
 

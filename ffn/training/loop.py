@@ -23,12 +23,11 @@ from ffn.training.metrics import (
     COLUMNS,
     NO_STEPS,
     PARTS_OF_STEP,
-    Losses,
     MetricsRow,
     RowLog,
     StepClock,
+    classification_scores,
     means_of,
-    scores_of,
     sums_of,
 )
 from ffn.training.optimizers import learning_rate
@@ -127,7 +126,7 @@ class Trainer:
         self._validated_with = b""
         self._step = self._skipped_in_row = 0
         self._seconds_before = 0.0
-        self._sums, self._losses = NO_STEPS, Losses()
+        self._sums = NO_STEPS
         self._report: Report | None = None  # of rank 0
         self._clock = StepClock()
 
@@ -137,8 +136,9 @@ class Trainer:
         parts, rank = checkpoint.parts, self.group.rank
         errors = [parts.get(_worker_part(worker), {}) for worker in self.plan.workers(rank)]
         self.learner.restore(checkpoint.shared, errors)
-        self._losses.values = checkpoint.shared.get("losses", self._losses.values)  # version 0.4.0 wrote none
-        self.walks.restore({lane: parts[_lane_part(lane)] for lane in self.walks.positions})
+        lanes = {lane: parts[_lane_part(lane)] for lane in self.walks.positions}
+        # earlier versions counted moves as well
+        self.walks.restore({lane: {**part, "counts": part["counts"][:NUM_COUNTS]} for lane, part in lanes.items()})
         if rank == 0:
             reported = parts[REPORTED]
             self._seconds_before = float(reported["seconds"])
@@ -182,7 +182,6 @@ class Trainer:
         self._clock.add("allreduce", outcome.allreduce_seconds)
         with self._clock.measure("compute"):
             self._sums = self._sums + sums_of(outcome)
-            self._losses.add(outcome)
         self._step += 1
         self._require_progress(bool(outcome.finite))
         return outcome.stop, outcome.save
@@ -212,12 +211,14 @@ class Trainer:
             )
 
     def _judge(self) -> None:
-        """Warn of losses that are not finite or have risen, and end the job where nothing was learnt."""
-        text = self._losses.complaint(learning_rate(self._config, self._step - 1))
-        if text and self.group.rank == 0:
-            log.warning("train: %s", text)
-        if self._losses.is_lost(self._config.use_best):
-            self.group.fail(DivergenceError(f"train: diverged, no model is written: {text}"))
+        """End the job where nothing was learnt."""
+        if self.group.broadcast(self._report is not None and self._report.is_lost(self._config.use_best)):
+            self.group.fail(
+                DivergenceError(
+                    "train: diverged, so no model is written: see the losses in metrics.csv. Lower train.learning_rate "
+                    "or raise train.warmup_steps"
+                )
+            )
 
     @property
     def _wants_checkpoint(self) -> bool:
@@ -238,7 +239,7 @@ class Trainer:
         row: MetricsRow = {
             "step": self._step,
             "epoch": float(examples / self.plan.records.total),
-            **scores_of(counts),
+            **classification_scores(counts),
             "learning_rate": learning_rate(self._config, self._step - 1),
             "fovs_per_second": float(self._config.global_batch * num_steps / seconds.sum()),
             "seconds": self._seconds(),
@@ -279,7 +280,7 @@ class Trainer:
                 "seconds": np.array(self._seconds()),
                 "validated_with": np.frombuffer(self._validation_digest, np.uint8),
             }
-        return Checkpoint(self._step, self.learner.state() | {"losses": self._losses.values}, parts)
+        return Checkpoint(self._step, self.learner.state(), parts)
 
     def _stop(self) -> None:
         """End the job; its checkpoint is already written."""

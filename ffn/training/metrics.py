@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 SCORES = ("accuracy", "precision", "recall", "f1")
 SIZES = ("thin", "middle", "thick")  # objects of a validation, by the share of the voxels around that they have
 F1_OF_SIZES = tuple(f"f1_{size}" for size in SIZES)  # whose mean is the F1 of a validation
-# by deltas from the centre: share of the moves to the object that were made, and of the moves made that left it
-MOVE_SCORES = ("reach_1", "reach_2", "reach_3", "stray_1", "stray_2", "stray_3")
 PARTS_OF_STEP = ("input_ms", "compute_ms", "allreduce_ms", "rest_ms")
 COLUMNS = (
     "step",
@@ -35,7 +33,6 @@ COLUMNS = (
     *PARTS_OF_STEP,
     "bytes_sent",
     "gradient_norm",
-    *MOVE_SCORES,
 )
 SMOOTHING = 0.9  # Dong et al. 2019, learning-rate study
 
@@ -63,25 +60,6 @@ def classification_scores(counts: np.ndarray) -> dict[str, float]:
     }
 
 
-def move_scores(moves: np.ndarray) -> dict[str, float]:
-    """Return how many of the moves to the object were made, and how many of the moves made left it.
-
-    Examples
-    --------
-    >>> move_scores(np.array([[3, 1, 1], [0, 2, 0], [0, 0, 0]]))
-    {'reach_1': 0.75, 'reach_2': 0.0, 'reach_3': nan, 'stray_1': 0.25, 'stray_2': nan, 'stray_3': nan}
-    """
-    made, missed, strayed = np.asarray(moves, np.float64).T
-    with np.errstate(invalid="ignore"):
-        shares = [*(made / (made + missed)), *(strayed / (made + strayed))]
-    return dict(zip(MOVE_SCORES, map(float, shares), strict=True))
-
-
-def scores_of(counts: np.ndarray) -> dict[str, float]:
-    """Return all scores of walks from the sum of their `ffn.training.walk.Walk.counts`."""
-    return classification_scores(counts[:4]) | move_scores(np.reshape(counts[4:], (-1, 3)))
-
-
 def smoothed(values: Iterable[float], factor: float = SMOOTHING) -> np.ndarray:
     """Return the exponential moving average of a curve, unbiased from the first value on.
 
@@ -107,34 +85,6 @@ def sums_of(outcome: Outcome) -> np.ndarray:
     if outcome.finite:
         return np.array([outcome.loss, float(outcome.gradient_norm), outcome.bytes_sent, 1, 0])
     return np.array([0.0, 0.0, outcome.bytes_sent, 0, 1])
-
-
-class Losses:
-    """First and last loss of a training, and how many of its steps were skipped or had a loss that is not finite."""
-
-    def __init__(self) -> None:
-        self.values = np.array([math.nan, math.nan, 0, 0])  # first, last, such steps, all steps
-
-    def add(self, outcome: Outcome) -> None:
-        """Count a step."""
-        loss = outcome.loss if outcome.finite and math.isfinite(outcome.loss) else math.nan
-        first, _, bad, steps = self.values
-        self.values = np.array([first if steps else loss, loss, bad + math.isnan(loss), steps + 1])
-
-    def is_lost(self, use_best: bool = False) -> bool:
-        """Whether the last loss is not finite, unless the best weights count, or only the first step changed them."""
-        first, last, bad, steps = self.values.tolist()
-        return steps > 1 and (math.isnan(last) and not use_best or bad - math.isnan(first) == steps - 1)
-
-    def complaint(self, rate: float) -> str | None:
-        """Return what is wrong with the losses, if something is."""
-        first, last, bad, steps = self.values.tolist()
-        if not (bad or last > RISEN * max(first, CONSTANT_LOSS)):
-            return None
-        return (
-            f"{bad:g} of {steps:g} steps had no finite loss or gradient; the first loss is {first:.4g}, the last "
-            f"{last:.4g}, at a learning rate of {rate:.4g}. Lower train.learning_rate or raise train.warmup_steps"
-        )
 
 
 NO_STEPS = np.zeros(5)
@@ -236,7 +186,7 @@ class StepClock:
 
 # Of a network that answers the same everywhere: about half of the voxels of balanced examples are in the object.
 CONSTANT_LOSS = math.log(2)
-NEAR = 0.05  # relative; this and the next three are our choice
+NEAR = 0.05  # relative; this and the next four are our choice
 NUM_ROWS = 5
 COLLAPSED = 0.5  # share of the best F1
 RISEN = 3.0  # of the last loss to the first, or to a constant answer's
@@ -258,13 +208,31 @@ def complaints(metrics: Sequence[MetricsRow], validation: Sequence[MetricsRow]) 
             f"validation F1 fell from {best['f1']:.2g} after step {best['step']:g} to {last['f1']:.2g} after step "
             f"{last['step']:g}. Lower train.learning_rate"
         )
-    recent = metrics[-NUM_ROWS:]
+    recent, skipped = metrics[-NUM_ROWS:], sum(row.get("skipped_steps", 0.0) for row in metrics)
+    if skipped:
+        found["skipped"] = (
+            f"{skipped:g} of {recent[-1]['step']:g} steps had no finite loss or gradient. Lower train.learning_rate or "
+            "raise train.warmup_steps"
+        )
+    if recent and recent[-1]["loss"] > RISEN * max(metrics[0]["loss"], CONSTANT_LOSS):
+        found["risen"] = (
+            f"the loss was {metrics[0]['loss']:.4g} first and is {recent[-1]['loss']:.4g} at step "
+            f"{recent[-1]['step']:g}. Lower train.learning_rate or raise train.warmup_steps"
+        )
     if len(recent) == NUM_ROWS and all(abs(row["loss"] / CONSTANT_LOSS - 1) < NEAR for row in recent):
         found["constant"] = (
             f"the loss has been at ln 2 (0.69) up to step {recent[-1]['step']:g}, as if the network answered the same "
             "everywhere. Lower train.learning_rate, raise train.warmup_steps, or check the labels"
         )
     return found
+
+
+def is_lost(metrics: Sequence[MetricsRow], use_best: bool) -> bool:
+    """Whether one step of a training at most changed the weights, or none of those that the last row tells of."""
+    if not metrics or metrics[-1]["step"] == 1:
+        return False
+    done = metrics[-1]["step"] - sum(row["skipped_steps"] for row in metrics)
+    return done <= 1 or (math.isnan(metrics[-1]["loss"]) and not use_best)
 
 
 def read_complaints(model_folder: str | Path) -> list[str]:

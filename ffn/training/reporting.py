@@ -21,16 +21,16 @@ from ffn.provenance import provenance
 from ffn.training.metrics import (
     COLUMNS,
     F1_OF_SIZES,
-    MOVE_SCORES,
     SCORES,
     MetricsRow,
     RowLog,
     best_validation,
     complaints,
+    is_lost,
 )
 from ffn.training.plan import TrainingPlan
 
-VALIDATION_COLUMNS = ("step", "examples", "fovs", "loss", *SCORES, *F1_OF_SIZES, "validation_seconds", *MOVE_SCORES)
+VALIDATION_COLUMNS = ("step", "examples", "fovs", "loss", *SCORES, *F1_OF_SIZES, "validation_seconds")
 NO_ROWS = -1  # last step to keep, for a log that starts over
 BEST = "checkpoints/best"  # below the model folder
 LAST_ROWS_SECONDS = 60.0  # for a command to handle the last rows at the end of a training; our choice
@@ -89,6 +89,10 @@ class Report:
         """Move the bar in a terminal; a log file gets lines at rows of metrics only."""
         if self._is_live:
             self._bar.update(step - self._bar.n)
+
+    def is_lost(self, use_best: bool) -> bool:
+        """Whether the training has failed, see `ffn.training.metrics.is_lost`."""
+        return is_lost(self._training.rows, use_best)
 
     def close(self) -> None:
         """Close files and bar."""

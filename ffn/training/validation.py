@@ -24,7 +24,7 @@ from ffn.training.config import NO_AUGMENTATION, TrainConfig
 from ffn.training.data.examples import NOT_COUNTED, Example, ExampleMaker, patch_size
 from ffn.training.data.lanes import Record, generator
 from ffn.training.data.volumes import BLOCK_ZYX, TrainingVolume
-from ffn.training.metrics import F1_OF_SIZES, SIZES, MetricsRow, classification_scores, scores_of
+from ffn.training.metrics import F1_OF_SIZES, SIZES, MetricsRow, classification_scores
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.step import Batch
 from ffn.training.walk import NUM_COUNTS, Walk, stack_fovs
@@ -87,21 +87,21 @@ class Validation:
             results[rank :: self.group.size] = share
         # in the order of the examples, whichever process had which
         (loss_sum, weight_sum, num_fovs), counts = np.split(results.sum(axis=0), [3])
-        of_sizes = [results[np.equal(self.sizes, size), 3:7].sum(axis=0) for size in range(len(SIZES))]
+        of_sizes = [results[np.equal(self.sizes, size), 3:].sum(axis=0) for size in range(len(SIZES))]
         f1 = [classification_scores(one)["f1"] for one in of_sizes]
         return {
             "step": step,
             "examples": len(results),
             "fovs": int(num_fovs),
             "loss": float(loss_sum / weight_sum),
-            **scores_of(counts),
+            **classification_scores(counts),
             "f1": float(np.mean([one for one in f1 if one >= 0] or math.nan)),
             **dict(zip(F1_OF_SIZES, f1, strict=True)),
             "validation_seconds": time.monotonic() - start,
         }
 
     def _walk_share(self, forward: Forward) -> np.ndarray:
-        """Return loss sum, weight sum, FOVs and counts of each example of this process, shape (N, 16)."""
+        """Return loss sum, weight sum, FOVs and counts of each example of this process, shape (N, 7)."""
         numbers = range(len(self.records))[self.group.rank :: self.group.size]
         results = np.zeros((len(numbers), 3 + NUM_COUNTS))
         waiting = deque(range(len(numbers)))
@@ -123,7 +123,7 @@ class Validation:
             results[index, :3] += loss, weight, 1
             walk.write(pom_logit)
             if not walk.advance():
-                results[index, 3:] = walk.counts()
+                results[index, 3:] = walk.score()
                 del walks[index]
 
 

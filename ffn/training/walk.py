@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ffn.config import ModelConfig
-from ffn.geometry import ZYX, Box, add, scale, subtract, zyx
+from ffn.geometry import ZYX, Box, add, scale, zyx
 from ffn.inference.canvas import logit
 from ffn.inference.movement import FaceMaxMovement, ScoredOffset, face_max_offsets
 from ffn.training.config import TrainConfig
@@ -23,8 +23,7 @@ PAD_LOGIT = logit(0.05)
 MOVE_LOGIT = logit(0.9)
 RUNAWAY_LOGIT = 100.0  # our choice; trained networks stay below 15 on FIB-25
 
-MAX_DISTANCE = 3  # deltas from the centre; moves that lead further count as this one
-NUM_COUNTS = 4 + MAX_DISTANCE * 3
+NUM_COUNTS = 4  # of voxels, see `Walk.score`
 DEPTH = 2  # examples ready per lane. A walk takes at least one step, so 1 would do if reading times did not vary
 MOST_THREADS = 8  # that make examples; our choice
 
@@ -33,12 +32,6 @@ Slices = tuple[slice, slice, slice]
 
 class Walk:
     """A FOV that visits the centre of an example, then the positions that the network's own POM reaches.
-
-    Attributes
-    ----------
-    moves : int64 ndarray of shape (3, 3)
-        Moves tried so far. Rows: to positions 1, 2, and 3 or more deltas from the centre, counted along the axes.
-        Columns: to the object and allowed by the POM, to the object but not allowed, allowed but not to the object.
 
     Notes
     -----
@@ -62,7 +55,6 @@ class Walk:
             self._center, add(model.fov_radius_zyx, scale(model.deltas_zyx, train.fov_moves))
         ).slices()
         self._put()
-        self.moves = np.zeros((MAX_DISTANCE, 3), np.int64)
         moves = [] if self._policy == "max_pred" else [add(self._center, move) for move in example.moves_zyx]
         self.position_zyx: ZYX = self._center  # of the FOV
         self._movement = self._resume(moves, [])
@@ -96,25 +88,23 @@ class Walk:
         return False
 
     def state(self) -> tuple[ZYX, list[ZYX], list[ZYX]]:
-        """Return the FOV's position, its queue and the positions it evaluated: the state besides canvas and moves."""
+        """Return the FOV's position, its queue and the positions it evaluated: the state besides the canvas."""
         return self.position_zyx, list(self._movement.queue), self._movement.evaluated
 
     def restore(
         self,
         canvas_logit: np.ndarray,
-        moves: np.ndarray,
         position_zyx: ZYX,
         queue: Iterable[ZYX],
         evaluated: Iterable[ZYX],
     ) -> None:
-        """Restore canvas, moves, and the result of `state`."""
+        """Restore the canvas, and the result of `state`."""
         self._put(canvas_logit)
-        self.moves[:] = moves
         self.position_zyx = position_zyx
         self._movement = self._resume(queue, evaluated)
 
     def score(self) -> np.ndarray:
-        """Compare the patch with its labels at the move threshold."""
+        """Count true and false positives, true and false negatives of the patch at the move threshold, int64 (4,)."""
         known = self.example.loss_weight(self._scored) > 0
         found = (self.canvas_logit[self._scored] >= MOVE_LOGIT) & known
         truth = (self.example.labels(self._scored) > 0.5) & known
@@ -122,22 +112,15 @@ class Walk:
         counts = (both, num_found - both, num_known - num_found - num_true + both, num_true - both)
         return np.array(counts, np.int64)
 
-    def counts(self) -> np.ndarray:
-        """Return `score` and `moves` in one int64 array of shape (13,)."""
-        return np.concatenate([self.score(), self.moves.ravel()])
-
     def _resume(self, queue: Iterable[ZYX], evaluated: Iterable[ZYX]) -> FaceMaxMovement:
         return FaceMaxMovement(self._center, self._deltas_zyx, queue, evaluated)
 
     def _may_visit(self, position_zyx: ZYX) -> bool:
-        """Whether the FOV fits at `position_zyx` and the POM there is high enough by now; count the move."""
+        """Whether the FOV fits at `position_zyx` and the POM there is high enough by now."""
         if not self._patch.contains(Box.around(position_zyx, self._fov_radius_zyx)):
             return False
-        allowed = self._logit(position_zyx) >= MOVE_LOGIT
-        wanted = self.example.is_object(position_zyx)
-        if (allowed or wanted) and self.example.loss_weight(position_zyx) > 0:
-            self.moves[self._distance(position_zyx) - 1, 2 if not wanted else 0 if allowed else 1] += 1
-        return allowed and (wanted or self._policy != "max_pred")
+        wanted = self._policy != "max_pred" or self.example.is_object(position_zyx)
+        return wanted and self._logit(position_zyx) >= MOVE_LOGIT
 
     def _put(self, canvas_logit: np.ndarray | None = None) -> None:
         """Begin with a POM; by default, one whose centre alone is object."""
@@ -151,12 +134,6 @@ class Walk:
 
     def _logit(self, position_zyx: ZYX) -> float:
         return float(self._canvas_logit[position_zyx])
-
-    def _distance(self, position_zyx: ZYX) -> int:
-        """Deltas from the centre, counted along the axes."""
-        offset_zyx = subtract(position_zyx, self._center)
-        deltas = sum(round(abs(n) / delta) for n, delta in zip(offset_zyx, self._deltas_zyx, strict=True) if delta)
-        return min(max(1, deltas), MAX_DISTANCE)
 
 
 class Prefetcher:
@@ -240,12 +217,12 @@ class LaneWalks:
             if walk.write(answer):
                 if walk.advance():
                     continue
-                self._counts[lane] += walk.counts()
+                self._counts[lane] += walk.score()
             self.positions[lane] += 1
             self._walks[lane] = self._next_walk(lane)
 
     def take_counts(self) -> np.ndarray:
-        """Return the counts of all walks that ended since the last call, see `Walk.counts`."""
+        """Return the counts of all walks that ended since the last call, see `Walk.score`."""
         total = np.sum(list(self._counts.values()), axis=0)
         self._counts = {lane: np.zeros(NUM_COUNTS, np.int64) for lane in self._counts}
         return total
@@ -268,14 +245,13 @@ class LaneWalks:
             self._counts[lane] = np.array(state["counts"])
             if "canvas_logit" in state:
                 queue, evaluated = map(zyx, state["queue_zyx"]), map(zyx, state["evaluated_zyx"])
-                walk.restore(state["canvas_logit"], state["moves"], zyx(state["fov_zyx"]), queue, evaluated)
+                walk.restore(state["canvas_logit"], zyx(state["fov_zyx"]), queue, evaluated)
 
     @staticmethod
     def _walk_state(walk: Walk) -> dict[str, np.ndarray]:
         fov_zyx, queue, evaluated = walk.state()
         return {
             "canvas_logit": walk.canvas_logit,
-            "moves": walk.moves,
             "fov_zyx": np.array(fov_zyx, np.int64),
             "queue_zyx": np.array(queue, np.int64).reshape(-1, 3),
             "evaluated_zyx": np.array(evaluated, np.int64).reshape(-1, 3),

@@ -37,8 +37,8 @@ def test_a_training_has_a_chart_for_each_set_of_columns(run, drawn):
 
 
 def test_a_chart_has_no_empty_columns_and_parts_of_a_step_no_compilation(drawn):
-    rows = [{"step": step, "loss": np.nan, "reach_1": 0.5} for step in (1, 2)]
-    training_charts(rows, [{"step": 2, "reach_1": 0.8}])
+    rows = [{"step": step, "loss": np.nan, "f1": 0.5} for step in (1, 2)]
+    training_charts(rows, [{"step": 2, "f1": 0.8}])
     assert [list(curves(axes).values())[-1].tolist() for axes in drawn.values()] == [[[2, 0.8]]]
     assert training_charts([]) == []
     drawn.clear()

@@ -9,7 +9,6 @@ from ffn.training.metrics import (
     COLUMNS,
     NO_STEPS,
     NUM_ROWS,
-    Losses,
     RowLog,
     classification_scores,
     complaints,
@@ -30,14 +29,6 @@ def test_skipped_steps_count_in_bytes_only_and_empty_scores_are_0_or_nan():
     sums = sums_of(outcome(0.5)) + sums_of(outcome(0.25)) + sums_of(outcome(math.nan, finite=False))
     assert means_of(sums) == {"loss": 0.375, "gradient_norm": 0.75, "bytes_sent": 100, "skipped_steps": 1}
     assert np.isnan(means_of(NO_STEPS)["loss"])
-
-
-@pytest.mark.parametrize(("last", "is_told"), [(0.4, False), (2.0, False), (6.8e7, True)])
-def test_a_loss_that_has_risen_is_told_but_no_error(last, is_told):
-    losses = Losses()
-    for loss in (1.31, 6.1e16, last):
-        losses.add(outcome(loss))
-    assert (losses.complaint(0.1) is not None) == is_told and not losses.is_lost()
 
 
 def test_rows_after_the_step_and_an_incomplete_line_are_removed(tmp_path):
@@ -82,7 +73,10 @@ def scores(*values):
         (rows(*[math.nan] * NUM_ROWS), scores(0.9, math.nan), []),
         ([], scores(0.2, 0.9, 0.4), ["collapse"]),
         ([], scores(0.9, 0.1, 0.8), []),  # it recovered
+        (rows(1.31, 6.1e16, 2.0), [], []),
+        (rows(1.31, 6.8e7), [], ["risen"]),
+        ([{**rows(0.5)[0], "skipped_steps": 2.0}], [], ["skipped"]),
     ],
 )
-def test_a_collapse_and_a_constant_answer_are_named(metrics, validation, kinds):
+def test_signs_of_trouble_are_named(metrics, validation, kinds):
     assert list(complaints(metrics, validation)) == kinds

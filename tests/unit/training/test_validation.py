@@ -41,7 +41,7 @@ def test_thin_objects_are_drawn_as_often_as_thick_ones_and_count_as_much(monkeyp
     records, sizes = tuple(record for record, _ in found[:3]), (0, 2, 2)
     validation = Validation(records, sizes, {}, None, MODEL, TRAIN, 1, ProcessGroup())
     results = np.zeros((3, 3 + NUM_COUNTS))
-    results[:, 1], results[:, 3:7] = 1, [(1, 1, 0, 1), (90, 0, 0, 0), (10, 0, 0, 0)]  # F1 0.5 of thin, 1 of thick
+    results[:, 1], results[:, 3:] = 1, [(1, 1, 0, 1), (90, 0, 0, 0), (10, 0, 0, 0)]  # F1 0.5 of thin, 1 of thick
     monkeypatch.setattr(Validation, "_walk_share", lambda *_: results)
     row = validation.run(forward, 10)
     assert (row["f1_thin"], row["f1_thick"], row["f1"]) == (0.5, 1.0, 0.75) and np.isnan(row["f1_middle"])
