@@ -33,7 +33,7 @@ REVISIONS: dict[str, int] = {
     "skeletonize": 2,
     "study": 6,
     "sweep": 7,
-    "train": 4,
+    "train": 5,
 }
 
 

@@ -13,41 +13,21 @@ from ffn.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
-NO_AUGMENTATION: Mapping[str, Any] = {
-    "contrast_jitter": 0.0,
-    "brightness_jitter": 0.0,
-    "gamma_jitter": 0.0,
-    "missing_slice_rate": 0.0,
-    "misaligned_slice_rate": 0.0,
-    "blur_rate": 0.0,
-}
+# Options that change what is seen of an example; all are 0 by default.
+DISTORTIONS = ("contrast_jitter", "brightness_jitter", "missing_slice_rate", "misaligned_slice_rate", "blur_rate")
 PRESETS: dict[str, Mapping[str, Any]] = {
     # Dong et al. 2019: Adam, one FOV per worker, no schedule; the rate of one worker is read off Fig. 4, and beyond 16
     # workers it grows with the square root. Their code builds on google/ffn and leaves the rest as there: clipping, ε,
-    # walks, augmentation, and tf_slim's initial weights.
+    # walks, augmentation, and tf_slim's initial weights. All other options have their defaults.
     "dong2019": {
-        "batch_size": 1,
-        "gradients_per_update": "all",
-        "max_staleness": 0,
         "initial": "glorot",
-        "optimizer": "adam",
         "learning_rate": 1e-5,
         "scaling_rule": "sqrt",
-        "warmup_steps": 0,
-        "schedule": "constant",
-        "weight_decay": 0.0,
         "clip_entries": 0.7,
         "adam_epsilon": 1e-8,
-        "ema_decay": None,
         "precision": "float32",
-        "compression": "none",
-        "fov_policy": "fixed",
-        "fov_moves": 1,
         "shuffle_moves": "all",
-        "unlabelled_weight": 1.0,
         "permutable_axes": ("y", "x"),
-        **NO_AUGMENTATION,
-        "use_best": False,
     }
 }
 
@@ -61,7 +41,6 @@ PROCESSES = {"num_workers", "virtual_workers"}
 AFTER_TRAINING = {"max_steps", "validation_steps", "validation_examples", "use_best"}
 MAX_MISALIGNMENT = 4  # largest shift of a section along y and x against the central one, voxels; our choice
 SYNCHRONOUS: Mapping[str, Any] = {"gradients_per_update": "all", "max_staleness": 0}
-SHORTHANDS = {"preset"}  # names for the values of other options
 
 # Defaults of a training that starts from trained weights. Adam's first step changes every weight by the whole rate,
 # each in the direction of its gradient. At 0.001 that is 3 % of a typical weight, and together it makes the published
@@ -201,7 +180,6 @@ class TrainConfig(Section):
     brightness_jitter: NonNegativeFloat = Field(
         0.0, description="largest change of an example's brightness, standard deviations of the image"
     )
-    gamma_jitter: BelowOne = Field(0.0, description="largest relative change of an example's gamma from 1")
     missing_slice_rate: Fraction = Field(
         0.0, description="share of z slices that are black (grey level 0), never the central one"
     )
@@ -321,9 +299,7 @@ class TrainConfig(Section):
 
     def decisive(self) -> dict[str, Any]:
         """Return the options that the weights after a given number of steps depend on; a checkpoint is of these."""
-        free = self.same_result() | AFTER_TRAINING | PROCESSES | SHORTHANDS
-        if self.is_synchronous:  # as in versions without these options
-            free |= SYNCHRONOUS.keys()
+        free = self.same_result() | AFTER_TRAINING | PROCESSES | {"preset"}
         ends_the_schedule = {"max_steps"} if self.schedule == "cosine" else set()
         return self.model_dump(mode="json", exclude=free - ends_the_schedule)
 

@@ -136,9 +136,7 @@ class Trainer:
         parts, rank = checkpoint.parts, self.group.rank
         errors = [parts.get(_worker_part(worker), {}) for worker in self.plan.workers(rank)]
         self.learner.restore(checkpoint.shared, errors)
-        lanes = {lane: parts[_lane_part(lane)] for lane in self.walks.positions}
-        # earlier versions counted moves as well
-        self.walks.restore({lane: {**part, "counts": part["counts"][:NUM_COUNTS]} for lane, part in lanes.items()})
+        self.walks.restore({lane: parts[_lane_part(lane)] for lane in self.walks.positions})
         if rank == 0:
             reported = parts[REPORTED]
             self._seconds_before = float(reported["seconds"])

@@ -129,7 +129,6 @@ class TrainingPlan:
             "num_lanes": self.train.num_lanes,
             "rng_seed": self.rng_seed,
             "revision": revision("train"),
-            "layout": 2,  # of checkpoints
             "initial_weights": weights_checksum(self.initial.weights),
             **self.data_checksums,
         }
@@ -161,12 +160,10 @@ def make_training_plan(
     checksums = {
         "records": hashlib.sha256(index.model_dump_json(exclude={"provenance"}).encode()).hexdigest(),
         "volumes": {name: volume.checksum() for name, volume in volumes.items()},
+        # those of volumes for validation alone decide scores, see `Validation.digest`
+        "normalize": {name: str(method) for name, method in data.normalize.items() if name in volumes},
+        "masks": {name: identities({}, masks) for name, masks in data.masks.items() if name in volumes},
     }
-    # those of volumes for validation alone decide scores, see `Validation.digest`
-    if methods := {name: str(method) for name, method in data.normalize.items() if name in volumes}:
-        checksums["normalize"] = methods
-    if masked := {name: identities({}, masks) for name, masks in data.masks.items() if name in volumes}:
-        checksums["masks"] = masked
     plan = TrainingPlan(
         config,
         rng_seed,

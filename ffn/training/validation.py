@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from ffn.io.volume import is_ignored
 from ffn.model.normalize import Normalisation
 from ffn.sampling.config import PartitionConfig
 from ffn.sampling.partition import classify, lom_counts
-from ffn.training.config import NO_AUGMENTATION, TrainConfig
+from ffn.training.config import DISTORTIONS, TrainConfig
 from ffn.training.data.examples import NOT_COUNTED, Example, ExampleMaker, patch_size
 from ffn.training.data.lanes import Record, generator
 from ffn.training.data.volumes import BLOCK_ZYX, TrainingVolume
@@ -62,12 +63,9 @@ class Validation:
         """Digest of the examples: scores of others cannot be compared."""
         scored = {name: box for name, (_, box) in self.boxes.items()}
         checksums = {name: volume.checksum() for name, (volume, _) in self.boxes.items()}
-        decisive: tuple[object, ...] = (self.records, scored, checksums)
         usual = Normalisation.of_model(self.model)
-        normalised = {name: volume.normalisation or usual for name, (volume, _) in self.boxes.items()}
-        if others := {name: str(method) for name, method in normalised.items() if method != usual}:
-            decisive = (*decisive, others)
-        return hashlib.sha256(repr(decisive).encode()).digest()
+        methods = {name: str(volume.normalisation or usual) for name, (volume, _) in self.boxes.items()}
+        return hashlib.sha256(repr((self.records, scored, checksums, methods)).encode()).digest()
 
     def example(self, number: int) -> Example:
         """Return example `number`, with loss weight 0 outside its validation box. It is the same every time."""
@@ -147,7 +145,7 @@ def make_validation(
     drawn = group.broadcast(drawn)
     records = tuple(Record(zyx(center), volume) for (center, volume), _ in drawn)
     volumes = {name: volume for name, (volume, _) in boxes.items()}
-    plain = train.model_copy(update={**NO_AUGMENTATION, "permutable_axes": ()})
+    plain = train.model_copy(update={**dict.fromkeys(DISTORTIONS, 0.0), "permutable_axes": ()})
     maker = ExampleMaker(volumes, model, plain, reflects=False)
     return Validation(records, tuple(size for _, size in drawn), boxes, maker, model, train, rng_seed, group)
 
@@ -158,7 +156,7 @@ def draw_records(
     """Draw object voxels in the boxes as centres of examples, each with its size, a row in `SIZES`.
 
     All partitions are drawn equally often, as in training, so that thin neurites count as much as thick ones. Labels
-    are read block by block, and twice in blocks that hold chosen voxels; of many blocks, `MAX_BLOCKS` are drawn.
+    are read block by block; of many blocks, `MAX_BLOCKS` are drawn.
     """
     for name, box in boxes.items():
         _require_room(name, box, patch_size_zyx)
@@ -170,29 +168,36 @@ def draw_records(
     rng = generator(rng_seed, "validation")
     if len(blocks) > MAX_BLOCKS:
         blocks = [blocks[i] for i in np.sort(rng.choice(len(blocks), MAX_BLOCKS, replace=False))]
-    num = len(THRESHOLDS) + 2  # partition 0 is background
-    counts = [np.bincount(_partitions(v, block, lom_radius_zyx).ravel(), minlength=num)[1:] for _, v, block in blocks]
-    stops = np.cumsum(counts, axis=0)
-    present = np.flatnonzero(stops[-1])
-    if not len(present):
-        found = ", ".join(f"{name} {box}" for name, (_, box) in boxes.items())
+    # every voxel gets a random key, and the voxels with the least keys of each partition are taken
+    found: dict[int, list[tuple[float, Record]]] = {}
+    for name, volume, block in blocks:
+        partitions = _partitions(volume, block, lom_radius_zyx)
+        keys = rng.random(partitions.shape, np.float32)
+        for partition in np.unique(partitions[partitions > 0]).tolist():
+            voxels = np.argwhere(partitions == partition)
+            of_voxels = keys[tuple(voxels.T)]
+            records = [
+                (float(of_voxels[i]), Record(zyx(voxels[i] + block.start), name))
+                for i in np.argsort(of_voxels, kind="stable")[:count]
+            ]
+            found[partition] = sorted([*found.get(partition, []), *records], key=itemgetter(0))[:count]
+    if not found:
+        where = ", ".join(f"{name} {box}" for name, (_, box) in boxes.items())
         raise ConfigError(
-            f"--validate: no patch of {patch_size_zyx} voxels in {found} is centred on an object. Choose a box with "
+            f"--validate: no patch of {patch_size_zyx} voxels in {where} is centred on an object. Choose a box with "
             "labelled objects"
         )
-    shares = [len(part) for part in np.array_split(np.arange(count), len(present))]
-    chosen = [rng.choice(n, min(n, k), replace=False) for n, k in zip(stops[-1][present], shares, strict=True)]
-    drawn: list[tuple[Record, int]] = []
-    for (name, volume, block), of_block, stop in zip(blocks, counts, stops, strict=True):
-        start = stop - of_block
-        here = [np.sort(each[(each >= start[i]) & (each < stop[i])]) for i, each in zip(present, chosen, strict=True)]
-        if any(map(len, here)):
-            partitions = _partitions(volume, block, lom_radius_zyx)
-            for i, each in zip(present, here, strict=True):
-                voxels = np.argwhere(partitions == i + 1)[each - start[i]] + block.start
-                size = int(np.searchsorted(SIZES_FROM, THRESHOLDS[i - 1] if i else 0.0, side="right"))
-                drawn += [(Record(zyx(voxel), name), size) for voxel in voxels]
-    return tuple(drawn)
+    shares = np.array_split(np.arange(count), len(found))
+    return tuple(
+        (record, _size_of(partition))
+        for (partition, records), share in zip(sorted(found.items()), shares, strict=True)
+        for _, record in records[: len(share)]
+    )
+
+
+def _size_of(partition: int) -> int:
+    """Return the row in `SIZES` of the objects of a partition."""
+    return int(np.searchsorted(SIZES_FROM, THRESHOLDS[partition - 2] if partition > 1 else 0.0, side="right"))
 
 
 def _partitions(volume: TrainingVolume, block: Box, lom_radius_zyx: ZYX) -> np.ndarray:

@@ -90,7 +90,7 @@ class ExampleMaker:
         self._patch_size_zyx = patch_size(model, train)
         self._margin_zyx = zyx(n // 2 for n in self._patch_size_zyx)
         # contrast and brightness change a grey level alike wherever it is
-        keeps_levels = not (train.blur_rate or train.gamma_jitter or train.missing_slice_rate)
+        keeps_levels = not (train.blur_rate or train.missing_slice_rate)
         self._has_levels = keeps_levels and all(volume.image_dtype == np.uint8 for volume in volumes.values())
         self._moves_zyx = moves(model.deltas_zyx, train.fov_policy)
         self._permutable = axis_numbers(train.permutable_axes)
@@ -267,18 +267,15 @@ def read_shifted(read: Callable[[Box], np.ndarray], inside: Box, box: Box, shift
 
 
 def distort(image: np.ndarray, black: np.float32, config: TrainConfig, rng: np.random.Generator) -> None:
-    """Blur slices, change contrast, brightness and gamma, and blank slices to `black`, the normalised grey level 0.
+    """Blur slices, change contrast and brightness, and blank slices to `black`, the normalised grey level 0.
 
-    The central slice is never blank, because no seed lies where there is no image. Gamma maps the range between the
-    darkest and the brightest voxel of the patch onto itself, so it needs no range of grey levels.
+    The central slice is never blank, because no seed lies where there is no image.
     """
     blurred = _choose_slices(len(image), config.blur_rate, rng)
     if len(blurred):
         from scipy.ndimage import gaussian_filter
 
         image[blurred] = gaussian_filter(image[blurred], (0, BLUR_SIGMA, BLUR_SIGMA))
-    if config.gamma_jitter:
-        _apply_gamma(image, 1 + _symmetric(config.gamma_jitter, rng))
     if config.contrast_jitter:
         image *= 1 + _symmetric(config.contrast_jitter, rng)
     if config.brightness_jitter:
@@ -295,14 +292,3 @@ def _choose_slices(num_slices: int, rate: float, rng: np.random.Generator) -> np
 
 def _symmetric(largest: float, rng: np.random.Generator) -> np.float32:
     return np.float32(rng.uniform(-largest, largest))
-
-
-def _apply_gamma(image: np.ndarray, gamma: np.float32) -> None:
-    darkest, brightest = image.min(), image.max()
-    if darkest == brightest:
-        return
-    image -= darkest
-    image /= brightest - darkest
-    np.power(image, gamma, out=image)
-    image *= brightest - darkest
-    image += darkest

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from ffn.training.config import PRESETS, SYNCHRONOUS, TrainConfig
+from ffn.training.config import PRESETS, TrainConfig
 
 
 def test_only_max_pred_makes_more_than_one_move():
@@ -60,19 +60,12 @@ def test_a_checkpoint_stays_valid_with_other_values_of_these_options_only(schedu
         changes = train.model_copy(update={name: value}).decisive() != train.decisive()
         assert changes == (name in decisive), name
     free = TrainConfig.model_fields.keys() - TrainConfig().decisive().keys()
-    assert free == OTHER_VALUES.keys() | SYNCHRONOUS.keys() | {"num_workers", "virtual_workers"}
+    assert free == OTHER_VALUES.keys() | {"num_workers", "virtual_workers"}
 
 
-# What a recipe leaves open: how long and on how many processes, what is looked at meanwhile, and options that belong to
-# choices which no recipe makes.
-NOT_IN_PRESETS = {"preset", "num_workers", "virtual_workers", "max_steps", "validation_steps", "validation_examples"}
-NOT_IN_PRESETS |= {"qsgd_levels"}
-
-
-def test_a_preset_decides_what_results_depend_on():
-    expected = TrainConfig.model_fields.keys() - TrainConfig.same_result() - NOT_IN_PRESETS
-    for name, values in PRESETS.items():
-        assert values.keys() == expected, name
+def test_a_preset_changes_defaults():
+    for values in PRESETS.values():
+        assert all(TrainConfig.model_fields[name].default != value for name, value in values.items())
     paper = TrainConfig(preset="dong2019", num_workers=64)
     assert (paper.optimizer, paper.adam_epsilon, paper.clip_entries, paper.precision) == ("adam", 1e-8, 0.7, "float32")
     assert (paper.fov_policy, paper.batch_size, paper.schedule, paper.scaling_rule) == ("fixed", 1, "constant", "sqrt")
