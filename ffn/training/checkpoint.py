@@ -7,7 +7,7 @@ import json
 import logging
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,36 +40,19 @@ class Checkpoint(NamedTuple):
     parts: dict[str, Arrays]  # of lanes and workers, by name: those of this process to save, all of them when restored
 
 
-class Kept(NamedTuple):
-    """Which checkpoints to keep."""
-
-    number: int
-    interval: int | None = None  # steps between those to choose from; one in between is kept until the next is written
-
-    def among(self, steps: Sequence[int]) -> set[int]:
-        """Return the steps of the checkpoints to keep, given all, ascending: the newest, and regular ones before it.
-
-        Examples
-        --------
-        >>> sorted(Kept(3).among([10, 17, 20, 30])), sorted(Kept(3, 10).among([10, 17, 20, 27]))
-        ([17, 20, 30], [10, 20, 27])
-        """
-        *older, newest = steps
-        regular = [step for step in older if self.interval is None or step % self.interval == 0]
-        return {newest, *regular[max(0, len(regular) + 1 - self.number) :]}
-
-
 class CheckpointFolder:
     """Reads and writes the checkpoints of one job. All processes make every call together; rank 0 has the files.
 
-    A `fingerprint` is everything that the result depends on, JSON-ready.
+    A `fingerprint` is everything that the result depends on, JSON-ready. Of the checkpoints, `keep` remain, those of
+    multiples of `interval` if there is one; one in between is kept until the next is written.
     """
 
-    def __init__(self, folder: Path, fingerprint: Mapping[str, Any], kept: Kept, group: ProcessGroup) -> None:
-        self._folder = folder
-        self._fingerprint = fingerprint
-        self._kept = kept
-        self._group = group
+    def __init__(
+        self, folder: Path, fingerprint: Mapping[str, Any], group: ProcessGroup, keep: int, interval: int | None = None
+    ) -> None:
+        self._folder, self._group = folder, group
+        self._fingerprint = json.loads(json.dumps(fingerprint))
+        self._keep, self._interval = keep, interval
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint and remove old ones."""
@@ -83,8 +66,8 @@ class CheckpointFolder:
 
         A damaged checkpoint is logged and renamed, and the one before it is tried.
         """
-        found = self._group.together(lambda: self._newest(max_step) if self._group.rank == 0 else None)
-        found = self._group.broadcast(found)
+        newest = self._group.together(lambda: self._newest(max_step) if self._group.rank == 0 else None)
+        found = self._group.broadcast(newest)
         return found and Checkpoint(*found)
 
     def _write(self, checkpoint: Checkpoint) -> None:
@@ -95,13 +78,13 @@ class CheckpointFolder:
             hdf5.write_arrays(temporary / PARTS, parts, {})
             manifest = {
                 "step": checkpoint.step,
-                "processes": self._group.size,
                 "fingerprint": self._fingerprint,
                 "sha256": {name: digest(temporary / name) for name in (SHARED, PARTS)},
             }
             atomic.write_json(temporary / MANIFEST, manifest)
-        steps = self._steps()
-        for step in set(steps) - self._kept.among(steps):
+        older = self._steps()[:-1]
+        regular = [step for step in older if self._interval is None or step % self._interval == 0]
+        for step in set(older) - {*regular[max(0, len(regular) + 1 - self._keep) :]}:
             shutil.rmtree(self._path(step), ignore_errors=True)
 
     def _newest(self, max_step: int) -> Checkpoint | None:
@@ -157,7 +140,7 @@ class CheckpointFolder:
 
     def _require_same_training(self, path: Path, manifest: Mapping[str, Any], max_step: int) -> None:
         """Refuse a checkpoint of another training, and name the first difference."""
-        mine, theirs = _flat(json.loads(json.dumps(self._fingerprint))), _flat(manifest["fingerprint"])
+        mine, theirs = _flat(self._fingerprint), _flat(manifest["fingerprint"])
         differing = [key for key in sorted(mine.keys() | theirs.keys()) if mine.get(key) != theirs.get(key)]
         if differing:
             key, *others = differing
@@ -222,8 +205,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     """Return step, fingerprint and checksums; a `ModelError` if they cannot be read."""
     with unreadable(path / MANIFEST, "a whole file", ModelError):
         manifest = json.loads((path / MANIFEST).read_text())
-        needed = {name: manifest[name] for name in ("step", "fingerprint", "sha256")}
-        return needed | {"processes": manifest.get("processes")}  # version 0.3 wrote none
+        return {name: manifest[name] for name in ("step", "fingerprint", "sha256")}
 
 
 def read_verified(path: Path, sha256: Mapping[str, str]) -> Arrays:
@@ -241,10 +223,12 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def _flat(tree: Mapping[str, Any]) -> dict[str, Any]:
     """Leaves of nested dicts by dotted name."""
     leaves: dict[str, Any] = {}
     for key, value in tree.items():
-        name = f"{prefix}{key}"
-        leaves.update(_flat(value, name + ".") if isinstance(value, dict) else {name: value})
+        inner = (
+            {f"{key}.{name}": leaf for name, leaf in _flat(value).items()} if isinstance(value, dict) else {key: value}
+        )
+        leaves |= inner
     return leaves

@@ -258,31 +258,26 @@ class TrainConfig(Section):
     @model_validator(mode="after")
     def _options_are_used(self) -> TrainConfig:
         """Refuse options that the others leave without effect, or a mistake would go unseen."""
-        if self.fov_moves > 1 and self.fov_policy != "max_pred":
-            raise ValueError(f"fov_moves: found {self.fov_moves}, expected 1 for fov_policy {self.fov_policy}")
-        if self.weight_decay and self.optimizer not in ("adamw", "muon"):
-            raise ValueError(f"weight_decay: found {self.weight_decay:g}, expected 0 for optimizer {self.optimizer}")
-        if self.qsgd_levels != type(self).model_fields["qsgd_levels"].default and self.compression != "qsgd":
-            raise ValueError(f"qsgd_levels: found {self.qsgd_levels}, expected none for compression {self.compression}")
-        if self.precision == "float16" and self.engine != "jax":
-            raise ValueError(f"precision: found float16, expected engine jax for it, found {self.engine}")
-        if self.pipeline_stages > 1 and self.engine != "jax":
-            raise ValueError(f"pipeline_stages: found {self.pipeline_stages}, expected 1 for engine {self.engine}")
-        if not self.exact_sums and self.compression not in ("none", "powersgd"):
-            raise ValueError(f"exact_sums: found false, expected true for compression {self.compression}")
-        if not self.is_synchronous:
-            self._can_update_by_arrival()
-        return self
-
-    def _can_update_by_arrival(self) -> None:
-        """Refuse what only synchronous training can do."""
-        name = "gradients_per_update" if self.gradients_per_update != "all" else "max_staleness"
-        found, workers = getattr(self, name), self.num_workers * self.virtual_workers
+        has_default_levels = self.qsgd_levels == type(self).model_fields["qsgd_levels"].default
+        adds_by_library = self.compression in ("none", "powersgd") and self.is_synchronous
+        sums, synchronous = "compression none or powersgd", "gradients_per_update all and max_staleness 0"
+        for name, is_possible, needed in (
+            ("fov_moves", self.fov_moves == 1 or self.fov_policy == "max_pred", "fov_policy max_pred"),
+            ("weight_decay", not self.weight_decay or self.optimizer in ("adamw", "muon"), "optimizer adamw or muon"),
+            ("qsgd_levels", has_default_levels or self.compression == "qsgd", "compression qsgd"),
+            ("precision", self.precision != "float16" or self.engine == "jax", "engine jax"),
+            ("pipeline_stages", self.pipeline_stages == 1 or self.engine == "jax", "engine jax"),
+            ("exact_sums", self.exact_sums or adds_by_library, f"{sums}, {synchronous}"),
+            ("compression", self.compression == "none" or self.is_synchronous, synchronous),
+        ):
+            if not is_possible:
+                raise ValueError(f"{name}: found {getattr(self, name)}, which needs {needed}")
+        workers = self.num_workers * self.virtual_workers
         if self.gradients_per_update != "all" and self.gradients_per_update > workers:
-            raise ValueError(f"{name}: found {found}, expected at most {workers}, the workers")
-        for other, needed in (("compression", "none"), ("exact_sums", True)):
-            if (other_value := getattr(self, other)) != needed:
-                raise ValueError(f"{name}: found {found}, expected {other} {needed} for it, found {other_value}")
+            raise ValueError(
+                f"gradients_per_update: found {self.gradients_per_update}, expected at most {workers}, the workers"
+            )
+        return self
 
     @property
     def is_synchronous(self) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 from ffn.config import ModelConfig
 from ffn.errors import DivergenceError, TrainError
 from ffn.model.network import Weights, num_weights
-from ffn.training.checkpoint import Checkpoint, CheckpointFolder, Kept
+from ffn.training.checkpoint import Checkpoint, CheckpointFolder
 from ffn.training.choice import make_learner, make_patches
 from ffn.training.config import TrainConfig
 from ffn.training.data.examples import patch_size
@@ -57,8 +57,8 @@ def run(
         if group.rank == 0:
             RowLog(folder / "metrics.csv", COLUMNS, 0)
         return 0, plan.initial.weights
-    kept = Kept(train.keep_checkpoints, train.checkpoint_steps)
-    checkpoints = CheckpointFolder(folder / "checkpoints", plan.fingerprint(), kept, group)
+    kept = train.keep_checkpoints, train.checkpoint_steps
+    checkpoints = CheckpointFolder(folder / "checkpoints", plan.fingerprint(), group, *kept)
     checkpoint = checkpoints.restore(train.max_steps)
     lanes = plan.lanes(group.rank) if train.is_synchronous else range(train.num_lanes)
     at = {lane: position_of(checkpoint.parts[_lane_part(lane)]) if checkpoint else 0 for lane in lanes}

@@ -92,7 +92,7 @@ MADE = {
     "partition": (2, "75c9f0b7001b", 0.0),
     "coordinates": (2, "0080f86000c5", 0.0),
     "records": (3, "11f04beab0de", 0.0),
-    "train": (5, "d6e1298c3099", 0.3355432),
+    "train": (5, "b4326bed531d", 0.3355432),
     "import-checkpoint": (1, "44136fa355b3", 0.3355432),
     "select": (1, "710b4e75b897", -1.9014086),
     "normalize": (1, "5c9f791775b9", 0.0),

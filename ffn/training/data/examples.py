@@ -25,8 +25,6 @@ IN_OBJECT, UNLABELLED, NOT_COUNTED = 1, 2, 4  # bits of the kind of a voxel
 SOFT_LABELS = np.array([OTHER_LABEL, OBJECT_LABEL] * 4, np.float32)  # of each kind
 BLUR_SIGMA = 2.0  # standard deviation of the blur of a section out of focus, voxels; our choice
 
-_AXES = "zyx"
-
 
 @dataclass(frozen=True)
 class Example:
@@ -93,7 +91,7 @@ class ExampleMaker:
         keeps_levels = not (train.blur_rate or train.missing_slice_rate)
         self._has_levels = keeps_levels and all(volume.image_dtype == np.uint8 for volume in volumes.values())
         self._moves_zyx = moves(model.deltas_zyx, train.fov_policy)
-        self._permutable = axis_numbers(train.permutable_axes)
+        self._permutable = sorted("zyx".index(axis) for axis in train.permutable_axes)
         self._reflects = reflects
         axes = train.permutable_axes
         require_equal_sides(axes, self._patch_size_zyx, "patches")
@@ -131,32 +129,26 @@ class ExampleMaker:
 
     def check(self, path: str | Path, centers_zyx: np.ndarray, names: np.ndarray) -> None:
         """Check that `make` can make an example of every record."""
-        bad = np.ones(len(names), bool)
         for name, volume in self._volumes.items():
-            here = names == name
-            start_zyx = centers_zyx[here] - self._margin_zyx
+            (rows,) = np.nonzero(names == name)
+            start_zyx = centers_zyx[rows] - self._margin_zyx
             stop_zyx = start_zyx + self._patch_size_zyx
-            bad[here] = ((start_zyx < volume.box.start) | (stop_zyx > volume.box.stop)).any(axis=1)
-            for held_out in self._held_out.get(name, ()):
-                near = held_out.grow(self._shift_zyx)
-                bad[here] |= ((start_zyx < near.stop) & (stop_zyx > near.start)).all(axis=1)
-        if bad.any():
-            index = int(bad.argmax())
-            record = Record(zyx(centers_zyx[index]), str(names[index]))
-            raise RecordError(f"{path}: record {index + 1} of {len(names)} {self._problem(record)}")
-
-    def _problem(self, record: Record) -> str:
-        """Name the fault of a record."""
-        found = f"has center (z, y, x) = {record.center_zyx} in volume {record.volume}"
-        if record.volume not in self._volumes:
-            return f"{found}, expected one of {sorted(self._volumes)}. Rerun the stage records"
-        patch, box = self.patch_box(record), self._volumes[record.volume].box
-        found += f", whose patch {patch}"
-        if not box.contains(patch):
-            return f"{found} leaves the volume {box}. Rerun ffn coordinates with a margin of {self._margin_zyx} or more"
-        shown = patch.grow(self._shift_zyx)
-        held_out = next(box for box in self._held_out[record.volume] if not box.intersect(shown).is_empty)
-        return f"{found} overlaps the validation box {held_out}. Make the records from a box that excludes it"
+            outside = (start_zyx < volume.box.start) | (stop_zyx > volume.box.stop)
+            advice = f"Rerun ffn coordinates with a margin of {self._margin_zyx} or more"
+            problems = [(outside.any(axis=1), f"leaves the volume {volume.box}. {advice}")]
+            for box in self._held_out.get(name, ()):
+                near = box.grow(self._shift_zyx)
+                shown = (start_zyx < near.stop) & (stop_zyx > near.start)
+                advice = "Make the records from a box that excludes it"
+                problems.append((shown.all(axis=1), f"overlaps the validation box {box}. {advice}"))
+            for bad, problem in problems:
+                if bad.any():
+                    row = int(rows[bad.argmax()])
+                    center = zyx(centers_zyx[row])
+                    raise RecordError(
+                        f"{path}: record {row + 1} of {len(names)} has center (z, y, x) = {center} in volume {name}, "
+                        f"whose patch {self.patch_box(Record(center, name))} {problem}"
+                    )
 
 
 def patch_size(model: ModelConfig, train: TrainConfig) -> ZYX:
@@ -203,20 +195,9 @@ def distance(move_zyx: ZYX) -> int:
     return sum(map(abs, move_zyx))
 
 
-def axis_numbers(axes: tuple[str, ...]) -> tuple[int, ...]:
-    """Return the numbers of array axes from their names.
-
-    Examples
-    --------
-    >>> axis_numbers(("x", "y"))
-    (1, 2)
-    """
-    return tuple(sorted({_AXES.index(axis) for axis in axes}))
-
-
 def permute_and_reflect(
     arrays: tuple[np.ndarray, ...],
-    permutable: tuple[int, ...],
+    permutable: Sequence[int],
     reflects: bool,
     rng: np.random.Generator,
 ) -> list[np.ndarray]:

@@ -20,7 +20,7 @@ from ffn.report.describe import describe, render
 from ffn.sampling.config import CoordinatesConfig, RecordsConfig
 from ffn.sampling.coordinates import coordinates
 from ffn.sampling.records import records
-from ffn.training.checkpoint import Checkpoint, CheckpointFolder, Kept
+from ffn.training.checkpoint import Checkpoint, CheckpointFolder
 from ffn.training.parallel.process_group import ProcessGroup
 
 from ...volumes import create_volumes, write_volume
@@ -130,13 +130,11 @@ def test_a_trained_model_has_its_progress_and_scores(tmp_path, capsys):
 
 
 def test_a_checkpoint(tmp_path, capsys):
-    folder = CheckpointFolder(
-        tmp_path, {"model": CONFIG.model_dump(mode="json"), "version": "9"}, Kept(3), ProcessGroup()
-    )
+    folder = CheckpointFolder(tmp_path, {"model": CONFIG.model_dump(mode="json"), "version": "9"}, ProcessGroup(), 3)
     folder.save(Checkpoint(12, {"a": np.ones(2)}, {"lanes/0": {"position": np.zeros(3)}}))
     path = tmp_path / "step-00000012"
     found = show(capsys, path)
-    assert (found["kind"], found["step"], found["processes"]) == ("checkpoint", 12, 1)
+    assert (found["kind"], found["step"]) == ("checkpoint", 12)
     assert ModelConfig(**found["fingerprint"]["model"]) == CONFIG and found["fingerprint"]["version"] == "9"
     (path / "parts.h5").write_bytes(b"")
     assert main(["info", str(path)]) == 2

@@ -12,7 +12,7 @@ from ffn.config import ModelConfig
 from ffn.errors import ModelError, TrainError, UnwritableError
 from ffn.model.network import weight_shapes
 from ffn.model.store import load_model
-from ffn.training.checkpoint import Checkpoint, CheckpointFolder, Kept, export_checkpoint
+from ffn.training.checkpoint import Checkpoint, CheckpointFolder, export_checkpoint
 from ffn.training.parallel.process_group import ProcessGroup
 
 FINGERPRINT = {"rng_seed": 1, "train": {"learning_rate": 0.1, "permutable_axes": ("y", "x")}}
@@ -26,8 +26,8 @@ def make(step: int, parts=("lanes/0", "lanes/1")) -> Checkpoint:
     return Checkpoint(step, shared, {part: state(part) for part in parts})
 
 
-def folder_of(tmp_path, fingerprint=FINGERPRINT, keep=3, group=None):
-    return CheckpointFolder(tmp_path / "checkpoints", fingerprint, Kept(keep), group or ProcessGroup())
+def folder_of(tmp_path, fingerprint=FINGERPRINT, keep=3, group=None, interval=None):
+    return CheckpointFolder(tmp_path / "checkpoints", fingerprint, group or ProcessGroup(), keep, interval)
 
 
 def names(tmp_path):
@@ -53,6 +53,12 @@ def test_only_the_newest_are_kept_and_no_unfinished_one(saved, caplog):
     shutil.copytree(saved / "checkpoints" / "step-00000030", half)
     np.testing.assert_equal(folder_of(saved).restore(100), make(40))
     assert not half.exists()
+
+
+def test_one_between_regular_ones_is_kept_until_the_next(tmp_path):
+    for step, kept in ((10, [10]), (17, [10, 17]), (20, [10, 20]), (27, [10, 20, 27]), (30, [10, 20, 30])):
+        folder_of(tmp_path, interval=10).save(make(step))
+        assert names(tmp_path) == [f"step-{each:08d}" for each in kept]
 
 
 @pytest.mark.parametrize("name", ["shared.h5", "parts.h5", "manifest.json"])

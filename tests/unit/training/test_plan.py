@@ -11,7 +11,7 @@ from ffn.errors import ConfigError, ModelError, RecordError, VolumeError
 from ffn.geometry import Box
 from ffn.io.training_records import read_shard
 from ffn.model.store import Model, save_model
-from ffn.training.checkpoint import Checkpoint, CheckpointFolder, Kept
+from ffn.training.checkpoint import Checkpoint, CheckpointFolder
 from ffn.training.config import TrainConfig
 from ffn.training.data.volumes import open_training_volumes
 from ffn.training.parallel.process_group import ProcessGroup
@@ -162,7 +162,7 @@ def test_a_checkpoint_as_initial_model_gives_its_moving_average(tmp_path):
     last, average = initial_weights(stored, 5), initial_weights(stored, 6)
     shared = {f"{WEIGHTS_PREFIX}{name}": array for name, array in last.items()}
     for step, more in ((1, {}), (2, {f"{AVERAGES_PREFIX}{name}": array for name, array in average.items()})):
-        folder = CheckpointFolder(tmp_path, {"model": stored.model_dump(mode="json")}, Kept(3), ProcessGroup())
+        folder = CheckpointFolder(tmp_path, {"model": stored.model_dump(mode="json")}, ProcessGroup(), 3)
         folder.save(Checkpoint(step, shared | more, {"lanes/0": {"position": np.zeros(2)}}))
         chosen = choose_model(ModelConfig(depth=2), str(tmp_path / f"step-{step:08d}"), 1, remeasures=False)
         assert chosen.config == stored

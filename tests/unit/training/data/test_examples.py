@@ -244,7 +244,6 @@ def test_contrast_and_brightness_are_a_linear_map_within_their_ranges():
         assert low <= min(values) < low + 0.05 and high - 0.05 < max(values) <= high
 
 
-
 def test_slices_beyond_a_jump_share_its_shift_and_the_central_one_stays():
     config = TrainConfig(misaligned_slice_rate=0.2)
     jumps, largest = np.zeros(20), set()
