@@ -101,7 +101,7 @@ def _failed(findings: Sequence[Finding]) -> bool:
 
 def _commands(site: Site) -> list[Finding]:
     findings = [] if site.scheduler is None else [_scheduler(site.scheduler)]
-    launcher = (site.layout.words or ["ffn"])[0]
+    launcher = (shlex.split(site.layout.command) or ["ffn"])[0]
     if shutil.which(launcher) is None:
         text = f"{launcher} is not on PATH, but has to start the ranks. Load the site's module or take another profile"
         return [*findings, Finding("launcher", "FAIL", text)]

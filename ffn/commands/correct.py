@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -13,6 +12,7 @@ from ffn.commands.queue import queue_inputs
 from ffn.commands.run import become_snakemake
 from ffn.errors import ConfigError
 from ffn.workflow.paths import RunPaths
+from ffn.workflow.run import RunConfig
 from ffn.workflow.stages import STAGES
 
 
@@ -56,7 +56,7 @@ def corrected(folder: Path, volume: str | None, paths: list[str]) -> Path:
     inputs = queue_inputs(str(folder), volume, ())
     with inputs.open_base() as base:
         read_answers(paths, base)  # names contradictions
-    values = read_values(folder)
+    values = recorded_run(folder).as_written()
     copy = Path(inputs.mapping).with_name("corrections.csv")
     found = [each for path in paths for each in read_corrections(path)]
     atomic.write_text(copy, corrections_text(dict.fromkeys(found)))
@@ -66,9 +66,10 @@ def corrected(folder: Path, volume: str | None, paths: list[str]) -> Path:
     return path
 
 
-def read_values(folder: Path) -> dict[str, Any]:
+def recorded_run(folder: Path) -> RunConfig:
     """Read the configuration of a run that lies where the workflow makes it."""
-    values = RunPaths(folder).read_values()
-    if folder.parts[-2:] != ("results", values["run"]):
-        raise ConfigError(f"{folder}: is not results/{values['run']}, where its workflow works. Move it back")
-    return values
+    run = RunPaths(folder).read_config()
+    assert run is not None
+    if folder.parts[-2:] != ("results", run.run):
+        raise ConfigError(f"{folder}: is not results/{run.run}, where its workflow works. Move it back")
+    return run

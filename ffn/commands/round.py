@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from ffn.commands.correct import read_values
+from ffn.commands.correct import recorded_run
 from ffn.commands.labels import add_confirmed_options
 from ffn.commands.queue import queue_inputs
 from ffn.commands.run import become_snakemake
@@ -57,9 +57,8 @@ def next_round(folder: Path, volume: str | None, objects: Sequence[int]) -> Path
     from ffn.workflow.first_run import FROM_WEIGHTS
     from ffn.workflow.models import Models
     from ffn.workflow.paths import RunPaths
-    from ffn.workflow.run import load_run
 
-    inputs, run = queue_inputs(str(folder), volume, ()), load_run(read_values(folder))
+    inputs, run = queue_inputs(str(folder), volume, ()), recorded_run(folder)
     name, paths, values = inputs.export.name, RunPaths(f"results/{folder.name}"), run.as_written()
     labels, used = folder / f"labels/{name}.zarr", Models(run, paths, False).used
     # measured anew in a small box, they alone raised VOI by half in one of two boxes (docs/experiments.md)

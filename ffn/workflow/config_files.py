@@ -6,7 +6,6 @@ import argparse
 import difflib
 import importlib
 import json
-import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -83,22 +82,35 @@ def check_keys(path: str | Path) -> None:
     """
     try:
         root = yaml.compose(_text(path), yaml.SafeLoader)
-        num_values = _num_values(root, {}) if root else 0
     except yaml.YAMLError:
         return
     except RecursionError:
-        num_values = math.inf
-    if num_values > MOST_VALUES:
-        large = f"{path}: holds more than {MOST_VALUES:,} values once its aliases (*name) are replaced"
-        raise ConfigError(f"{large}, expected the configuration of a run. Write it without aliases")
-    for mapping in _mappings(root):
-        found: dict[str, yaml.Node] = {}
-        for key in (key for key, _ in mapping.value if isinstance(key, yaml.ScalarNode)):
-            first = found.setdefault(key.value, key)
-            if first is not key:
-                here, there = (each.start_mark.line + 1 for each in (key, first))
-                again = f"{path}: line {here}: {key.value!r} is also in line {there}"
-                raise ConfigError(f"{again}, which would not count, expected it once. Join the two, or rename one")
+        raise _too_large(path) from None
+    nodes, num_values = [root] if root else [], 0
+    while nodes:
+        node, num_values = nodes.pop(), num_values + 1
+        if num_values > MOST_VALUES:
+            raise _too_large(path)
+        if isinstance(node, yaml.MappingNode):
+            _require_different([key for key, _ in node.value if isinstance(key, yaml.ScalarNode)], path)
+            nodes += [part for pair in node.value for part in pair]
+        elif isinstance(node, yaml.SequenceNode):
+            nodes += node.value
+
+
+def _too_large(path: str | Path) -> ConfigError:
+    found = f"{path}: holds more than {MOST_VALUES:,} values once its aliases (*name) are replaced"
+    return ConfigError(f"{found}, expected the configuration of a run. Write it without aliases")
+
+
+def _require_different(keys: list[yaml.ScalarNode], path: str | Path) -> None:
+    found: dict[str, yaml.Node] = {}
+    for key in keys:
+        first = found.setdefault(key.value, key)
+        if first is not key:
+            here, there = (each.start_mark.line + 1 for each in (key, first))
+            again = f"{path}: line {here}: {key.value!r} is also in line {there}"
+            raise ConfigError(f"{again}, which would not count, expected it once. Join the two, or rename one")
 
 
 def _text(path: str | Path) -> str:
@@ -114,28 +126,3 @@ def _text(path: str | Path) -> str:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise ConfigError(f"{path}: line {line} is not UTF-8, expected UTF-8. Save the file as UTF-8") from None
-
-
-def _children(node: yaml.Node) -> list[yaml.Node]:
-    if isinstance(node, yaml.MappingNode):
-        return [part for pair in node.value for part in pair]
-    return node.value if isinstance(node, yaml.SequenceNode) else []
-
-
-def _num_values(node: yaml.Node, known: dict[yaml.Node, float]) -> float:
-    """Count what is below a node, once for each alias; infinite for a node that is in itself."""
-    if node not in known:
-        known[node] = math.inf  # until all in it is counted
-        known[node] = 1 + sum(_num_values(child, known) for child in _children(node))
-    return known[node]
-
-
-def _mappings(root: yaml.Node | None) -> list[yaml.MappingNode]:
-    """Return all mappings below a node, those that have an anchor once."""
-    found: dict[yaml.Node, None] = {}
-    todo = [root] if root else []
-    while todo:
-        if (node := todo.pop()) not in found:
-            found[node] = None
-            todo += _children(node)
-    return [node for node in found if isinstance(node, yaml.MappingNode)]

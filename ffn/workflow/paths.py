@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import glob
-import logging
 import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from ffn.errors import ConfigError
 from ffn.io.store_names import TABLES, jobs_folder, tracked_file
 from ffn.model.choice import FOLDER
-from ffn.workflow.run import RunConfig, drop_unknown, load_run
+from ffn.workflow.run import RunConfig, load_run
 from ffn.workflow.stages import STAGES, Output
-
-log = logging.getLogger(__name__)
 
 WILDCARD = re.compile(r"\{(\w+)\}")
 CONFIG = "config.yaml"
@@ -128,22 +124,18 @@ class RunPaths:
         return any((Path(self.root) / name).is_dir() for name in names)
 
     def read_config(self) -> RunConfig | None:
-        """Return the configuration of the run, or None in a folder without one, such as one made by hand."""
+        """Return the configuration of the run, or None in a folder without one, such as one made by hand.
+
+        Options that an earlier version recorded, and this one does not have, are left out.
+        """
         if not Path(self.config).is_file():
             return None
         try:
-            return load_run(self.read_values())
+            return load_run(yaml.safe_load(Path(self.config).read_text()), extra="ignore")
         except (ConfigError, yaml.YAMLError, UnicodeDecodeError) as reason:
             found = f"{self.config}: cannot be read ({' '.join(str(reason).split())})"
             advice = "expected a configuration of this version. Correct it, or start the workflow again"
             raise ConfigError(f"{found}, {advice}") from None
-
-    def read_values(self) -> dict[str, Any]:
-        """Read the file of `config`; options that this version does not know are left out, with a warning."""
-        values = yaml.safe_load(Path(self.config).read_text())
-        if dropped := drop_unknown(values):
-            log.warning("%s: of an earlier version, so these are ignored: %s", self.config, ", ".join(dropped))
-        return values
 
     def base(self, run: RunConfig, **wildcards: str) -> str:
         """Return the segmentation that agglomeration starts from."""

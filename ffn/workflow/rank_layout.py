@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import itertools
-import re
 import shlex
-import string
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -14,7 +11,6 @@ from ffn.errors import ConfigError
 from ffn.training.config import TrainConfig
 
 LOCAL_LAUNCHER = "ffn launch --num-ranks {ranks} --launcher local --"
-ASSIGNMENT = re.compile(r"\w+=")  # of a variable, before a command
 SITE_NUMBERS = ("ranks_per_node", "cores_per_node")
 
 
@@ -43,42 +39,16 @@ class Layout:
         return max(1, self.cores_per_node // self.per_node)
 
     @property
-    def spread(self) -> str:
-        """Slurm's option that spreads the processes evenly; without it Slurm fills the first node."""
-        return f"--ntasks-per-node={self.per_node}"
-
-    @property
     def command(self) -> str:
-        """The launcher with its numbers filled in; empty for a single process, which needs no launcher.
-
-        If it begins with variables (``NAME=VALUE mpirun …``), `env` sets them, so that any program can start it, not
-        only a shell.
-        """
+        """The launcher with its numbers filled in; empty for a single process, which needs no launcher."""
         figures = {"ranks": self.ranks, "nodes": self.nodes, "per_node": self.per_node, "depth": self.depth}
         try:
-            found = {name for _, name, _, _ in string.Formatter().parse(self.launcher) if name is not None}
-            filled = self.launcher.format(**figures) if found <= set(figures) else ""
-            shlex.split(filled)
-        except (ValueError, KeyError) as reason:
-            advice = "Close its braces and quotes"
-            raise ConfigError(f"launcher: {self.launcher!r} cannot be read ({reason}). {advice}") from None
-        if unknown := found - set(figures):
-            expected = f"{sorted(figures)} as placeholders"
-            raise ConfigError(f"launcher: {self.launcher!r} has {sorted(unknown)}, expected {expected}")
-        command = filled if self.ranks > 1 else ""
-        return f"env {command}" if ASSIGNMENT.match(command) else command
-
-    @property
-    def words(self) -> list[str]:
-        """The command without the variables that it sets.
-
-        Examples
-        --------
-        >>> Layout(2, 1, 1, "KMP_BLOCKTIME=0 aprun -n {ranks}").words
-        ['aprun', '-n', '2']
-        """
-        words = shlex.split(self.command)
-        return list(itertools.dropwhile(lambda word: word == "env" or ASSIGNMENT.match(word), words))
+            command = self.launcher.format(**figures)
+            shlex.split(command)
+        except (ValueError, LookupError) as reason:
+            found = f"launcher: {self.launcher!r} cannot be read ({reason!r}), expected {sorted(figures)} in braces"
+            raise ConfigError(f"{found}. Close braces and quotes") from None
+        return command if self.ranks > 1 else ""
 
 
 def possible_here(train: TrainConfig, site: Mapping[str, object]) -> TrainConfig:

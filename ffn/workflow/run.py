@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial, reduce
-from operator import getitem
-from typing import Annotated, Any
+from functools import partial
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     Field,
@@ -374,24 +373,10 @@ def training_reach(model: ModelConfig, train: TrainConfig) -> ZYX:
     return add(patch, (0, shift, shift))
 
 
-def drop_unknown(values: Any) -> list[str]:
-    """Take keys that this version does not know out of a configuration, which an earlier one recorded; return them."""
-    dropped = []
+def load_run(values: dict[str, Any], extra: Literal["forbid", "ignore"] = "forbid") -> RunConfig:
+    """Check a configuration without opening any files; `extra` is what to do with options that there are not."""
     try:
-        RunConfig.model_validate(values)
-    except ValidationError as error:
-        for each in error.errors():
-            if each["type"] == "extra_forbidden":
-                *path, key = each["loc"]
-                reduce(getitem, path, values).pop(key)
-                dropped.append(".".join(map(str, each["loc"])))
-    return dropped
-
-
-def load_run(values: dict[str, Any]) -> RunConfig:
-    """Check a configuration without opening any files."""
-    try:
-        return RunConfig.model_validate(values)
+        return RunConfig.model_validate(values, extra=extra)
     except ValidationError as error:
         instead = partial(instead_of, run=RunConfig, volume=VolumeConfig)
         raise ConfigError(explain_all(error, lambda path: ".".join(path) or "config", instead)) from None

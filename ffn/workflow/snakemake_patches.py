@@ -26,7 +26,6 @@ from snakemake.api import Workflow  # of snakemake.workflow, which only imports 
 from snakemake.deployment.env_modules import EnvModules
 from snakemake.jobs import GroupJob, Job
 from snakemake.logging import DefaultFormatter
-from snakemake.resources import Resource
 from snakemake.rules import Rule
 from snakemake.scheduling.job_scheduler import JobScheduler
 
@@ -182,21 +181,6 @@ def give_container(workflow: Workflow, image: str | None, has_launcher: bool) ->
         is_launched = has_launcher and "mpi" in rule.resources
         if image and rule.shellcmd and rule.container_img is None and not is_launched:
             rule.container_img = image
-
-
-def keep_slurm_extra(workflow: Workflow) -> None:
-    """Add the profile's `slurm_extra` to that of a rule; Snakemake would take one of the two."""
-    settings = workflow.resource_settings
-    for rule in workflow.modifier.rules:
-        own = rule.ruleinfo.resources and rule.ruleinfo.resources[1].get("slurm_extra")
-        profile = {**(settings.default_resources or {}), **settings.overwrite_resources.get(rule.name, {})}
-        if own and "slurm_extra" in profile:
-            both = functools.partial(_joined, Resource("slurm_extra", own), profile["slurm_extra"])
-            rule.resources.update({"slurm_extra": both})
-
-
-def _joined(first: Resource, second: Resource, wildcards: Any, **known: Any) -> str:
-    return f"{first.evaluate(wildcards, **known).value} {second.evaluate(wildcards, **known).value}"
 
 
 def ungroup(workflow: Workflow, is_shared: Callable[[str], bool]) -> None:

@@ -103,5 +103,4 @@ def study_resources(jobs: Mapping[str, StudyJob], gpus: int) -> dict[str, Callab
         "tasks": of(lambda job: job.layout.ranks),
         "gpu": of(lambda job: min(job.layout.per_node, gpus)),
         "mpi": of(lambda job: job.layout.command),
-        "slurm_extra": of(lambda job: job.layout.spread),
     }

@@ -44,19 +44,6 @@ def test_a_volume_of_several_shards_is_planned_with_every_profile(name, tmp_path
     assert done.returncode == 0 and "fill_blocks" in done.stdout, done.stdout[-2000:]
 
 
-@pytest.mark.parametrize(
-    ("option", "text"),
-    [
-        ("--set-resources", "train:slurm_extra='--gpus-per-node=4'"),
-        ("--default-resources", "slurm_extra='--gpus-per-node=4'"),
-    ],
-)
-def test_options_for_slurm_are_added_to_those_that_spread_the_ranks(option, text, tmp_path):
-    workflow = Workflow(tmp_path, SMALL_RUN)
-    output = workflow.plan("train_all", option, text, "--printshellcmds")
-    assert "slurm_extra=--ntasks-per-node=2 --gpus-per-node=4" in output
-
-
 def test_without_a_limit_of_memory_no_job_asks_for_any(tmp_path):
     """Some sites refuse `--mem`; their profile says `mem_mb: 0`, and neither the plugin nor our module asks for 0."""
     output = Workflow(tmp_path, SMALL_RUN).plan("reconcile_all", "--resources", "mem_mb=0")

@@ -79,6 +79,7 @@ rule study_train:
     threads: lambda wildcards: STUDY_JOBS[wildcards.workers].threads
     resources:
         **study_resources(STUDY_JOBS, GPUS),
+        slurm_extra=SITE.get("slurm_extra", ""),
     params:
         runs=subpath(output.metrics, parent=True),
         data=STUDY_DATA,
@@ -132,7 +133,7 @@ rule study_measure:
         tasks=lambda wildcards: MEASURE_LAYOUTS[wildcards.processes].ranks,
         gpu=lambda wildcards: min(MEASURE_LAYOUTS[wildcards.processes].per_node, GPUS),
         mpi=lambda wildcards: MEASURE_LAYOUTS[wildcards.processes].command,
-        slurm_extra=lambda wildcards: MEASURE_LAYOUTS[wildcards.processes].spread,
+        slurm_extra=SITE.get("slurm_extra", ""),
     params:
         data=STUDY_DATA,
         flags=f"{flags(RUN.model)} {flags(MEASURE_TRAIN, skip=('num_workers',))}",

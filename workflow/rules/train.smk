@@ -26,7 +26,6 @@ rule train:
         tasks=LAYOUT.ranks,
         gpu=min(LAYOUT.per_node, GPUS),
         mpi=LAYOUT.command,
-        slurm_extra=LAYOUT.spread,
     params:
         records=subpath(input.records, parent=True),
         volumes=arguments.training_volumes(PIPELINE),

@@ -61,9 +61,7 @@ def test_a_configuration_of_another_version_is_one_line(tmp_path):
         RunPaths(tmp_path).read_config()
 
 
-def test_options_of_an_earlier_version_are_ignored_and_named(tmp_path, caplog):
+def test_options_of_an_earlier_version_are_ignored(tmp_path):
     text = "volumes: {cube: {synthetic: {}, gone: 1}}\ntrain: {max_steps: 7, gone: 2}\ngone: 3\n"
     (tmp_path / "config.yaml").write_text(text)
-    run = RunPaths(tmp_path).read_config()
-    assert run.train.max_steps == 7
-    assert all(name in caplog.text for name in ("volumes.cube.gone", "train.gone"))
+    assert RunPaths(tmp_path).read_config().train.max_steps == 7

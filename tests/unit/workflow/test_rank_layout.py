@@ -1,13 +1,10 @@
 """Processes on nodes, and the launch line of every profile."""
 
 import re
-import shlex
-import subprocess
 
 import pytest
 
 from ffn.errors import ConfigError
-from ffn.machine.processes import dying_with_parent
 from ffn.training.config import TrainConfig
 from ffn.workflow.rank_layout import Layout, layout_of, possible_here
 
@@ -48,7 +45,7 @@ def test_one_machine_needs_no_launcher_and_figures_may_be_text():
     layout = layout_of(4, {}, cores=10)
     assert (layout.nodes, layout.depth, layout.command) == (1, 2, "ffn launch --num-ranks 4 --launcher local --")
     assert layout_of(4, {"ranks_per_node": "2", "cores_per_node": 8, "launcher": "x {depth}"}, 1).command == "x 4"
-    with pytest.raises(ConfigError, match=r"\['tasks'\]"):
+    with pytest.raises(ConfigError, match="'tasks'"):
         _ = Layout(2, 1, 1, "srun -n {tasks}").command
 
 
@@ -62,16 +59,6 @@ def test_figures_are_positive_numbers(value):
 def test_a_lone_brace_or_quote_is_named(launcher):
     with pytest.raises(ConfigError, match=rf"^launcher: .*{re.escape(launcher)}"):
         _ = Layout(2, 1, 1, launcher).command
-
-
-def test_a_launcher_may_begin_with_variables(tmp_path):
-    """Snakemake starts it behind `exec setpriv`, which takes the first word for a program."""
-    layout = Layout(2, 1, 1, f"ORDER='1 2' sh -c 'echo $ORDER $0 > {tmp_path}/seen' {{ranks}}")
-    prefix = shlex.join(dying_with_parent())
-    subprocess.run(["bash", "-c", f"exec {prefix} {layout.command}"], check=True)
-    assert (tmp_path / "seen").read_text() == "1 2 2\n"
-    assert layout.words[:2] == ["sh", "-c"]
-    subprocess.run(shlex.split(layout.command), check=True)  # as `ffn doctor` does, without a shell
 
 
 @pytest.mark.parametrize(
