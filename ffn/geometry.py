@@ -147,18 +147,6 @@ class Box:
         z, y, x = ((n - wanted) // 2 for n, wanted in zip(self.shape, shape_zyx, strict=True))
         return Box.from_shape(shape_zyx, add(self.start, (z, y, x)))
 
-    def mirrored(self, position_zyx: ZYX) -> ZYX:
-        """Return the voxel inside that a position beyond a face shows, if all beyond the faces is a mirror image.
-
-        Examples
-        --------
-        >>> box = Box((0, 0, 7), (4, 9, 8))
-        >>> box.mirrored((-1, 10, 9)), box.mirrored((5, 8, 7))
-        ((1, 6, 7), (1, 8, 7))
-        """
-        sides = zip(position_zyx, self.start, self.stop, strict=True)
-        return zyx(first + _mirrored(n - first, stop - first - 1) for n, first, stop in sides)
-
     def moved_into(self, other: Box) -> Box:
         """Return the box shifted into `other` by the shortest way, and cropped where it is larger.
 
@@ -182,12 +170,6 @@ class Box:
         return iter(cut(self, block_shape_zyx))
 
 
-def _mirrored(n: int, last: int) -> int:
-    """Return the index from 0 to `last` that `n` shows: on from 0 and back from `last`, again and again."""
-    there_and_back = n % (2 * last or 1)
-    return min(there_and_back, 2 * last - there_and_back)
-
-
 @dataclass(frozen=True)
 class Grid(Sequence[Box]):
     """Boxes in zyx order, of which none is made before it is asked for, however many there are.
@@ -202,8 +184,8 @@ class Grid(Sequence[Box]):
     >>> grid = Grid(([(0, 4)], [(0, 5), (3, 8)], [(0, 6)]))
     >>> len(grid), str(grid[1]), [str(box) for box in grid[:1]]
     (2, '0:4,3:8,0:6', ['0:4,0:5,0:6'])
-    >>> grid.num_voxels
-    240
+    >>> grid.num_voxels, str(grid.named("z000000-y000003-x000000"))
+    (240, '0:4,3:8,0:6')
     """
 
     ranges_zyx: Sequence[Sequence[tuple[int, int]]]
@@ -216,6 +198,11 @@ class Grid(Sequence[Box]):
     def num_voxels(self) -> int:
         """Voxels of all boxes; those that several share count several times."""
         return math.prod(sum(stop - start for start, stop in along) for along in self.ranges_zyx)
+
+    def named(self, stem: str) -> Box:
+        """Return the box of that `Box.stem`; a `KeyError` if there is none."""
+        start = zyx(re.findall(r"[zyx](-?\d+)", stem))
+        return Box(start, zyx(dict(along)[n] for along, n in zip(self.ranges_zyx, start, strict=True)))
 
     def __iter__(self) -> Iterator[Box]:
         """Iterate over the boxes, faster than by their numbers."""

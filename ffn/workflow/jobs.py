@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,10 +28,6 @@ from ffn.workflow.paths import find_output
 from ffn.workflow.places import Place
 from ffn.workflow.stages import STAGES, Blocks, Step
 
-STEM = re.compile(r"z(-?\d+)-y(-?\d+)-x(-?\d+)")
-KEPT = "subvolumes_of_a_job"  # in the file of this name
-ON_GPUS = "on_gpus"  # in it, too
-
 
 class JobSpec(NamedTuple):
     """The work of a job, for inputs, resources and parameters of its rule."""
@@ -45,36 +40,11 @@ class JobSpec(NamedTuple):
     canvases: int = 1  # subvolumes that are flooded at once
 
 
-class JobBoxes(Mapping[str, Box]):
-    """The boxes of a grid by their stems, such as ``z000000-y000000-x000128``; a million of them take no memory.
+class Kept(NamedTuple):
+    """What a run keeps of its first plan, because jobs of other subvolumes are other jobs to Snakemake."""
 
-    Examples
-    --------
-    >>> boxes = JobBoxes(cut(Box((0, 0, -4), (4, 4, 4)), (4, 4, 4)))
-    >>> list(boxes), str(boxes["z000000-y000000-x000000"])
-    (['z000000-y000000-x-00004', 'z000000-y000000-x000000'], '0:4,0:4,0:4')
-    """
-
-    def __init__(self, grid: Grid) -> None:
-        self.grid = grid
-        self._stops = [dict(ranges) for ranges in grid.ranges_zyx]
-
-    def __len__(self) -> int:
-        """Return the number of boxes."""
-        return len(self.grid)
-
-    def __iter__(self) -> Iterator[str]:
-        """Iterate over the names, in zyx order of the boxes."""
-        return (box.stem for box in self.grid)
-
-    def __getitem__(self, stem: str) -> Box:
-        """Return the box of that name; a `KeyError` if there is none."""
-        match = STEM.fullmatch(stem)
-        if match is None:
-            raise KeyError(stem)
-        z, y, x = map(int, match.groups())
-        stops = self._stops
-        return Box((z, y, x), (stops[0][z], stops[1][y], stops[2][x]))
+    subvolumes_of_a_job: int = 1  # at least
+    on_gpus: bool = False  # whether the hours of a job are those of a GPU
 
 
 class Jobs:
@@ -90,48 +60,37 @@ class Jobs:
         self.boxes = functools.cache(self._boxes)
         self.records = functools.cache(self._records)  # thousands of jobs wait for the same ones, and have resources
 
-    def _boxes(self, stage: str, volume: str) -> JobBoxes:
+    def _boxes(self, stage: str, volume: str) -> Grid:
         """Return the boxes of flood filling, which overlap, or of agglomeration, which do not."""
         box = self.places[volume].segment_box
         if stage == "segment":
-            return JobBoxes(tile(box, self.run.subvolumes.size_zyx, self.run.subvolumes.overlap_zyx))
-        return JobBoxes(cut(box, self.run.agglomerate.job_size_zyx))
+            return tile(box, self.run.subvolumes.size_zyx, self.run.subvolumes.overlap_zyx)
+        return cut(box, self.run.agglomerate.job_size_zyx)
+
+    @property
+    def subvolumes_of_a_job(self) -> int:
+        """How many subvolumes a job floods at least."""
+        canvases = self.run.segment.canvases
+        return self.kept.subvolumes_of_a_job if canvases == "auto" else canvases
 
     @cached_property
-    def subvolumes_of_a_job(self) -> int:
-        """How many subvolumes a job floods at least: with GPUs, so many that each canvas of a GPU has one.
-
-        Jobs of other subvolumes are other jobs to Snakemake, so a run keeps the number that it began with, on any
-        machine.
-        """
-        config = self.run.segment
-        if config.canvases != "auto":
-            return config.canvases
-        if KEPT in self._kept:
-            return int(self._kept[KEPT])
-        if not self._gpus_at_a_time or config.engine not in ("auto", "jax") or self.paths.existing("segment"):
-            return 1
+    def kept(self) -> Kept:
+        """What the run began with, on any machine: with GPUs, so many subvolumes that each canvas of a GPU has one."""
+        path, config = Path(self.paths.subvolumes_of_a_job), self.run.segment
+        if path.exists():
+            return Kept(**yaml.safe_load(path.read_text()))
+        if not self._gpus or not takes_gpu(config) or self.paths.existing("segment"):
+            return Kept()
         volumes = [name for name, volume in self.run.volumes.items() if volume.is_segmented]
         number = sum(len(self.boxes("segment", name)) for name in volumes) * (1 + self.run.consensus.enabled)
-        return max(1, min(MOST_CANVASES, number // self._gpus_at_a_time))
-
-    @cached_property
-    def plans_for_gpus(self) -> bool:
-        """Whether the hours of a job are those of a GPU, which a run keeps, too."""
-        if ON_GPUS in self._kept:
-            return bool(self._kept[ON_GPUS])
-        return self._gpus > 0 and takes_gpu(self.run.segment) and not self.paths.existing("segment")
-
-    @cached_property
-    def _kept(self) -> dict[str, Any]:
-        path = Path(self.paths.subvolumes_of_a_job)
-        return yaml.safe_load(path.read_text()) if path.exists() else {}
+        of_a_gpu = min(MOST_CANVASES, number // self._gpus_at_a_time)
+        return Kept(1 if config.engine == "tensorflow" else max(1, of_a_gpu), True)
 
     def keep_plan(self) -> None:
-        """Keep both for later calls of Snakemake; without a file, they are 1 and False."""
-        number, gpus = self.subvolumes_of_a_job, self.plans_for_gpus
-        if self._kept or number > 1 or gpus:
-            atomic.write_text(self.paths.subvolumes_of_a_job, yaml.safe_dump({KEPT: number, ON_GPUS: gpus}))
+        """Keep it for later calls of Snakemake."""
+        plan = self.kept._replace(subvolumes_of_a_job=self.subvolumes_of_a_job)
+        if plan != Kept():
+            atomic.write_text(self.paths.subvolumes_of_a_job, yaml.safe_dump(plan._asdict()))
 
     # --- The work of one job ---------------------------------------------------------------------------------
     def spec(self, rule: str, wildcards: Any) -> JobSpec:
@@ -158,7 +117,7 @@ class Jobs:
         return JobSpec(str(box), voxels, at_once, files, f"--step {LAST}" if is_last else "")
 
     def _spec_of_box(self, stage: str, wildcards: Any) -> JobSpec:
-        box = self.boxes(stage, wildcards.volume)[wildcards.subvolume]
+        box = self.boxes(stage, wildcards.volume).named(wildcards.subvolume)
         voxels = self.flooded_voxels(stage, wildcards.volume, box)
         return JobSpec(str(box), voxels, voxels)
 
@@ -170,7 +129,7 @@ class Jobs:
         return JobSpec(str(self.places[wildcards.volume].segment_box), number * largest, largest, canvases=canvases)
 
     def _largest(self, stage: str, volume: str) -> int:
-        grid = self.boxes(stage, volume).grid
+        grid = self.boxes(stage, volume)
         return max(self.flooded_voxels(stage, volume, box) for box in (grid[0], grid[-1]))
 
     def flooded_voxels(self, stage: str, volume: str, box: Box) -> int:
@@ -227,7 +186,7 @@ class Jobs:
         if find_output(stage, output).boxes:
             number, model = len(self.boxes(stage, volume)), self._models.costed.flooding_model
             voxels = number * self._largest(stage, volume)
-            most = self._most(flooding_minutes(voxels, model, PLANNED_THREADS, self.plans_for_gpus), number)
+            most = self._most(flooding_minutes(voxels, model, PLANNED_THREADS, self.kept.on_gpus), number)
             most = min(most, max(1, number // (self.subvolumes_of_a_job if stage == "segment" else 1)))
             return jobs_of(number, most) if number > most else []
         if (stage, output) == ("ingest", "image") and self._refers(volume):

@@ -192,8 +192,10 @@ class Pipeline:
         for wildcards in self._wildcards(stage, output, given):
             path, boxes = self.paths.file(stage, output, **wildcards), find_output(stage, output).boxes
             before, _, after = path.partition("{subvolume}")  # once, as there may be a million
-            stems = self.jobs.boxes(stage, wildcards["volume"]) if boxes else [""]
-            found += [f"{before}{stem}{after}" for stem in stems]
+            if boxes:
+                found += [f"{before}{box.stem}{after}" for box in self.jobs.boxes(stage, wildcards["volume"])]
+            else:
+                found.append(path)
         return found
 
     def _wildcards(self, stage: str, output: str | None, given: dict[str, str]) -> list[dict[str, str]]:
@@ -232,7 +234,7 @@ def plan_lines(pipeline: Pipeline) -> list[str]:
         lines.append(f"  training: {fovs:,} FOVs, about {in_words(training_here(model.model, fovs))} on this machine")
     if pipeline.segmented:
         voxels = sum(pipeline.places[name].segment_box.num_voxels for name in pipeline.segmented)
-        flooded = sum(pipeline.jobs.boxes("segment", name).grid.num_voxels for name in pipeline.segmented)
+        flooded = sum(pipeline.jobs.boxes("segment", name).num_voxels for name in pipeline.segmented)
         flooding = in_words(flooding_here(model.flooding_model, flooded))
         lines.append(f"  flood filling: {voxels / 1e6:,.1f} million voxels, about {flooding} on this machine")
     return lines

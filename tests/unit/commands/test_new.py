@@ -135,7 +135,7 @@ def test_a_first_flood_takes_minutes_with_the_overlaps_of_subvolumes(tmp_path):
         yaml.safe_load(first_run("big", {"image": f"{tmp_path}/raw.npy", "voxel_size_zyx_nm": (30, 12, 12)}))
     )
     pipeline = Pipeline(run, places)
-    flooded = sum(box.num_voxels for box in pipeline.jobs.boxes("segment", "big").values())
+    flooded = pipeline.jobs.boxes("segment", "big").num_voxels
     assert flooding_here(pipeline.models.costed.flooding_model, flooded) <= FIRST_MINUTES
 
 

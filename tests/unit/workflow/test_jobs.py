@@ -22,16 +22,15 @@ SECTIONS = {
 )
 def test_every_box_is_found_by_its_name(stage, shapes):
     boxes = pipeline(**SECTIONS).jobs.boxes(stage, "phantom")
-    assert list(boxes) == [box.stem for box in boxes.grid] and len(boxes) == len(set(boxes))
-    assert [boxes[name] for name in boxes] == list(boxes.grid)
-    assert shapes <= {box.shape for box in boxes.values()}
+    assert [boxes.named(box.stem) for box in boxes] == list(boxes)
+    assert shapes <= {box.shape for box in boxes}
 
 
 def test_boxes_are_found_without_making_all_and_records_shared_by_name():
     large = {**SECTIONS, "volumes": {"phantom": {"synthetic": {"shape_zyx": [2416] * 3}}}}
     boxes = pipeline(**large).jobs.boxes("segment", "phantom")
     assert len(boxes) == 10**6
-    assert boxes["z002376-y000024-x002376"] == boxes.grid[990_199]
+    assert boxes.named("z002376-y000024-x002376") == boxes[990_199]
     # Snakemake asks each of thousands of jobs for its inputs and resources; making the names took half of a plan.
     large = {**SECTIONS, "volumes": {"phantom": {"synthetic": {"shape_zyx": [1024] * 3}}}}
     jobs = pipeline(**large).jobs
