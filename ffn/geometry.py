@@ -27,19 +27,14 @@ _BOX_PATTERN = re.compile(r"\s*(-?\d+):(-?\d+)\s*,\s*(-?\d+):(-?\d+)\s*,\s*(-?\d
 class Box:
     """Half-open box of voxels in full-volume coordinates.
 
-    Parameters
-    ----------
-    start, stop : tuple of int
-        First voxel inside and first voxel outside, zyx.
-
     Examples
     --------
     >>> Box((0, 0, 0), (4, 5, 6)).shape
     (4, 5, 6)
     """
 
-    start: ZYX
-    stop: ZYX
+    start: ZYX  # first voxel inside
+    stop: ZYX  # first voxel outside
 
     @classmethod
     def from_shape(cls, shape_zyx: ZYX, offset_zyx: ZYX = (0, 0, 0)) -> Box:
@@ -147,6 +142,18 @@ class Box:
         z, y, x = ((n - wanted) // 2 for n, wanted in zip(self.shape, shape_zyx, strict=True))
         return Box.from_shape(shape_zyx, add(self.start, (z, y, x)))
 
+    def mirrored(self, position_zyx: ZYX) -> ZYX:
+        """Return the voxel inside that a position beyond a face shows, if all beyond the faces is a mirror image.
+
+        Examples
+        --------
+        >>> box = Box((0, 0, 7), (4, 9, 8))
+        >>> box.mirrored((-1, 10, 9)), box.mirrored((5, 8, 7))
+        ((1, 6, 7), (1, 8, 7))
+        """
+        sides = zip(position_zyx, self.start, self.stop, strict=True)
+        return zyx(first + _mirrored(n - first, stop - first - 1) for n, first, stop in sides)
+
     def moved_into(self, other: Box) -> Box:
         """Return the box shifted into `other` by the shortest way, and cropped where it is larger.
 
@@ -170,14 +177,15 @@ class Box:
         return iter(cut(self, block_shape_zyx))
 
 
+def _mirrored(n: int, last: int) -> int:
+    """Return the index from 0 to `last` that `n` shows: on from 0 and back from `last`, again and again."""
+    there_and_back = n % (2 * last or 1)
+    return min(there_and_back, 2 * last - there_and_back)
+
+
 @dataclass(frozen=True)
 class Grid(Sequence[Box]):
     """Boxes in zyx order, of which none is made before it is asked for, however many there are.
-
-    Parameters
-    ----------
-    ranges_zyx : three lists of (start, stop)
-        Ranges along each axis; every combination is a box.
 
     Examples
     --------
@@ -188,7 +196,7 @@ class Grid(Sequence[Box]):
     (240, '0:4,3:8,0:6')
     """
 
-    ranges_zyx: Sequence[Sequence[tuple[int, int]]]
+    ranges_zyx: Sequence[Sequence[tuple[int, int]]]  # start and stop along each axis; every combination is a box
 
     def __len__(self) -> int:
         """Return the number of boxes."""

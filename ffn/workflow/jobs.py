@@ -83,8 +83,7 @@ class Jobs:
             return Kept()
         volumes = [name for name, volume in self.run.volumes.items() if volume.is_segmented]
         number = sum(len(self.boxes("segment", name)) for name in volumes) * (1 + self.run.consensus.enabled)
-        of_a_gpu = min(MOST_CANVASES, number // self._gpus_at_a_time)
-        return Kept(1 if config.engine == "tensorflow" else max(1, of_a_gpu), True)
+        return Kept(max(1, min(MOST_CANVASES, number // self._gpus_at_a_time)), True)
 
     def keep_plan(self) -> None:
         """Keep it for later calls of Snakemake."""

@@ -71,7 +71,6 @@ class Stage:
     need: Need
     own_rules: tuple[str, ...] = ()  # in their order, where they are not as in `rules`
     blocks: Blocks | None = None  # if several jobs may work on a volume, by the rule <name>_blocks
-    masked: bool = False  # whether it works on one volume and leaves out what is masked there
 
     @property
     def rules(self) -> tuple[str, ...]:
@@ -146,7 +145,6 @@ STAGES = {
             outputs=(Output("coordinates", "coordinates/{volume}.h5", of="trained"),),
             need=Need(base_mb=800, seconds_per_mvoxel=0.5),
             blocks=Blocks("train_box", itemsize=1),
-            masked=True,
         ),
         Stage(
             name="records",
@@ -187,7 +185,6 @@ STAGES = {
             title="fit the grey levels of a volume to those that the network was trained on",
             outputs=(Output("normalization", "normalization/{volume}.json", of="normalized"),),
             need=Need(base_mb=500),
-            masked=True,
         ),
         Stage(
             name="segment",
@@ -202,7 +199,6 @@ STAGES = {
                 ),
             ),
             need=Need(base_mb=2500, bytes_per_voxel=60),  # with one canvas, see `needs.flooding_mb`
-            masked=True,
         ),
         Stage(
             name="reconcile",
@@ -226,7 +222,6 @@ STAGES = {
             title="score which touching segments are one object",
             outputs=(Output("graph", "agglomeration/{volume}/graphs/{subvolume}.csv", of="agglomerated", boxes=True),),
             need=Need(base_mb=2630),  # with one canvas, see `needs.agglomerating_mb`
-            masked=True,
         ),
         Stage(
             name="cut",
@@ -234,7 +229,6 @@ STAGES = {
             title="apply the cuts and traces of people",
             outputs=(Output("cuts", "agglomeration/{volume}/cuts.csv", of="cut"),),
             need=Need(base_mb=3700),  # agglomeration's, and 1 GB for the watershed of the largest box
-            masked=True,
         ),
         Stage(
             name="merge",
@@ -254,7 +248,6 @@ STAGES = {
             outputs=(Output("table", "agglomeration/{volume}/sweep.json", of="swept"),),
             need=Need(base_mb=630, seconds_per_mvoxel=1),
             blocks=LABELS,
-            masked=True,
         ),
         Stage(
             name="learn-affinities",
@@ -278,7 +271,6 @@ STAGES = {
             outputs=(Output("segmentation", "segmentation/{volume}/filled.zarr", of="filled"),),
             need=Need(base_mb=800, bytes_per_voxel=80, seconds_per_mvoxel=1.6),
             blocks=Blocks("segment_box", itemsize=8, steps=(Step("compete"),)),
-            masked=True,
         ),
         Stage(
             name="skeletonize",
@@ -287,7 +279,6 @@ STAGES = {
             outputs=(Output("skeletons", "evaluation/{volume}-skeletons.h5", of="skeletonized"),),
             need=Need(base_mb=700, bytes_per_voxel=40, seconds_per_mvoxel=5),
             blocks=LABELS,
-            masked=True,
         ),
         Stage(
             name="evaluate",
@@ -299,7 +290,6 @@ STAGES = {
             ),
             need=Need(base_mb=1210, bytes_per_voxel=100, seconds_per_mvoxel=15),  # includes the watershed's 90 bytes
             blocks=LABELS,
-            masked=True,
         ),
         Stage(
             name="export",
