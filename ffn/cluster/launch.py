@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     Inside a job of a scheduler, this command runs on the first node and serves as the meeting point of the ranks;
     `srun`, `aprun` or `mpiexec` starts the ranks on all nodes. It is for sites without MPI, or with another one than
     Horovod was built with. Outside of any job, or with --launcher local, all ranks run on this machine. If one fails,
-    all end.
+    all end; with --gradients-per-update in the command, only if it is the first.
 
     example:
       ffn launch -n 8 --ranks-per-node 2 -- ffn train --records records/ --volume … --out model/
@@ -99,7 +99,9 @@ def launch(job: Launch, command: Sequence[str]) -> int:
         log.info("starting %d ranks by %s, rendezvous at %s:%d", job.num_ranks, name, address, meeting.port)
         if name == "local":
             environments = [{**environment, LOCAL.rank: str(rank)} for rank in range(job.num_ranks)]
-            return run_together([*dying_with_parent(), *wrapped], environments, job.grace_seconds, own_groups=True)
+            may_lose = any(word.startswith("--gradients-per-update") for word in command)  # then rank 0 serves
+            words = [*dying_with_parent(), *wrapped]
+            return run_together(words, environments, job.grace_seconds, own_groups=True, may_lose=may_lose)
         words = launcher_words(name, job)
         return run_together([*words, *wrapped], [environment])
 

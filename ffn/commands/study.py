@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ffn.config import ModelConfig, Section
+from ffn.errors import ConfigError
 from ffn.options import Parser, add_options, from_arguments
 from ffn.studies.best_runs import Files, study_curves, study_efficiency
 from ffn.studies.config import (
@@ -107,8 +108,13 @@ def _run_trainings(arguments: argparse.Namespace) -> None:
     from ffn.training.plan import Training
 
     given = _training(arguments)
-    data = training_data(given, given.validate or None)
     model, train = from_arguments(ModelConfig, given), from_arguments(TrainConfig, given)
+    if not train.is_synchronous:
+        raise ConfigError(
+            f"train.gradients_per_update: found {train.gradients_per_update}, expected all gradients of the newest "
+            "weights in a study; 'ffn study staleness' compares the other ways by itself"
+        )
+    data = training_data(given, given.validate or None)
     training = Training(data, model, train, given.rng_seed)
     if arguments.kind == "train":
         train_point(training, arguments.runs, arguments.out, arguments.rates)

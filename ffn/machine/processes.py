@@ -23,8 +23,11 @@ def run_together(
     environments: Sequence[Mapping[str, str]],
     grace: float = GRACE_SECONDS,
     own_groups: bool = False,
+    may_lose: bool = False,
 ) -> int:
     """Run a command once in each environment; the first process that fails ends all others, after `grace` seconds.
+
+    Where they `may_lose` processes, only the end of the first one ends all.
 
     SIGTERM, SIGINT and SIGUSR1 are forwarded to all of them. With `own_groups`, each gets its own process group, so
     that a Ctrl-C in a terminal reaches it once; a process that reads from the terminal would be stopped. Returns 0 if
@@ -33,8 +36,9 @@ def run_together(
     group = 0 if own_groups else None
     processes = [subprocess.Popen(command, env=dict(e), process_group=group) for e in environments]
     with _forwarding(processes):
-        failed = _first_failure(processes)
+        failed = _first_failure(processes, may_lose)
         if failed is None:
+            _end(processes, grace)
             return 0
         code = exit_code(failed.returncode)
         if len(processes) > 1:
@@ -68,14 +72,18 @@ def exit_code(returncode: int) -> int:
     return returncode if returncode >= 0 else 128 - returncode
 
 
-def _first_failure(processes: Sequence[subprocess.Popen[bytes]]) -> subprocess.Popen[bytes] | None:
-    """Wait until one has failed or all have succeeded."""
+def _first_failure(processes: Sequence[subprocess.Popen[bytes]], may_lose: bool) -> subprocess.Popen[bytes] | None:
+    """Wait until one has failed whose failure ends all; return None if those that count have succeeded."""
+    lost: set[int] = set()
     while True:
         codes = [process.poll() for process in processes]
-        failures = [process for process, code in zip(processes, codes, strict=True) if code]
-        if failures:
-            return failures[0]
-        if None not in codes:
+        failures = {number: code for number, code in enumerate(codes) if code}
+        if failures and (not may_lose or 0 in failures):
+            return processes[min(failures)]
+        for number in failures.keys() - lost:
+            log.error("process %d ended with exit code %d, the others go on", number, exit_code(failures[number]))
+        lost |= failures.keys()
+        if None not in codes or (may_lose and codes[0] == 0):
             return None
         time.sleep(POLL_SECONDS)
 

@@ -136,6 +136,8 @@ class LowRankExchange(FeedbackExchange):
 
     def mean(self, vectors: Sequence[tf.Tensor], step: tf.Tensor) -> tf.Tensor:
         """Average over all workers of all processes, see `Exchange.mean`."""
+        if not self._forms:
+            return Exchange.mean(self, vectors, step)
         gradients = self._gradients(vectors)
         tensors = [self._tensors(gradient) for gradient in gradients]
         bases = self._bases(self._basis)

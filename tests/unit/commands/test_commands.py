@@ -126,3 +126,10 @@ def test_too_few_steps_to_measure_are_refused_before_anything_starts(steps, caps
     training = ["--", "--records", "nowhere", "--volume", "a=r,l"]
     assert main(["study", "measure", "--out", "nowhere.h5", "--measured-steps", steps, *training]) == 2
     assert f"--measured-steps: found '{steps}'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--gradients-per-update", "--max-staleness"])
+def test_a_study_measures_and_trains_synchronously(option, capsys):
+    training = ["--", "--records", "nowhere", "--volume", "a=r,l", option, "1"]
+    assert main(["study", "measure", "--out", "nowhere.h5", *training]) == 2
+    assert "train.gradients_per_update: " in capsys.readouterr().err

@@ -32,6 +32,14 @@ def test_processes_have_environments_of_their_own_and_end_with_the_first_failure
     assert len(caplog.messages) == 1 and "process 1 " in caplog.text
 
 
+def test_processes_that_may_lose_others_end_with_the_first(caplog):
+    code = "time.sleep((0.3, 0, 600)[n]); sys.exit((int(os.environ['CODE']), 7, 0)[n])"
+    for first in (0, 3):
+        caplog.clear()
+        assert run_together(python(code), environments(3, CODE=str(first)), may_lose=True) == first
+        assert "process 1 ended with exit code 7" in caplog.messages[0]
+
+
 def test_a_process_that_ignores_sigterm_is_killed(tmp_path):
     code = (
         "ready = os.environ['READY']\n"

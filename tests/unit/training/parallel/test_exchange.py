@@ -87,6 +87,16 @@ def test_a_gradient_of_low_rank_arrives_whole_and_its_basis_is_kept():
     assert np.abs(exchange.worker_states()[0]["compression_basis"] - before).max() > 0.1
 
 
+def test_powersgd_sends_a_network_of_two_features_as_it_is():
+    shapes = ((3, 3, 3, 2, 2), (2,))
+    train = TrainConfig(compression="powersgd", virtual_workers=2)
+    exchange = make_exchange(train, shapes, ProcessGroup(), 1)
+    vectors = [np.arange(110 + TAIL, dtype=np.float32) * worker for worker in (1, 2)]
+    mean = exchange.mean([tf.constant(own) for own in vectors], step(0)).numpy()
+    np.testing.assert_allclose(mean, np.mean(vectors, axis=0), rtol=1e-6)
+    exchange.restore(exchange.worker_states())
+
+
 def test_powersgd_sends_two_thin_matrices_of_each_kernel():
     group = ProcessGroup()
     group.size = 4
