@@ -246,13 +246,12 @@ class VirtualTraining:
                         rows.append({"seconds": now, **validation.run(self.learner.forward, rule.version)})
                 for worker in free:
                     self._begin(worker, walks[worker], now)
-        counts = rule.staleness
         return {
             "updates": rule.version,
             "diverged": rule.version < self.updates,
             "dropped": rule.dropped,
-            "mean_staleness": sum(age * number for age, number in counts.items()) / counts.total(),
-            "max_staleness": max(counts),
+            "mean_staleness": rule.mean_staleness,
+            "max_staleness": max(rule.staleness),
             **{name: [float(np.nan_to_num(row[name])) for row in rows] for name in ("seconds", "f1", "accuracy")},
         }
 

@@ -98,8 +98,7 @@ def contribute(
             walks = LaneWalks(prefetcher, at, make_patches(learner, model, train))
             version, vectors = 0, np.empty((0, 0), np.float32)
             while not interruption.requested:
-                version, weights = link.exchange(version, vectors, walks.states(with_walks=False))
-                walks.take_counts()
+                version, weights = link.exchange(version, vectors, walks)
                 learner.take_weights(weights)
                 answers, parts = learner.differentiate(walks.batch())
                 vectors = np.stack([np.asarray(part) for part in parts])

@@ -114,10 +114,7 @@ def train(training: Training, out_folder: str, machine: str | None = None) -> No
         is_served = plan.train.max_steps > 0 and not plan.train.is_synchronous
         role = served_in(Path(out_folder), plan) if is_served else alone_in(out_folder, group)
         with role as link:
-            if link:
-                plan = dataclasses.replace(plan, train=plan.train.model_copy(update=link.choice))
-            else:
-                plan = with_engine(plan, Path(machine or f"{out_folder}/{FOLDER}"), group)
+            plan = with_engine(plan, Path(machine or f"{out_folder}/{FOLDER}"), group)
             with Interruption() as interruption:
                 if link:
                     return loop.contribute(plan, link, Path(out_folder), group, interruption)

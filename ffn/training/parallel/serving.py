@@ -10,6 +10,7 @@ import contextlib
 import hmac
 import json
 import logging
+import math
 import os
 import secrets
 import socket
@@ -20,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from io import BufferedIOBase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,23 +33,21 @@ from ffn.training.parallel.joining import MEETING_SECONDS
 from ffn.training.parallel.process_group import decode, encode, pairwise_sum
 from ffn.training.parallel.updates import UpdateRule
 from ffn.training.parallel.watchdog import TOKEN_BYTES, Address
-from ffn.training.walk import NUM_COUNTS
+from ffn.training.walk import NUM_COUNTS, LaneWalks
 
 if TYPE_CHECKING:
     from ffn.training.step import Learner, Outcome
 
-ADDRESS = ".server"  # in the model folder: where the server listens, and its token
+ADDRESS = ".server"  # in the model folder: where the server listens, its token, and which training it serves
 LINE_BYTES = 2**24  # most of a header, which has the positions of a worker's lanes
 LOOK_SECONDS = 0.5  # between looks at signals, and for a server; our choice
 LOST = (OSError, ValueError, KeyError, TypeError)  # of a connection: its end, or what is no message
-
-LaneStates = dict[int, dict[str, np.ndarray]]
 
 log = logging.getLogger(__name__)
 
 
 class Server(socketserver.ThreadingTCPServer):
-    """Makes updates of the gradients that come, by an `UpdateRule`, and keeps the states of all lanes.
+    """Makes updates of the gradients that come, by an `UpdateRule`, and keeps the positions of all lanes.
 
     A thread for each connection receives gradients, and sends the newest weights when the rule lets the worker go on,
     so a worker that is stopped holds up nobody else. It is left out after `train.stall_seconds` and may come back.
@@ -70,37 +69,45 @@ class Server(socketserver.ThreadingTCPServer):
 
     def __init__(self, train: TrainConfig, folder: Path, identity: str, positions: Mapping[int, int]) -> None:
         super().__init__(("", 0), _Connection)
-        self.train, self.identity, self.token = train, identity, secrets.token_hex(TOKEN_BYTES)
-        self._path = folder / ADDRESS
+        self.train, self.token = train, secrets.token_hex(TOKEN_BYTES)
+        self.positions = dict(positions)
+        self._path, self._identity = folder / ADDRESS, identity
         self._rule = UpdateRule[np.ndarray](
             train.num_workers * train.virtual_workers, train.gradients_per_update, train.max_staleness
         )
-        self._lanes: LaneStates = {
-            lane: {"position": np.array(at), "counts": np.zeros(NUM_COUNTS, np.int64)} for lane, at in positions.items()
-        }
-        self._changed = threading.Condition()  # guards all that follows, and the two before
+        self._changed = threading.Condition()  # guards positions, the rule and all that follows
+        self._counts = np.zeros(NUM_COUNTS, np.int64)  # of walks that have ended
         self._complete: deque[list[np.ndarray]] = deque()  # updates that are not made yet
         self._weights = np.empty(0, np.float32)
         self._connected: dict[int, socket.socket] = {}  # by worker
         self._absent: set[int] = set()  # workers that no update waits for
         self._is_closed = False
-        self._started = self._met = time.monotonic()  # since when it serves, and when a worker last left
 
     @contextlib.contextmanager
     def open(self, step: int, learner: Learner) -> Iterator[None]:
         """Serve for the length of a ``with`` block, from the weights after this many steps."""
         self._rule.version, self._weights = step, learner.weights_vector()
-        address = Address(socket.gethostname(), self.server_address[1], self.token)
+        address = socket.gethostname(), self.server_address[1]
         with serving(self):
             try:
                 with atomic.atomic_path(self._path) as temporary:
                     temporary.touch(0o600)
-                    temporary.write_text(json.dumps(address))
-                log.info("serving at %s:%d, waiting for %d workers", *address[:2], self.train.num_workers)
+                    temporary.write_text(json.dumps((*address, self.token, self._identity)))
+                log.info("serving at %s:%d, waiting for %d workers", *address, self.train.num_workers)
                 yield
             finally:
                 self._path.unlink(missing_ok=True)  # tells workers that it has ended
-                self._end()
+                with self._changed:
+                    self._is_closed = True
+                    self._changed.notify_all()
+                    for connection in self._connected.values():
+                        with contextlib.suppress(OSError):  # it has ended itself
+                            connection.shutdown(socket.SHUT_RDWR)
+                rule = self._rule
+                log.info(
+                    "%d gradients were used, %.3g updates old on average; %d were dropped",
+                    *(rule.staleness.total(), rule.mean_staleness, rule.dropped),
+                )
 
     def step(self, learner: Learner, learning_rate: float, asks_to_stop: Callable[[], bool]) -> Outcome | None:
         """Make the next update; return None if this process is asked to stop before there are enough gradients."""
@@ -109,7 +116,8 @@ class Server(socketserver.ThreadingTCPServer):
             while not self._complete:
                 if asks_to_stop():
                     return None
-                self._leave_out_missing()
+                if time.perf_counter() - started > MEETING_SECONDS:
+                    self._leave_out_missing()
                 self._changed.wait(LOOK_SECONDS)
             gradients = self._complete[0]
         gathered = time.perf_counter()
@@ -123,79 +131,62 @@ class Server(socketserver.ThreadingTCPServer):
         num_bytes = weights.nbytes * len(gradients)
         return outcome._replace(allreduce_seconds=gathered - started, compute_seconds=computed, bytes_sent=num_bytes)
 
-    # the states of the lanes, as `ffn.training.walk.LaneWalks` has them
-
-    @property
-    def positions(self) -> dict[int, int]:
-        """Position of each lane."""
-        with self._changed:
-            return {lane: int(state["position"]) for lane, state in self._lanes.items()}
+    # what the training loop asks `LaneWalks` for; examples begin again where a checkpoint is restored
 
     def take_counts(self) -> np.ndarray:
         """Return the counts of all walks that ended since the last call."""
         with self._changed:
-            total = np.sum([state["counts"] for state in self._lanes.values()], axis=0)
-            for state in self._lanes.values():
-                state["counts"] = np.zeros_like(total)
-        return total
+            counts, self._counts = self._counts, np.zeros_like(self._counts)
+        return counts
 
-    def states(self, with_walks: bool = False) -> LaneStates:
-        """Return the state of each lane for a checkpoint, without walks: examples begin again."""
+    def states(self, with_walks: bool = False) -> dict[int, dict[str, np.ndarray]]:
+        """Return the position of each lane for a checkpoint."""
         with self._changed:
-            return {lane: dict(state) for lane, state in self._lanes.items()}
+            return {lane: {"position": np.array(at)} for lane, at in self.positions.items()}
 
     def restore(self, states: Mapping[int, Mapping[str, np.ndarray]]) -> None:
-        """Restore the result of `states`."""
-        self._lanes = {lane: dict(state) for lane, state in states.items()}
+        """Restore the result of `states`, which is the positions that this server began with."""
 
     # what the threads of the connections call
 
-    def admit(self, hello: Mapping[str, Any], connection: socket.socket) -> dict[str, Any]:
-        """Give a worker that says hello a number; return what to answer."""
-        if hello["training"] != self.identity:
-            return {"refused": f"{self._path.parent}: rank 0 trains with other data or options. Give it the same"}
+    def admit(self, name: str, connection: socket.socket) -> dict[str, Any]:
+        """Give a worker that comes a number, None if none is missing, and tell it the positions of its lanes."""
         with self._changed:
-            free = sorted(set(range(self.train.num_workers)) - self._connected.keys())
-            if not free or self._is_closed:
-                return {"full": True}
-            worker = free[0]
+            if self._is_closed:
+                raise ConnectionError("the training has ended")
+            missing = set(range(self.train.num_workers)) - self._connected.keys()
+            if not missing:
+                return {"worker": None}
+            worker = min(missing)
             self._connected[worker] = connection
             if worker in self._absent:
                 self._absent.remove(worker)
                 self._rule.workers += self.train.virtual_workers
-            log.info("worker %d is %s; %d are here", worker, hello["name"], len(self._connected))
+            log.info("worker %d is %s; %d are here", worker, name, len(self._connected))
             lanes = self.train.virtual_workers * self.train.batch_size
             mine = range(worker * lanes, (worker + 1) * lanes)
-            positions = {lane: int(self._lanes[lane]["position"]) for lane in mine}
-        return {
-            "worker": worker,
-            "positions": list(positions.items()),
-            "choice": {"engine": self.train.engine, "precision": self.train.precision},
-        }
+            return {"worker": worker, "positions": [(lane, self.positions[lane]) for lane in mine]}
 
-    def exchange(self, worker: int, header: Mapping[str, Any], vectors: np.ndarray) -> tuple[int, np.ndarray]:
+    def exchange(
+        self, worker: int, header: Mapping[str, Any], vectors: np.ndarray
+    ) -> tuple[dict[str, Any], np.ndarray]:
         """Take a worker's gradients; return the version and the weights to go on with, once it may."""
         first = worker * self.train.virtual_workers
         mine = range(first, first + self.train.virtual_workers)
         with self._changed:
-            for lane, state in header["lanes"]:
-                held = self._lanes[lane]
-                self._lanes[lane] = {
-                    "position": np.asarray(state["position"]),
-                    "counts": held["counts"] + state["counts"],
-                }
+            self.positions.update(header["positions"])
+            self._counts = self._counts + header["counts"]
             for number, vector in zip(mine, vectors, strict=False):  # none in the first message
                 self._make(self._rule.arrive(number, header["version"], vector))
             self._changed.wait_for(lambda: self._is_closed or not (self._complete or self._rule.waiting & {*mine}))
             if self._is_closed:
                 raise ConnectionError("the training has ended")
-            return self._rule.version, self._weights
+            return {"version": self._rule.version}, self._weights
 
     def leave(self, worker: int, name: str, reason: Exception) -> None:
         """Leave out a worker whose connection is lost, until it comes back."""
         with self._changed:
             del self._connected[worker]
-            self._met = time.monotonic()
             if not self._is_closed:
                 self._leave_out(worker, f"{name} is gone ({reason})")
 
@@ -215,32 +206,17 @@ class Server(socketserver.ThreadingTCPServer):
 
     def _leave_out_missing(self) -> None:
         """Leave out workers that have not come in time; end the job if all are missing."""
-        now = time.monotonic()
-        if now - self._started > MEETING_SECONDS:
-            for worker in set(range(self.train.num_workers)) - self._connected.keys() - self._absent:
-                self._leave_out(worker, f"it did not come within {MEETING_SECONDS} s")
-        if not self._connected and now - self._met > MEETING_SECONDS:
+        if not self._connected:
             raise TrainError(
                 f"train: no worker is there for {MEETING_SECONDS} s, expected {self.train.num_workers}. The same "
                 "command resumes from the last checkpoint"
             )
-
-    def _end(self) -> None:
-        """Let all threads end, and tell what became of the gradients."""
-        rule = self._rule
-        with self._changed:
-            self._is_closed = True
-            self._changed.notify_all()
-            for connection in self._connected.values():
-                with contextlib.suppress(OSError):  # it has ended itself
-                    connection.shutdown(socket.SHUT_RDWR)
-        used = rule.staleness.total()
-        mean = sum(staleness * number for staleness, number in rule.staleness.items()) / max(1, used)
-        log.info("%d gradients were used, %.3g updates old on average; %d were dropped", used, mean, rule.dropped)
+        for worker in set(range(self.train.num_workers)) - self._connected.keys() - self._absent:
+            self._leave_out(worker, f"it did not come within {MEETING_SECONDS} s")
 
 
 class _Connection(socketserver.StreamRequestHandler):
-    """What a worker says: one line with token, identity and name, then gradients, each answered with weights."""
+    """What a worker says: one line with token and name, then gradients, each answered with weights."""
 
     server: Server
     timeout = REQUEST_SECONDS
@@ -248,78 +224,75 @@ class _Connection(socketserver.StreamRequestHandler):
 
     def handle(self) -> None:
         """Serve one worker until its connection is lost or the training ends."""
-        hello = decode(self.rfile.readline(LINE_BYTES))
-        if not hmac.compare_digest(str(hello["token"]), self.server.token):
+        hello, server = decode(self.rfile.readline(LINE_BYTES)), self.server
+        if not hmac.compare_digest(str(hello["token"]), server.token):
             return
-        answer = self.server.admit(hello, self.connection)
+        answer = server.admit(hello["name"], self.connection)
+        worker = answer["worker"]
         try:
             self.wfile.write(encode(answer))
             self.connection.settimeout(MEETING_SECONDS)  # it may have to load its library
-            while "worker" in answer:
+            while worker is not None:
                 header, vectors = receive(self.rfile)
-                self.connection.settimeout(self.server.train.stall_seconds)
-                version, weights = self.server.exchange(answer["worker"], header, vectors)
-                send(self.wfile, {"version": version}, weights)
+                self.connection.settimeout(server.train.stall_seconds)
+                send(self.wfile, *server.exchange(worker, header, vectors))
         except LOST as reason:
-            if "worker" in answer:
-                self.server.leave(answer["worker"], hello["name"], reason)
+            if worker is not None:
+                server.leave(worker, hello["name"], reason)
 
 
 class LinkLost(Exception):
     """Rank 0 has ended or cannot be reached."""
 
 
+class NoPlace(TrainError):
+    """All workers of a training are there."""
+
+
 class Link:
-    """The connection of a worker to rank 0, which gives it a place in the training of this identity.
+    """The connection of a worker to rank 0, which gives it a place; `positions` are where it goes on in each lane."""
 
-    Attributes
-    ----------
-    positions : dict of int to int
-        Where the worker goes on in each of its lanes.
-    choice : dict
-        Engine and precision that rank 0 chose.
-    """
-
-    def __init__(self, address: Address, identity: str) -> None:
+    def __init__(self, address: Address) -> None:
         host = "127.0.0.1" if address.host == socket.gethostname() else address.host
-        self._connection = socket.create_connection((host, address.port), REQUEST_SECONDS)
-        self._file = self._connection.makefile("rwb")
-        try:
-            name = f"process {os.getpid()} on {socket.gethostname()}"
-            self._file.write(encode({"token": address.token, "training": identity, "name": name}))
+        with contextlib.ExitStack() as stack:
+            connection = stack.enter_context(socket.create_connection((host, address.port), REQUEST_SECONDS))
+            self._file = stack.enter_context(connection.makefile("rwb"))
+            self._file.write(
+                encode({"token": address.token, "name": f"process {os.getpid()} on {socket.gethostname()}"})
+            )
             self._file.flush()
             answer = decode(self._file.readline(LINE_BYTES))
-            if "refused" in answer:
-                raise TrainError(answer["refused"])
-            self.positions: dict[int, int] = dict(answer["positions"])  # not there if there is no place
-            self.choice: dict[str, str] = answer["choice"]
+            if answer["worker"] is None:
+                raise NoPlace("train.num_workers: all of them are there already, so this process has nothing to do")
+            self.positions: dict[int, int] = dict(answer["positions"])
             log.info("joined as worker %d", answer["worker"])
-            self._connection.settimeout(None)  # rank 0 may validate for long
-            _notice_lost_machines(self._connection)
-        except BaseException:
-            self.close()
-            raise
+            connection.settimeout(None)  # rank 0 may validate for long
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # its machine may be lost
+            self._stack = stack.pop_all()
 
     def close(self) -> None:
         """Close the connection."""
         with contextlib.suppress(OSError):  # it may be lost, with a part of a message
-            self._file.close()
-        self._connection.close()
+            self._stack.close()
 
-    def exchange(self, version: int, vectors: np.ndarray, states: LaneStates) -> tuple[int, np.ndarray]:
+    def exchange(self, version: int, vectors: np.ndarray, walks: LaneWalks) -> tuple[int, np.ndarray]:
         """Send gradients from the weights of a version; return the newest version and weights, or raise `LinkLost`."""
+        header = {"version": version, "positions": list(walks.positions.items()), "counts": walks.take_counts()}
         try:
-            send(self._file, {"version": version, "lanes": list(states.items())}, vectors)
-            header, weights = receive(self._file)
-            return header["version"], weights
+            send(self._file, header, vectors)
+            answer, weights = receive(self._file)
+            return answer["version"], weights
         except LOST as reason:
             raise LinkLost(reason) from None
 
 
 def connect(folder: Path, identity: str) -> Link | None:
-    """Join the training that rank 0 serves in a model folder; return None if there is none, or no place in it."""
+    """Join the training that rank 0 serves in a model folder; return None if there is none."""
     with contextlib.suppress(*LOST):
-        return Link(Address(*json.loads((folder / ADDRESS).read_text())), identity)
+        *address, served = json.loads((folder / ADDRESS).read_text())
+        if served != identity:
+            raise TrainError(f"{folder}: rank 0 trains with other data or options. Give it the same")
+        return Link(Address(*address))
     return None
 
 
@@ -327,8 +300,9 @@ def reconnect(folder: Path, identity: str, seconds: float) -> Link | None:
     """Join again after the connection was lost; return None if the training has ended."""
     deadline = time.monotonic() + seconds
     while (folder / ADDRESS).exists():
-        if link := connect(folder, identity):
-            return link
+        with contextlib.suppress(NoPlace):  # until rank 0 notices that the connection is lost
+            if link := connect(folder, identity):
+                return link
         if time.monotonic() > deadline:
             raise TrainError(f"{folder}: rank 0 did not answer for {seconds:g} s. It resumes from its last checkpoint")
         time.sleep(LOOK_SECONDS)
@@ -343,21 +317,7 @@ def send(file: BufferedIOBase, header: Mapping[str, Any], array: np.ndarray) -> 
 
 
 def receive(file: BufferedIOBase) -> tuple[dict[str, Any], np.ndarray]:
-    """Return what the other side sent; an OSError if it has closed the connection."""
-    header = decode(file.readline(LINE_BYTES) or _ended())
-    size = 4 * int(np.prod(header["shape"]))
-    content = file.read(size)
-    if len(content) < size:
-        _ended()
+    """Return what the other side sent; a ValueError if it has closed the connection."""
+    header = decode(file.readline(LINE_BYTES))
+    content = file.read(4 * math.prod(header["shape"]))
     return header, np.frombuffer(content, np.float32).reshape(header["shape"])
-
-
-def _ended() -> NoReturn:
-    raise ConnectionError("it has closed the connection")
-
-
-def _notice_lost_machines(connection: socket.socket) -> None:
-    """Let the kernel ask whether the machine of the other side is still there."""
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in ((socket.TCP_KEEPIDLE, 60), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 6)):
-        connection.setsockopt(socket.IPPROTO_TCP, option, value)

@@ -57,6 +57,11 @@ class UpdateRule(Generic[Payload]):
     _gathered: list[tuple[int, Payload]] = field(default_factory=list, init=False, repr=False)
 
     @property
+    def mean_staleness(self) -> float:
+        """Mean staleness of used gradients."""
+        return sum(age * number for age, number in self.staleness.items()) / max(1, self.staleness.total())
+
+    @property
     def needed(self) -> int:
         """Gradients that the next update needs."""
         return self.workers if self.gradients_per_update == "all" else min(self.gradients_per_update, self.workers)

@@ -9,10 +9,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from ffn.errors import TrainError
 from ffn.training import loop
 from ffn.training.config import TrainConfig
 from ffn.training.parallel.process_group import ProcessGroup
-from ffn.training.parallel.serving import LinkLost, Server
+from ffn.training.parallel.serving import LinkLost, Server, connect
 from ffn.training.train import served_in
 
 pytestmark = pytest.mark.usefixtures("no_launcher")
@@ -47,7 +48,18 @@ def test_a_worker_that_fails_or_is_stopped_closes_its_connection(work, plan, tmp
     with pytest.raises(ZeroDivisionError), served_in(tmp_path, plan) as link:
         work(plan, link, tmp_path)
     with contextlib.closing(link), pytest.raises(LinkLost):
-        link.exchange(0, np.empty((0, 0), np.float32), {})
+        link.exchange(0, np.empty((0, 0), np.float32), SimpleNamespace(positions={}, take_counts=list))
+
+
+def test_a_worker_beyond_their_number_is_told_so(plan, tmp_path):
+    with served_in(tmp_path, plan), pytest.raises(TrainError, match="train.num_workers"):
+        with served_in(tmp_path, plan):
+            fail()
+
+
+def test_a_process_with_other_options_is_turned_away(plan, tmp_path):
+    with pytest.raises(TrainError, match=str(tmp_path)):
+        connect(tmp_path, "that")
 
 
 def test_a_stranger_that_says_little_does_not_hold_up_the_end(tmp_path):
