@@ -42,6 +42,7 @@ ADDRESS = ".server"  # in the model folder: where the server listens, its token,
 LINE_BYTES = 2**24  # most of a header, which has the positions of a worker's lanes
 LOOK_SECONDS = 0.5  # between looks at signals, and for a server; our choice
 LOST = (OSError, ValueError, KeyError, TypeError)  # of a connection: its end, or what is no message
+Message = tuple[dict[str, Any], np.ndarray]
 
 log = logging.getLogger(__name__)
 
@@ -167,9 +168,7 @@ class Server(socketserver.ThreadingTCPServer):
             mine = range(worker * lanes, (worker + 1) * lanes)
             return {"worker": worker, "positions": [(lane, self.positions[lane]) for lane in mine]}
 
-    def exchange(
-        self, worker: int, header: Mapping[str, Any], vectors: np.ndarray
-    ) -> tuple[dict[str, Any], np.ndarray]:
+    def exchange(self, worker: int, header: Mapping[str, Any], vectors: np.ndarray) -> Message:
         """Take a worker's gradients; return the version and the weights to go on with, once it may."""
         first = worker * self.train.virtual_workers
         mine = range(first, first + self.train.virtual_workers)
@@ -268,6 +267,7 @@ class Link:
             log.info("joined as worker %d", answer["worker"])
             connection.settimeout(None)  # rank 0 may validate for long
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # its machine may be lost
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60)
             self._stack = stack.pop_all()
 
     def close(self) -> None:
@@ -316,7 +316,7 @@ def send(file: BufferedIOBase, header: Mapping[str, Any], array: np.ndarray) -> 
     file.flush()
 
 
-def receive(file: BufferedIOBase) -> tuple[dict[str, Any], np.ndarray]:
+def receive(file: BufferedIOBase) -> Message:
     """Return what the other side sent; a ValueError if it has closed the connection."""
     header = decode(file.readline(LINE_BYTES))
     content = file.read(4 * math.prod(header["shape"]))
