@@ -13,8 +13,7 @@ import heapq
 import numpy as np
 
 from ffn.studies.scaling import FLOAT_BYTES, NETWORKS, PAPER_STEP_SECONDS, PAPER_WEIGHTS
-from ffn.studies.staleness import SPREAD, VirtualCluster, ways
-from ffn.training.parallel.updates import UpdateRule
+from ffn.studies.staleness import SPREAD, WAYS, VirtualCluster, rule_of
 
 WORKERS = (2, 4, 8, 16, 64, 256)
 GRADIENTS, SEEDS = 40, 10
@@ -22,7 +21,7 @@ GRADIENTS, SEEDS = 40, 10
 
 def seconds(cluster: VirtualCluster, way: str, workers: int, seed: int) -> float:
     """Return the time of one gradient of each worker."""
-    rule = UpdateRule[int](workers, *ways(workers)[way])
+    rule = rule_of(way, workers)
     cluster.begin(workers, way != "synchronous", seed)
     now, used, arriving, free = 0.0, 0, list[tuple[float, int, int]](), list(range(workers))
     while used < GRADIENTS * workers:
@@ -43,7 +42,7 @@ def main() -> None:
     for stragglers in (0.02, 0.0):
         cluster = VirtualCluster(times, FLOAT_BYTES * PAPER_WEIGHTS, stragglers, NETWORKS["ethernet"])
         for workers in WORKERS:
-            for way in ways(workers):
+            for way in WAYS:
                 found = [seconds(cluster, way, workers, seed) for seed in range(SEEDS)]
                 print(f"{stragglers:.0%} {workers:4} {way:12} {np.mean(found):.2f} ± {np.std(found, ddof=1):.2f} s")
 

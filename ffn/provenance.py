@@ -31,7 +31,7 @@ REVISIONS: dict[str, int] = {
     "report": 7,
     "segment": 6,
     "skeletonize": 2,
-    "study": 6,
+    "study": 7,
     "sweep": 7,
     "train": 5,
 }

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ffn.config import ModelConfig, Section
 from ffn.errors import ConfigError
 from ffn.options import Parser, add_options, from_arguments
-from ffn.studies.best_runs import Files, study_curves, study_efficiency
+from ffn.studies.best_runs import study_curves, study_efficiency
 from ffn.studies.config import (
     CurvesConfig,
     EfficiencyConfig,
@@ -19,9 +19,11 @@ from ffn.studies.config import (
     StalenessConfig,
 )
 from ffn.studies.learning_rate import study_learning_rate
-from ffn.studies.scaling import study_scaling
+from ffn.studies.runs import train_point
+from ffn.studies.scaling import measure, study_scaling
+from ffn.studies.staleness import study_staleness
 from ffn.training.config import TrainConfig
-from ffn.training.plan import add_data_arguments, add_validation_argument, training_data
+from ffn.training.plan import Training, add_data_arguments, add_validation_argument, training_data
 
 METRICS = "metrics of all runs, named workers-W-rate-R-seed-S.csv, or without rate-R if trained at the best rate"
 OUT = "numbers to write; the figure gets the same name with .png"
@@ -96,17 +98,11 @@ def run(arguments: argparse.Namespace) -> None:
         _run_trainings(arguments)
         return
     study = STUDIES[arguments.kind]
-    files, config = arguments.files, from_arguments(study.config, arguments)
-    if study.needs_others:
-        files = Files(files, arguments.rates, arguments.scaling)
-    study.function(files, arguments.out, config)
+    others = {"rates": arguments.rates, "scaling": arguments.scaling} if study.needs_others else {}
+    study.function(arguments.files, arguments.out, from_arguments(study.config, arguments), **others)
 
 
 def _run_trainings(arguments: argparse.Namespace) -> None:
-    from ffn.studies.staleness import study_staleness
-    from ffn.studies.trainings import measure, train_point  # TensorFlow takes long to load
-    from ffn.training.plan import Training
-
     given = _training(arguments)
     model, train = from_arguments(ModelConfig, given), from_arguments(TrainConfig, given)
     if not train.is_synchronous:

@@ -16,23 +16,8 @@ from ffn.studies.pages import BLACK, Line, Panel, draw, write_study
 from ffn.studies.runs import SCORES, Run, best_rates, read_runs, runs_at_best
 
 LABELS = {"time": "relative time to reach F1", "fovs": "relative FOVs to reach F1"}
-TITLES = {"accuracy": "Accuracy", "f1": "F1", "precision": "Precision", "recall": "Recall"}
-UNITS = {"h": 3600.0, "min": 60.0, "s": 1.0}
 
 Curves = dict[str, np.ndarray]
-
-
-class Files(NamedTuple):
-    """Metrics of all training runs, and the outputs of the studies of the learning rate and of scaling."""
-
-    metrics: list[str]
-    rates: str
-    scaling: str
-
-    @property
-    def studies(self) -> dict[str, str]:
-        """The other studies, for the provenance."""
-        return {"rates": self.rates, "scaling": self.scaling}
 
 
 class BestRuns(NamedTuple):
@@ -43,49 +28,41 @@ class BestRuns(NamedTuple):
     step_seconds: dict[int, float]
 
 
-def study_efficiency(files: Files, out_path: str, config: EfficiencyConfig) -> None:
-    """Compare the time and the FOVs that different numbers of workers need to reach an F1 score."""
-    best = read_best_runs(files)
+def study_efficiency(metrics: list[str], out_path: str, config: EfficiencyConfig, rates: str, scaling: str) -> None:
+    """Compare the time and the FOVs that different numbers of workers need to reach an F1 score.
+
+    `metrics` are those of all runs; `rates` and `scaling` are outputs of these studies.
+    """
+    best = read_best_runs(metrics, rates, scaling)
     costs = {target: costs_to_reach(best, target) for target in config.f1_targets}
-    provided = provenance("study efficiency", config, **files.studies)
+    provided = provenance("study efficiency", config, rates=rates, scaling=scaling)
     content = {"provenance": provided, "rates": best.rates, "targets": costs}
-    panels = [_cost_panel(kind, costs, list(best.runs)) for kind in LABELS]
-    write_study(out_path, content, draw(panels))
+    write_study(out_path, content, draw([_cost_panel(kind, costs, list(best.runs)) for kind in LABELS]))
 
 
-def study_curves(files: Files, out_path: str, config: CurvesConfig) -> None:
-    """Draw scores over steps and time."""
-    best = read_best_runs(files)
+def study_curves(metrics: list[str], out_path: str, config: CurvesConfig, rates: str, scaling: str) -> None:
+    """Draw scores over steps and time; see `study_efficiency` for the parameters."""
+    best = read_best_runs(metrics, rates, scaling)
     curves = {workers: mean_curves(runs, best.step_seconds[workers]) for workers, runs in best.runs.items()}
     content = {
-        "provenance": provenance("study curves", config, **files.studies),
+        "provenance": provenance("study curves", config, rates=rates, scaling=scaling),
         "rates": best.rates,
         "curves": {w: {name: values.tolist() for name, values in curve.items()} for w, curve in curves.items()},
     }
     write_study(out_path, content, draw(_curve_panels(curves), num_rows=2))
 
 
-def read_best_runs(files: Files) -> BestRuns:
-    """Read training runs, keep those at the best rates, and model the time of their steps."""
-    rates = best_rates(files.rates)
-    runs = runs_at_best(read_runs(files.metrics), rates)
-    with unreadable(files.scaling, "output of 'ffn study scaling'", EvaluationError):
-        scaling = json.loads(Path(files.scaling).read_text())
-        nodes, step, exchange = (
-            np.array(values, float)
-            for values in (scaling["nodes"], scaling["here"]["step_seconds"], scaling["exchange_seconds"])
-        )
-        alone = float(scaling["times"]["mean_seconds"])
-    one = float(np.median([run.worker_seconds for run in runs[min(runs)] if len(run.step)]))
-    # the runs may be of a smaller network: the slowest node is slower by a factor, an exchange takes its time
-    slower = {workers: _at(workers, nodes, (step - exchange) / alone) for workers in runs}
-    seconds = {workers: one * slower[workers] + _at(workers, nodes, exchange) for workers in runs}
-    return BestRuns(runs, rates, seconds)
-
-
-def _at(workers: int, nodes: np.ndarray, values: np.ndarray) -> float:
-    """Interpolate over the logarithm of the number of nodes."""
-    return float(np.interp(np.log(workers), np.log(nodes), values))
+def read_best_runs(metrics: list[str], rates_path: str, scaling_path: str) -> BestRuns:
+    """Read training runs, keep those at the best rates, and take the time of their steps from the study of scaling."""
+    rates = best_rates(rates_path)
+    runs = runs_at_best(read_runs(metrics), rates)
+    with unreadable(scaling_path, "output of 'ffn study scaling'", EvaluationError):
+        scaling = json.loads(Path(scaling_path).read_text())
+        exchange = np.array(scaling["exchange_seconds"])
+        compute = np.array(scaling["here"]["step_seconds"]) - exchange
+        steps = compute / scaling["fovs_per_step"] + exchange  # here, a worker has one FOV in a step
+        seconds = np.interp(np.log(list(runs)), np.log(scaling["nodes"]), steps)
+    return BestRuns(runs, rates, dict(zip(runs, seconds.tolist(), strict=True)))
 
 
 def steps_to_reach(run: Run, target: float, last: int) -> float:
@@ -133,12 +110,7 @@ def _cost_panel(kind: str, costs: dict[float, dict[str, Any]], workers: list[int
         more = np.array([n for n in workers if n >= first])  # each F1 is relative to the fewest that reach it
         ideal = first / more if kind == "time" else np.ones(len(more))
         lines.append(Line(more, ideal, f"ideal, from {first}", ":", BLACK))
-    values = np.concatenate([line.y for line in lines])
-    low, high = np.log2([values.min(), values.max()])
-    halves = 2.0 ** np.arange(np.floor(low), np.ceil(high) + 1)
-    return Panel(
-        lines, "workers", LABELS[kind], {"xscale": "log", "yscale": "log"}, workers, halves.tolist(), legend=""
-    )
+    return Panel(lines, "workers", LABELS[kind], {"xscale": "log", "yscale": "log"}, workers, legend="")
 
 
 def mean_curves(runs: list[Run], step_seconds: float) -> Curves:
@@ -153,14 +125,12 @@ def mean_curves(runs: list[Run], step_seconds: float) -> Curves:
 
 def _curve_panels(curves: dict[int, Curves]) -> list[Panel]:
     """Draw a column for each score, over steps in the first row and over time in the second."""
-    longest = max(float(curve["seconds"].max(initial=0.0)) for curve in curves.values())
-    unit = next((unit for unit, length in UNITS.items() if longest >= 2 * length), "s")
     panels: list[Panel] = []
-    for over, label, scale in (("step", "step", 1.0), ("seconds", f"modelled time, {unit}", UNITS[unit])):
+    for over, label in (("step", "step"), ("seconds", "modelled time, s")):
         for name in SCORES:
             lines = [
-                Line(curve[over] / scale, curve[name], f"{workers}", colour=i, band=curve[f"{name}_stddev"])
+                Line(curve[over], curve[name], f"{workers}", colour=i, band=curve[f"{name}_stddev"])
                 for i, (workers, curve) in enumerate(curves.items())
             ]
-            panels.append(Panel(lines, label, TITLES[name], {"ylim": (0, 1)}, legend=None if panels else "workers"))
+            panels.append(Panel(lines, label, name, {"ylim": (0, 1)}, legend=None if panels else "workers"))
     return panels

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ import numpy as np
 from ffn.errors import EvaluationError
 from ffn.provenance import provenance
 from ffn.studies.config import RatesConfig
-from ffn.studies.pages import BLACK, Cells, Line, Panel, draw, with_uncertainty, write_study
+from ffn.studies.pages import BLACK, Cells, Line, Panel, draw, write_study
 from ffn.studies.runs import Run, read_runs
 
 NAMES = {"accuracy": "Accuracy", "f1": "F1"}
@@ -37,16 +38,14 @@ def study_learning_rate(metrics: list[str], out_path: str, config: RatesConfig) 
 
 def score_grid(runs: list[Run], name: str, config: RatesConfig) -> np.ndarray:
     """Return the score of every point of the grid: the smoothed one at the last step, NaN where the run diverged."""
-    scores = np.full((len(config.workers), len(config.learning_rates)), np.nan)
-    points = {(run.workers, run.rate): run for run in runs}
-    for i, workers in enumerate(config.workers):
-        for j, rate in enumerate(config.learning_rates):
-            if (workers, rate) not in points:
-                raise EvaluationError(
-                    f"study: no run of {workers} workers at rate {rate:g}, expected one for every point of the grid"
-                )
-            scores[i, j] = points[workers, rate].at(name, config.steps)
-    return scores
+    points = {(run.workers, run.rate): run.at(name, config.steps) for run in runs}
+    grid = list(itertools.product(config.workers, config.learning_rates))
+    for workers, rate in grid:
+        if (workers, rate) not in points:
+            raise EvaluationError(
+                f"study: no run of {workers} workers at rate {rate:g}, expected one for every point of the grid"
+            )
+    return np.reshape([points[point] for point in grid], (len(config.workers), -1))
 
 
 def _result(runs: list[Run], name: str, config: RatesConfig) -> dict[str, Any]:
@@ -64,7 +63,7 @@ def _result(runs: list[Run], name: str, config: RatesConfig) -> dict[str, Any]:
     return {
         "scores": [[None if np.isnan(value) else float(value) for value in row] for row in scores],
         "optima": [optimum._asdict() for optimum in optima],
-        "power_law": None if law is None else law._asdict() | {"text": law.text},
+        "power_law": law and law._asdict(),
     }
 
 
@@ -75,8 +74,9 @@ def _panel(title: str, result: dict[str, Any], config: RatesConfig) -> Panel:
     shown = scores / np.where(highest > 0, highest, 1.0)
     workers, rates = np.array(config.workers), np.array(config.learning_rates)
     lines = []
-    if len(diverged := np.argwhere(np.isnan(shown))):
-        lines.append(Line(workers[diverged[:, 0]], rates[diverged[:, 1]], "diverged", "x", BLACK))
+    row, column = np.nonzero(np.isnan(shown))
+    if len(row):
+        lines.append(Line(workers[row], rates[column], "diverged", "x", BLACK))
     optimum = np.array([o["rate"] for o in result["optima"]])
     factor = np.exp([o["log_stddev"] for o in result["optima"]])
     bars = [optimum - optimum / factor, optimum * factor - optimum]
@@ -88,7 +88,7 @@ def _panel(title: str, result: dict[str, Any], config: RatesConfig) -> Panel:
     title = f"{title}, step {config.steps}"
     if law is not None:
         lines.append(Line(workers, law["rate"] * workers ** law["exponent"], "fitted power"))
-        title += f": workers^({law['text']})"
+        title += f": workers^({law['exponent']:.2f} ± {law['stddev']:.2f})"
     cells = Cells(workers, rates, shown.T, "relative to best of column")
     axes = {"xscale": "log", "yscale": "log", "title": title, "ylim": (rates[0] / 1.4, rates[-1] * 1.4)}
     return Panel(lines, "workers", "learning rate", axes, config.workers, config.learning_rates, "", cells)
@@ -113,11 +113,6 @@ class PowerLaw(NamedTuple):
     stddev: float
     rate: float
     num_optima: int
-
-    @property
-    def text(self) -> str:
-        """Exponent and uncertainty, with as many digits as are known."""
-        return with_uncertainty(self.exponent, self.stddev)
 
 
 def find_optimum(rates: np.ndarray, scores: np.ndarray) -> Optimum:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -86,27 +85,9 @@ def draw(panels: Sequence[Panel], num_rows: int = 1) -> Figure:
 def _edges(values: np.ndarray) -> np.ndarray:
     """Return the borders of cells around values on a logarithmic axis."""
     logs = np.log(values)
-    if len(logs) == 1:
-        return np.exp([logs[0] - 0.35, logs[0] + 0.35])
-    middles = (logs[1:] + logs[:-1]) / 2
-    return np.exp(np.concatenate([[2 * logs[0] - middles[0]], middles, [2 * logs[-1] - middles[-1]]]))
-
-
-def with_uncertainty(value: float, stddev: float) -> str:
-    """Return a value and its standard deviation, rounded to one digit of the latter; a deviation of 0 is not shown.
-
-    Examples
-    --------
-    >>> with_uncertainty(0.61803, 0.0871), with_uncertainty(0.61803, 0.31), with_uncertainty(12.34, 2.7)
-    ('0.62 ± 0.09', '0.6 ± 0.3', '12 ± 3')
-    """
-    if stddev == 0:
-        return f"{value:.3g}"
-    digits = -math.floor(math.log10(stddev))
-    if round(stddev, digits) >= 10.0 ** (1 - digits):  # 0.096 is 0.1
-        digits -= 1
-    shown = max(0, digits)
-    return f"{round(value, digits) + 0.0:.{shown}f} ± {round(stddev, digits):.{shown}f}"
+    steps = np.diff(logs) if len(logs) > 1 else np.array([0.7])
+    upper = logs + np.append(steps, steps[-1])[-len(logs) :] / 2
+    return np.exp([logs[0] - steps[0] / 2, *upper])
 
 
 def write_study(out_path: str, content: dict[str, Any], figure: Figure) -> None:

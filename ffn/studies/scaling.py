@@ -5,16 +5,29 @@ The model is synchronous training: a step takes as long as the slowest node, plu
 
 from __future__ import annotations
 
+import os
+import time
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ffn.errors import EvaluationError
 from ffn.io import hdf5
+from ffn.io.faults import unreadable
+from ffn.model.choice import FOLDER
+from ffn.model.network import num_weights
+from ffn.progress import track
 from ffn.provenance import provenance
-from ffn.studies.config import ScalingConfig
+from ffn.studies.config import WARM_UP_STEPS, ScalingConfig
 from ffn.studies.pages import GREY, Line, Panel, draw, write_study
+from ffn.training.choice import make_learner, make_patches
+from ffn.training.optimizers import learning_rate
+from ffn.training.parallel.process_group import ProcessGroup
+from ffn.training.plan import Training, TrainingPlan
+from ffn.training.train import training_job, with_engine
+from ffn.training.walk import LaneWalks, Prefetcher
 
 # Dong et al. 2019, Fig. 3 and text: one and 1024 nodes of Theta (64-core Knights Landing), depth 9, FOV 33³, batch 1.
 PAPER_FOVS_PER_SECOND = {1: 0.72, 1024: 523.0}
@@ -25,6 +38,7 @@ PAPER_STEP_SECONDS = 1 / PAPER_FOVS_PER_SECOND[1]
 
 FLOAT_BYTES = 4
 LOG = {"xscale": "log"}
+COUNTS = ("processes", "fovs_per_step", "num_weights")  # attributes of a measurement
 
 
 class Interconnect(NamedTuple):
@@ -83,11 +97,6 @@ class Cluster:
         """Mean step of a single node, s."""
         return float(self.times.mean())
 
-    @property
-    def variation(self) -> float:
-        """Standard deviation of the times relative to their mean."""
-        return float(self.times.std()) / self.alone_seconds
-
     def slowest_seconds(self, num_nodes: int) -> float:
         """Return the expected step of the slowest node, s."""
         share = np.arange(self.times.size + 1) / self.times.size
@@ -112,7 +121,7 @@ class Cluster:
 
 
 class Measurement(NamedTuple):
-    """The output of `ffn.studies.trainings.measure`: times of (processes, steps), s."""
+    """The output of `measure`: times of (processes, steps), s."""
 
     processes: int
     fovs_per_step: int
@@ -130,6 +139,47 @@ class Measurement(NamedTuple):
     def exchange_seconds(self) -> float:
         """Mean exchange of the process that came last, so without a wait for others, s."""
         return float(self.allreduce_seconds.min(axis=0).mean())
+
+
+def measure(training: Training, out_path: str, num_steps: int) -> None:
+    """Train new weights for some steps and record how long each takes on each process. All processes call this.
+
+    Rank 0 writes an HDF5 file: ``compute_seconds`` (everything that a process does without the others) and
+    ``allreduce_seconds``, float64 (processes, steps).
+    """
+    config = training.config
+    cores = sorted(os.sched_getaffinity(0))
+    if config.num_workers == 1 and 0 < config.intra_op_threads < len(cores):  # as if others took the rest
+        os.sched_setaffinity(0, cores[: config.intra_op_threads])
+    steps = WARM_UP_STEPS + num_steps  # also where the run itself does not train
+    config = config.model_copy(update={"max_steps": max(steps, config.max_steps)})
+    with training_job(training._replace(config=config)) as (group, plan, _):
+        plan.load_records(group)
+        plan = with_engine(plan, Path(out_path).with_name(FOLDER), group)
+        times = np.stack(group.gather(_step_seconds(plan, group, num_steps)))
+        if group.rank == 0:
+            counts = group.size, config.batch_size * config.virtual_workers, num_weights(training.model)
+            arrays = {"compute_seconds": times[..., 0], "allreduce_seconds": times[..., 1]}
+            hdf5.write_arrays(out_path, arrays, dict(zip(COUNTS, counts, strict=True)))
+        group.barrier()
+
+
+def _step_seconds(plan: TrainingPlan, group: ProcessGroup, num_steps: int) -> np.ndarray:
+    """Return the seconds that this process computed and averaged, for every step, shape (steps, 2)."""
+    at = dict.fromkeys(plan.lanes(group.rank), 0)
+    times = []
+    with Prefetcher(plan.example_source(at), at) as prefetcher:
+        learner = make_learner(plan.initial.config, plan.train, plan.initial.weights, group, plan.rng_seed)
+        walks = LaneWalks(prefetcher, at, make_patches(learner, plan.initial.config, plan.train))
+        steps = range(WARM_UP_STEPS + num_steps)
+        for step in track(steps, len(steps), "measure", unit="step") if group.rank == 0 else steps:
+            started = time.perf_counter()
+            group.beat()
+            outcome = learner.step(walks.batch(), learning_rate(plan.train, step))
+            walks.proceed(outcome)
+            float(outcome.gradient_norm)  # waits for the update
+            times.append((time.perf_counter() - started - outcome.allreduce_seconds, outcome.allreduce_seconds))
+    return np.array(times[WARM_UP_STEPS:])
 
 
 def study_scaling(measured: list[str], out_path: str, config: ScalingConfig) -> None:
@@ -153,11 +203,7 @@ def study_scaling(measured: list[str], out_path: str, config: ScalingConfig) -> 
     content: dict[str, Any] = {
         "provenance": provenance("study scaling", config, measured=" ".join(measured)),
         "measured": [_measured_row(m, alone) for m in measurements],
-        "times": {
-            "mean_seconds": here.alone_seconds,
-            "variation": here.variation,
-            "num_steps": here.times.size,
-        },
+        "fovs_per_step": here.fovs_per_step,
         "network": {"name": config.network, **network._asdict(), "overhead_seconds": here.overhead},
         "nodes": nodes,
         "here": curve(here, nodes),
@@ -189,14 +235,11 @@ def curve(cluster: Cluster, nodes: list[int]) -> dict[str, list[float]]:
 
 def read_measurement(path: str) -> Measurement:
     """Read an output file of `measure`."""
-    arrays, attributes = hdf5.read_arrays(path, EvaluationError)
-    counts = ("processes", "fovs_per_step", "num_weights")
-    names = ("compute_seconds", "allreduce_seconds")
-    missing = [name for name in counts if name not in attributes] + [name for name in names if name not in arrays]
-    if missing:
-        raise EvaluationError(f"{path}: has no {missing[0]}, expected output of 'ffn study measure'")
-    processes, fovs_per_step, num_weights = (int(attributes[name]) for name in counts)
-    return Measurement(processes, fovs_per_step, num_weights, *(arrays[name] for name in names))
+    arrays, counts = hdf5.read_arrays(path, EvaluationError)
+    with unreadable(path, "output of 'ffn study measure'", EvaluationError):
+        processes, fovs_per_step, num_weights = (int(counts[name]) for name in COUNTS)
+        times = arrays["compute_seconds"], arrays["allreduce_seconds"]
+    return Measurement(processes, fovs_per_step, num_weights, *times)
 
 
 def _paper_cluster(here: Cluster) -> Cluster:
@@ -207,13 +250,11 @@ def _paper_cluster(here: Cluster) -> Cluster:
 
 def _measured_row(measurement: Measurement, alone: Measurement) -> dict[str, float]:
     single = alone.fovs_per_second / alone.processes
-    compute = measurement.compute_seconds
     return {
         "processes": measurement.processes,
         "fovs_per_second": measurement.fovs_per_second,
         "efficiency": measurement.fovs_per_second / measurement.processes / single,
-        "compute_seconds": float(compute.mean()),
-        "slowest_compute_seconds": float(compute.max(axis=0).mean()),
+        "slowest_compute_seconds": float(measurement.compute_seconds.max(axis=0).mean()),
         "allreduce_seconds": measurement.exchange_seconds,
     }
 

@@ -12,7 +12,7 @@ import logging
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
@@ -48,34 +48,16 @@ FACTORS = (0.25, 1.0, 4.0)  # of train.learning_rate, to try with the first seed
 SEEDS = 3  # at the best rate, with the first; our choice
 STRAGGLER_FACTOR = 5.0  # by which a straggler's gradient takes longer; our choice
 TARGET_SHARE = 0.9  # of the F1 that most runs of every way reach; our choice
+WAYS = ("synchronous", "backup", "asynchronous")
 SPREAD = 0.1  # of the logarithms of compute times where none were measured; our choice
 
 log = logging.getLogger(__name__)
 
 
-class Way(NamedTuple):
-    """A way to update, see `UpdateRule`."""
-
-    gradients_per_update: int | Literal["all"]
-    max_staleness: int | None
-
-
-class Point(NamedTuple):
-    """One run."""
-
-    way: str
-    workers: int
-    rate: float
-    seed: int
-
-
-def ways(workers: int) -> dict[str, Way]:
-    """Return the compared ways; one worker in sixteen is a backup, at least one."""
-    return {
-        "synchronous": Way("all", 0),
-        "backup": Way(workers - -(-workers // 16), 0),
-        "asynchronous": Way(1, None),
-    }
+def rule_of(way: str, workers: int) -> UpdateRule[Any]:
+    """Return the rule of one of the `WAYS`; one worker in sixteen is a backup, at least one."""
+    gradients = {"synchronous": workers, "backup": workers - -(-workers // 16), "asynchronous": 1}[way]
+    return UpdateRule(workers, gradients, None if way == "asynchronous" else 0)
 
 
 @dataclass
@@ -124,7 +106,7 @@ def study_staleness(training: Training, out_path: str, measured: str | None, con
     out_path : str
         JSON file; the figure gets the same name with ``.png``.
     measured : str or None
-        Output of `ffn.studies.trainings.measure`, for the time of a gradient and the size of messages; None: the nodes
+        Output of `ffn.studies.scaling.measure`, for the time of a gradient and the size of messages; None: the nodes
         and the network of Dong et al. 2019, with a spread of 10 %.
     config : StalenessConfig
         Stragglers, and the network.
@@ -140,9 +122,12 @@ def study_staleness(training: Training, out_path: str, measured: str | None, con
             raise ConfigError(f"ffn study staleness: found {train.validation_steps=}, {workers=}, expected {needed}")
         plan.load_records(group)
         plan = with_engine(plan, Path(out_path).with_name(FOLDER), group)
-        study = _Study(plan, validation, cluster, Path(out_path).with_suffix(""))
+        made_up = cluster.times.tolist(), cluster.num_bytes, config.model_dump()
+        parts = plan.fingerprint(), plan.train.model_dump(mode="json"), validation.digest.hex(), made_up
+        identity = sha256(json.dumps(parts).encode()).hexdigest()
+        study = _Study(plan, validation, cluster, Path(out_path).with_suffix(""), identity)
         counts = [workers >> i for i in range(workers.bit_length() - 1)][::-1]
-        results = [study.at_best_rate(way, count) for count in counts for way in ways(count)]
+        results = [study.at_best_rate(way, count) for count in counts for way in WAYS]
     highest = [np.median([max(run["f1"], default=0.0) for run in result["runs"]]) for result in results]
     target = TARGET_SHARE * float(min(highest))
     rows = [result | _summary(result["runs"], target) for result in results]
@@ -165,43 +150,38 @@ def _node(measured: str | None) -> tuple[np.ndarray, float]:
 
 @dataclass(frozen=True)
 class _Study:
-    """The runs of a study, which are kept in a folder."""
+    """The runs of a study, which are kept in a folder if they are of the same `identity`."""
 
     plan: TrainingPlan
     validation: Validation
     cluster: VirtualCluster
     folder: Path
+    identity: str
 
     def at_best_rate(self, way: str, workers: int) -> dict[str, Any]:
         """Find the best rate with the first seed; return the runs of all seeds at this rate."""
         first, rates = self.plan.rng_seed, [factor * self.plan.train.learning_rate for factor in FACTORS]
-        tried = {rate: _final(self._run(Point(way, workers, rate, first)), "f1") for rate in rates}
+        tried = {rate: _final(self._run(way, workers, rate, first), "f1") for rate in rates}
         rate = max(tried, key=lambda rate: tried[rate])
         log.info("%s, %d workers: F1 by rate %s", way, workers, tried)
         seeds = track(range(first, first + SEEDS), SEEDS, f"{way}, {workers} workers", unit="run")
-        runs = [self._run(Point(way, workers, rate, seed)) for seed in seeds]
+        runs = [self._run(way, workers, rate, seed) for seed in seeds]
         return {"way": way, "workers": workers, "rate": rate, "tried": tried, "runs": runs}
 
-    def _run(self, point: Point) -> dict[str, Any]:
+    def _run(self, way: str, workers: int, rate: float, seed: int) -> dict[str, Any]:
         """Train, or read what an earlier study of the same has written."""
-        update = {"virtual_workers": point.workers, "learning_rate": point.rate}
-        train = self.plan.train.model_copy(update=update)
-        weights = initial_weights(self.plan.initial.config, point.seed, train.initial)
-        plan = replace(self.plan, train=train, rng_seed=point.seed, initial=replace(self.plan.initial, weights=weights))
-        way, num_fovs = ways(point.workers)[point.way], train.max_steps * self.plan.train.num_lanes
-        made_up = (self.cluster.times.tolist(), *map(str, (self.cluster.num_bytes, self.cluster.stragglers)))
-        parts = (plan.fingerprint(), train.model_dump(mode="json"), self.validation.digest.hex(), way, num_fovs)
-        identity = sha256(json.dumps([*parts, *made_up, self.cluster.network]).encode()).hexdigest()
-        path = self.folder / f"{point.way}-{point.workers}-rate-{point.rate!r}-seed-{point.seed}.json"
-        if path.is_file() and (known := json.loads(path.read_text()))["identity"] == identity:
+        path = self.folder / f"{way}-{workers}-rate-{rate!r}-seed-{seed}.json"
+        if path.is_file() and (known := json.loads(path.read_text()))["identity"] == self.identity:
             return known
-        self.cluster.begin(point.workers, way != ways(point.workers)["synchronous"], point.seed)
-        rule = UpdateRule[Any](point.workers, *way)
-        updates = num_fovs // (train.batch_size * rule.needed)
+        train = self.plan.train.model_copy(update={"virtual_workers": workers, "learning_rate": rate})
+        weights = initial_weights(self.plan.initial.config, seed, train.initial)
+        plan = replace(self.plan, train=train, rng_seed=seed, initial=replace(self.plan.initial, weights=weights))
+        self.cluster.begin(workers, way != "synchronous", seed)
+        rule = rule_of(way, workers)
+        updates = train.max_steps * self.plan.train.num_lanes // (train.batch_size * rule.needed)
         result = VirtualTraining(plan, self.cluster, rule, updates).run(self.validation)
-        run = {"identity": identity, **point._asdict(), **result}
-        atomic.write_json(path, run)
-        return run
+        atomic.write_json(path, {"identity": self.identity, "seed": seed, **result})
+        return result
 
 
 @dataclass
@@ -299,7 +279,7 @@ def _summary(runs: list[dict[str, Any]], target: float) -> dict[str, Any]:
     values = {
         "seconds_to_f1": seconds[np.isfinite(seconds)],
         **{f"final_{name}": [_final(run, name) for run in runs] for name in ("f1", "accuracy")},
-        **{name: [run[name] for run in runs] for name in ("mean_staleness", "max_staleness")},
+        "mean_staleness": [run["mean_staleness"] for run in runs],
     }
     spread = {f"{name}_stddev": float(np.std(each, ddof=1)) if len(each) > 1 else 0.0 for name, each in values.items()}
     means = {name: float(np.mean(each)) if len(each) else float("nan") for name, each in values.items()}
@@ -318,7 +298,7 @@ def _panels(rows: list[dict[str, Any]], target: float) -> list[Panel]:
     panels: list[Panel] = []
     for name, label in labels.items():
         lines = []
-        for i, way in enumerate(ways(2)):
+        for i, way in enumerate(WAYS):
             own = [row for row in rows if row["way"] == way]
             y, bars = ([row[key] for row in own] for key in (name, f"{name}_stddev"))
             lines.append(Line(counts, y, way, "o-", i, bars))

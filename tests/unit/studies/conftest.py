@@ -23,18 +23,17 @@ def run_of(f1, workers=1, rate=1e-3, seed=1, steps=None):
     """Return a run with this F1, which is also every other score, at every hundredth step."""
     steps = np.arange(1, len(f1) + 1) * 100 if steps is None else steps
     scores = {name: np.array(f1, float) for name in SCORES}
-    return Run(workers, rate, seed, steps, steps * 0.01, scores)
+    return Run(workers, rate, seed, steps, scores)
 
 
-def write_metrics(path, level, seed, steps=STEPS, **others):
-    """Write the metrics of a run that learns up to `level`, with noise, and `others` in each row; return the path."""
+def write_metrics(path, level, seed, steps=STEPS):
+    """Write the metrics of a run that learns up to `level`, with noise; return the path."""
     rng = np.random.default_rng(seed)
     values = level * (1 - np.exp(-steps / 60)) + 0.005 * rng.standard_normal(len(steps))
-    columns = (*COLUMNS, *(others.keys() - set(COLUMNS)))
-    lines = [",".join(columns)]
+    lines = [",".join(COLUMNS)]
     for step, value in zip(steps, values, strict=True):
-        row = dict.fromkeys(COLUMNS, value) | {"step": step, "seconds": step * 0.05} | others
-        lines.append(",".join(str(row[name]) for name in columns))
+        row = dict.fromkeys(COLUMNS, value) | {"step": step}
+        lines.append(",".join(str(row[name]) for name in COLUMNS))
     path.write_text("\n".join(lines) + "\n")
     return str(path)
 

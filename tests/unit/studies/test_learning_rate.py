@@ -8,7 +8,6 @@ import pytest
 from ffn.errors import EvaluationError
 from ffn.studies.learning_rate import Optimum, find_optimum, fit_power_law, score_grid, study_learning_rate
 from ffn.studies.runs import best_rates, read_runs
-from ffn.studies.trainings import best_rate
 
 from .conftest import CONFIG, RATES, STEPS, WORKERS, peaked, write_metrics
 
@@ -34,9 +33,7 @@ def test_a_number_of_workers_that_diverges_at_every_rate_is_an_error(grid, tmp_p
 def test_the_best_rates_are_read_from_a_study(tmp_path):
     study = tmp_path / "rates.json"
     study.write_text('{"best_rates": {"1": 0.001, "4": 0.002}}')
-    assert best_rates(str(study)) == {1: 0.001, 4: 0.002} and best_rate(str(study), 4) == 0.002
-    with pytest.raises(EvaluationError, match="--workers: found 2"):
-        best_rate(str(study), 2)
+    assert best_rates(str(study)) == {1: 0.001, 4: 0.002}
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"best_rates": {"one": 1}}'])

@@ -7,7 +7,7 @@ import pytest
 from ffn.cli import main
 from ffn.options import flags
 from ffn.studies.config import CurvesConfig, EfficiencyConfig, RatesConfig, ScalingConfig
-from ffn.studies.trainings import best_rate
+from ffn.studies.runs import best_rates
 
 from .conftest import CONFIG, STEPS, WORKERS
 
@@ -27,7 +27,7 @@ def test_every_study_writes_numbers_and_figure(grid, measured, tmp_path, capsys)
     found = {path.stem: json.loads(path.read_text()) for path in tmp_path.glob("*.json")}
     law = found["rates"]["accuracy"]["power_law"]
     assert abs(law["exponent"] - 0.5) < 2 * law["stddev"]
-    assert best_rate(rates, 4) == pytest.approx(8e-4)
+    assert best_rates(rates)[4] == pytest.approx(8e-4)
     assert found["scaling"]["measured"][0]["efficiency"] == 1 and found["scaling"]["nodes"][-1] == 64
     assert found["scaling"]["paper"]["model"]["fovs_per_second"][0] == pytest.approx(0.72, rel=1e-4)
     assert found["efficiency"]["targets"]["0.5"]["workers"] == list(WORKERS)

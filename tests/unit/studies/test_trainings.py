@@ -1,15 +1,14 @@
 """Trainings for the studies; the training itself is a stand-in."""
 
 import json
-import os
 
 import pytest
 
 from ffn.config import ModelConfig
-from ffn.errors import DivergenceError, TrainError
+from ffn.errors import DivergenceError, EvaluationError, TrainError
 from ffn.io import atomic
-from ffn.studies import trainings
-from ffn.studies.trainings import _keep_to_cores, train_point
+from ffn.studies import runs
+from ffn.studies.runs import train_point
 from ffn.training.config import TrainConfig
 from ffn.training.plan import Training, TrainingData
 
@@ -28,14 +27,14 @@ def trained(monkeypatch, tmp_path):
         atomic.write_text(f"{folder}/metrics.csv", "step\n1\n")
         raise DivergenceError("the loss is not finite")
 
-    monkeypatch.setattr(trainings, "train", train)
+    monkeypatch.setattr(runs, "train", train)
     return configs
 
 
 def test_a_run_that_diverges_leaves_its_metrics(trained, tmp_path):
     out = tmp_path / "metrics.csv"
     train_point(TRAINING, str(tmp_path), str(out))
-    assert out.read_text() == "step,processes\n1,2\n"
+    assert out.read_text() == "step\n1\n"
     assert (tmp_path / "workers-8-rate-0.001-seed-3").is_dir() and trained == [CONFIG]
 
 
@@ -46,13 +45,16 @@ def test_the_best_rate_for_that_many_workers_replaces_the_configured_one(trained
     train_point(TRAINING, str(tmp_path), out, str(rates))
     assert trained[0].learning_rate == 4e-3
     assert (tmp_path / "workers-8-rate-0.004-seed-3").is_dir()
+    rates.write_text(json.dumps({"best_rates": {"2": 1e-4}}))
+    with pytest.raises(EvaluationError, match="--workers: found 8"):
+        train_point(TRAINING, str(tmp_path), out, str(rates))
 
 
 def test_other_ranks_write_nothing_and_end_well_if_the_run_diverged(monkeypatch, tmp_path):
     def train(*arguments, **options):
         raise SystemExit(2) from cause
 
-    monkeypatch.setattr(trainings, "train", train)
+    monkeypatch.setattr(runs, "train", train)
     monkeypatch.setenv("HOROVOD_RANK", "1")
     out = tmp_path / "metrics.csv"
     cause = DivergenceError("the loss is not finite")
@@ -61,14 +63,3 @@ def test_other_ranks_write_nothing_and_end_well_if_the_run_diverged(monkeypatch,
     with pytest.raises(SystemExit):
         train_point(TRAINING, str(tmp_path), str(out))
     assert not out.exists()
-
-
-@pytest.mark.parametrize(
-    ("num_workers", "threads", "kept"), [(1, 2, [{3, 5}]), (1, 0, []), (1, 4, []), (2, 2, [])]
-)  # all cores where threads follow from them, or where other processes take the rest
-def test_a_single_process_keeps_to_as_many_cores_as_threads(num_workers, threads, kept, monkeypatch):
-    set_to = []
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {7, 5, 3})
-    monkeypatch.setattr(os, "sched_setaffinity", lambda process, cores: set_to.append(set(cores)))
-    _keep_to_cores(TrainConfig(num_workers=num_workers, intra_op_threads=threads))
-    assert set_to == kept

@@ -10,12 +10,11 @@ from ffn.config import ModelConfig
 from ffn.studies import staleness
 from ffn.studies.config import StalenessConfig
 from ffn.studies.scaling import Interconnect
-from ffn.studies.staleness import FACTORS, SEEDS, VirtualCluster, VirtualTraining, study_staleness, ways
+from ffn.studies.staleness import FACTORS, SEEDS, WAYS, VirtualCluster, VirtualTraining, rule_of, study_staleness
 from ffn.training.config import TrainConfig
 from ffn.training.interruption import Interruption
 from ffn.training.loop import run
 from ffn.training.parallel.process_group import ProcessGroup
-from ffn.training.parallel.updates import UpdateRule
 from ffn.training.plan import Training, ValidationSource
 from ffn.training.train import training_job
 
@@ -40,7 +39,8 @@ NETWORK = Interconnect(latency=0.5, bandwidth=100.0, source="")
 
 @pytest.fixture
 def plan(data):
-    with training_job(Training(data, MODEL, TRAIN, 3)) as (_, plan, _):
+    with training_job(Training(data, MODEL, TRAIN, 3)) as (group, plan, _):
+        plan.load_records(group)
         yield plan
 
 
@@ -51,7 +51,7 @@ def train(plan):
     def train(way, updates):
         cluster = VirtualCluster(np.array([1.0, 1.1]), 1.0, 0.1, NETWORK)
         cluster.begin(WORKERS, way != "synchronous", 1)
-        training = VirtualTraining(plan, cluster, UpdateRule(WORKERS, *ways(WORKERS)[way]), updates)
+        training = VirtualTraining(plan, cluster, rule_of(way, WORKERS), updates)
         return training.run(), training.learner.weights()
 
     return train
@@ -104,7 +104,7 @@ def test_a_killed_study_continues_with_the_next_run(data, validation_boxes, tmp_
     limit = None
     study_staleness(training, str(out), None, StalenessConfig())
     results = json.loads(out.read_text())["results"]
-    assert [(row["way"], row["workers"]) for row in results] == [(way, n) for n in (2, 4) for way in ways(n)]
+    assert [(row["way"], row["workers"]) for row in results] == [(way, n) for n in (2, 4) for way in WAYS]
     assert len(runs) == len(results) * (len(FACTORS) + SEEDS - 1)
     assert {row["rate"] for row in results} == {TRAIN.learning_rate * max(FACTORS)}
     assert out.with_suffix(".png").is_file()
