@@ -137,7 +137,7 @@ def _nodes(site: Site, folder: Path, collective: str, timeout: float) -> list[Fi
     if _failed(findings):
         return [*findings, Finding("one job", "skip", "fix the above first")]
     probes = [probe for probe in probes if "host" not in probe]
-    return [*findings, judge_job(probes, site.layout.ranks)]
+    return [*findings, judge_job(probes, site.layout.ranks), *_exchange(probes)]
 
 
 def judge_nodes(probes: Sequence[Probe], layout: Layout, num_gpus: int = 0) -> list[Finding]:
@@ -189,6 +189,12 @@ def judge_job(probes: Sequence[Probe], num_ranks: int) -> Finding:
     text = f"{sum(probe['rank'] == 0 for probe in probes)} jobs instead of one of {num_ranks} processes"
     cause = f"the launcher does not start what this needs: {library}"
     return Finding("one job", "FAIL", f"{text}: {cause}. See srun --mpi=list, or use 'ffn launch' as the launcher")
+
+
+def _exchange(probes: Sequence[Probe]) -> list[Finding]:
+    """Show what a step of training spends on its exchange, as rank 0 has timed it."""
+    told = [f"{probe['exact_ms']} ms, {probe['allreduce_ms']} ms by" for probe in probes if probe.get("rank") == 0]
+    return [Finding("exchange", "ok", f"{text} allreduce (train.exact_sums: false)") for text in told]
 
 
 @contextlib.contextmanager

@@ -10,19 +10,25 @@ import json
 import os
 import re
 import socket
+import statistics
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
+from ffn.config import ModelConfig
 from ffn.errors import TrainError
 from ffn.machine.gpu import why_no_gpu
 from ffn.machine.jax_device import jax_gpus
 from ffn.machine.limits import usable_cores
+from ffn.model.network import num_weights
 from ffn.training.config import Collective
 from ffn.training.parallel.joining import joined
+from ffn.training.parallel.process_group import JoinedGroup
 
 MARK = "FFN-PROBE"  # launchers mix the lines of processes, but cut none of less than 1000 characters
 MEETING_SECONDS = 300  # until all processes have loaded TensorFlow from a busy file system
+ROUNDS = 20  # of exchanges to time; our choice
 
 
 def node(folder: str) -> dict[str, Any]:
@@ -40,13 +46,29 @@ def node(folder: str) -> dict[str, Any]:
 
 
 def join(collective: Collective) -> dict[str, Any]:
-    """Return this process's place in the job, or why the library cannot be imported."""
+    """Return this process's place in the job and the times of exchanges, or why the library cannot be imported."""
     os.environ.setdefault("HOROVOD_GLOO_TIMEOUT_SECONDS", str(MEETING_SECONDS))
     try:
         with joined(collective, MEETING_SECONDS) as group:
-            return {"rank": group.rank, "size": group.size, "library": group.library}
+            return {"rank": group.rank, "size": group.size, "library": group.library, **_exchange_ms(group)}
     except TrainError as reason:
         return {"error": str(reason)}
+
+
+def _exchange_ms(group: JoinedGroup) -> dict[str, float]:
+    """Add gradients of the default network in both ways, in turn; return the median times."""
+    import tensorflow as tf
+
+    gradient = tf.ones(num_weights(ModelConfig()))
+    ways = {"exact_ms": lambda: group.total(gradient[None]), "allreduce_ms": lambda: group.allreduce(gradient)}
+    graphs = {name: tf.function(way, autograph=False) for name, way in ways.items()}
+    times: dict[str, list[float]] = {name: [] for name in graphs}
+    for _ in range(ROUNDS + 1):
+        for name, graph in graphs.items():
+            started = time.perf_counter()
+            graph()
+            times[name].append(1000 * (time.perf_counter() - started))
+    return {name: round(statistics.median(each[1:]), 2) for name, each in times.items()}  # the first one compiles
 
 
 def answers(output: str) -> list[dict[str, Any]]:

@@ -59,7 +59,7 @@ def test_a_site_that_works(doctor):
     code, found = doctor.run()
     assert (code, failed(found)) == (0, set()), found
     assert {"scheduler", "processes", "shared folder", "one job"} <= found.keys()
-    assert found["one job"][0] == "ok"
+    assert found["one job"][0] == found["exchange"][0] == "ok"
     assert "n1 n2" in found["processes"][1]
 
 

@@ -124,3 +124,4 @@ def test_processes_join_by_mpi(needs_mpi4py, tmp_path):
     nodes, joined = ([found for found in answers(done.stdout) if ("host" in found) == is_node] for is_node in (1, 0))
     assert len(nodes) == len(list(tmp_path.iterdir())) == 2
     assert sorted((found["rank"], found["size"]) for found in joined) == [(0, 2), (1, 2)]
+    assert all(found["exact_ms"] > 0 and found["allreduce_ms"] > 0 for found in joined)
