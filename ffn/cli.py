@@ -45,7 +45,6 @@ TOOLS = {
         "write labels of what people confirmed of a run, or empty ones to paint; find faults in labels",
     ),
     "round": Command("ffn.commands.round", "train the network of a run on what people confirmed, and segment again"),
-    "watch": Command("ffn.report.watch", "show the progress of the jobs of a run"),
     "doctor": Command(
         "ffn.cluster.doctor", "say whether this site will work: scheduler, launcher, Horovod, file systems, nodes"
     ),

@@ -27,9 +27,17 @@ STYLE: Any = {
     "legend.fontsize": "small",
 }
 NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-FAINT: dict[str, Any] = {"alpha": 0.35, "linewidth": 1}
 SCORE_NAMES = {name: "F1" if name == "f1" else name for name in SCORES}
 STEP_PARTS = {"input_ms": "input", "compute_ms": "compute", "allreduce_ms": "allreduce", "rest_ms": "rest"}
+TRAINING: dict[str, dict[str, str]] = {  # labels of the columns in each chart
+    "Loss": {"loss": "loss"},
+    "Accuracy, precision, recall, F1": SCORE_NAMES,
+    "Learning rate": {"learning_rate": ""},
+    "FOVs/s": {"fovs_per_second": ""},
+    "Time of a step, ms": STEP_PARTS,
+}
+SMOOTHED = {"loss", *SCORE_NAMES}
+AS_MEASURED = {"loss", "accuracy"}  # too, as in the paper
 SWEPT = {"voi": "sum", "voi_split": "split", "voi_merge": "merge"}
 SWEEP_AXIS = "merge threshold; at 1 nothing is merged"
 
@@ -61,12 +69,26 @@ def chart(title: str, draw: Callable[[Axes], object], x_label: str = "step", top
 
 def training_charts(metrics: Sequence[MetricsRow], validation: Sequence[MetricsRow] = ()) -> list[Chart]:
     """Draw the columns of ``metrics.csv`` and ``validation.csv``. Files of earlier versions have fewer."""
-    if not metrics:
-        return []
     rows, validated = _finite_columns(metrics), _finite_columns(validation)
-    charts = [_loss_chart(rows, validated), _scores_chart(rows, validated)]
-    charts += [_curve_chart(rows, "learning_rate", "Learning rate"), _curve_chart(rows, "fovs_per_second", "FOVs/s")]
-    return [one for one in [*charts, _time_chart(rows)] if one is not None]
+    charts = []
+    for title, labels in TRAINING.items():
+        shown = {name: label for name, label in labels.items() if name in rows}
+        if shown:
+            draw = functools.partial(_draw_training, rows=rows, validated=validated, labels=shown)
+            charts.append(chart(title, draw, top=1 if labels is SCORE_NAMES else None))
+    return charts
+
+
+def _draw_training(axes: Axes, rows: Columns, validated: Columns, labels: dict[str, str]) -> None:
+    """Draw smoothed curves, and dots of the validation; times without the first row, which includes compilation."""
+    for number, (name, label) in enumerate(labels.items()):
+        color, first = f"C{number}", int(name in STEP_PARTS)
+        steps, values = rows["step"][first:], rows[name][first:]
+        if name in AS_MEASURED:
+            axes.plot(steps, values, color=color, alpha=0.35, linewidth=1)
+        axes.plot(steps, smoothed(values) if name in SMOOTHED else values, color=color, label=label)
+        if name in validated:
+            axes.plot(validated["step"], validated[name], "o", color=color, markersize=3)
 
 
 def sweep_charts(sweep: dict[str, list[dict[str, Any]]]) -> list[Chart]:
@@ -94,50 +116,3 @@ def _finite_columns(rows: Sequence[MetricsRow]) -> Columns:
     """Columns with at least one finite value."""
     columns = {name: np.array([row[name] for row in rows], np.float64) for name in (rows[0] if rows else ())}
     return {name: values for name, values in columns.items() if np.isfinite(values).any()}
-
-
-def _loss_chart(rows: Columns, validated: Columns) -> Chart | None:
-    if "loss" not in rows:
-        return None
-
-    def draw(axes: Axes) -> None:
-        axes.plot(rows["step"], rows["loss"], color="C0", label="as logged", **FAINT)
-        axes.plot(rows["step"], smoothed(rows["loss"]), color="C0", label="smoothed")
-        if "loss" in validated:
-            axes.plot(validated["step"], validated["loss"], "o", color="C1", markersize=3, label="validation")
-
-    return chart("Loss", draw)
-
-
-def _scores_chart(rows: Columns, validated: Columns) -> Chart | None:
-    """Draw the scores, smoothed; accuracy also as logged, as in the paper."""
-    title, shown = "Accuracy, precision, recall, F1", [name for name in SCORES if name in rows]
-    if not shown:
-        return None
-
-    def draw(axes: Axes) -> None:
-        for i, name in enumerate(shown):
-            if name == "accuracy":
-                axes.plot(rows["step"], rows[name], color=f"C{i}", **FAINT)
-            axes.plot(rows["step"], smoothed(rows[name]), color=f"C{i}", label=SCORE_NAMES[name])
-            if name in validated:
-                axes.plot(validated["step"], validated[name], "o", color=f"C{i}", markersize=3)
-
-    is_validated = any(name in validated for name in shown)
-    return chart(f"{title} (dots: validation)" if is_validated else title, draw, top=1)
-
-
-def _curve_chart(rows: Columns, name: str, title: str) -> Chart | None:
-    if name not in rows or len(rows["step"]) < 2:
-        return None
-    return chart(title, lambda axes: axes.plot(rows["step"], rows[name]))
-
-
-def _time_chart(rows: Columns) -> Chart | None:
-    """Draw the parts of a step's time, without the first row, which includes compilation."""
-    if not rows.keys() >= STEP_PARTS.keys() or len(rows["step"]) < 3:
-        return None
-    parts = [rows[name][1:] for name in STEP_PARTS]
-    return chart(
-        "Time of a step, ms", lambda axes: axes.stackplot(rows["step"][1:], parts, labels=list(STEP_PARTS.values()))
-    )

@@ -34,19 +34,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """
     parser.add_argument("path", metavar="PATH", help="volume (FILE.h5:DATASET, URL, …), or any file or folder of a run")
     parser.add_argument("--json", action="store_true", help="print JSON instead of YAML")
-    parser.add_argument("--tables", action="store_true", help="print the stages and all scores of a run, too")
+    parser.add_argument("--tables", action="store_true", help="print all scores, outputs and commands of a run")
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Run the command."""
     description = describe(arguments.path)
-    if description["kind"] == "run" and not arguments.tables and not arguments.json:
-        from ffn.report.verdict import format_verdict
+    if arguments.json:
+        print(json.dumps(description, indent=1))
+    elif description["kind"] == "run":
+        from ffn.report.verdict import format_summary, format_verdict
 
-        if verdict := format_verdict(Path(arguments.path)):
-            print(verdict)
-            return
-    print(json.dumps(description, indent=1) if arguments.json else render(description))
+        path = Path(arguments.path)
+        print((not arguments.tables and format_verdict(path)) or format_summary(path))
+    else:
+        print(render(description))
 
 
 def describe(spec: str) -> Description:
@@ -80,16 +82,7 @@ def describe(spec: str) -> Description:
 
 
 def render(description: Description) -> str:
-    """Return a description as YAML. The scores of a run follow as a table."""
-    if description["kind"] != "run":
-        return _yaml(description)
-    from ffn.report.verdict import format_summary
-
-    shown = {key: value for key, value in description.items() if key not in ("scores", "report")}
-    return f"{_yaml(shown)}\n\n{format_summary(description['path'], description['report'])}"
-
-
-def _yaml(description: Description) -> str:
+    """Return a description as YAML."""
     return yaml.safe_dump(description, sort_keys=False, default_flow_style=None, allow_unicode=True, width=120).rstrip()
 
 
@@ -230,7 +223,6 @@ def _run(folder: Path) -> Description:
         "kind": "run",
         "stages": {name: count for name, count in found.items() if count},
         "scores": {path.stem: _scores(path) for path in paths.existing("evaluate")},
-        "report": paths.of("report"),
     }
 
 

@@ -30,20 +30,13 @@ from ffn.workflow.paths import RunPaths
 
 log = logging.getLogger(__name__)
 
-# Table of results in Dong et al. 2019 (arXiv 1905.06236). Measured by others, on other boxes of FIB-25.
-PUBLISHED = (
-    ("MALA (Funke et al. 2018)", None, 1.1470),
-    ("CELIS-MC (Maitin-Shepard et al. 2016)", None, 1.1208),
-    ("FFN (Januszewski et al. 2018)", 0.0973, 3.2085),
-    ("FFN, distributed (Dong et al. 2019)", 0.1074, 1.9518),
-)
 PACKAGES = """tensorflow-cpu tensorflow keras horovod openvino jax numpy scipy scikit-image h5py tensorstore kimimaro
 neuroglancer snakemake""".split()  # that results depend on
 TEMPLATES = Path(__file__).parent / "templates"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Write an HTML page about a run (pictures, curves, scores, cost of each stage), or print its scores.
+    """Write an HTML page about a run (pictures, curves, scores, cost of each stage).
 
     example:
       ffn report results/demo --out results/demo/report.html
@@ -51,18 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN_DIR", help="folder of the run, such as results/demo")
     parser.add_argument("--out", metavar="FILE.html", help="page to write (default: RUN_DIR/report.html)")
     parser.add_argument("--first", action="store_true", help="write only the first look at the image and its labels")
-    parser.add_argument("--summary", action="store_true", help="print the scores and how to see more, write nothing")
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Run the command."""
-    out = arguments.out or str(Path(arguments.run) / "report.html")
-    if arguments.summary:
-        from ffn.report.verdict import format_summary
-
-        print(format_summary(arguments.run, out))
-        return
-    report(arguments.run, out, arguments.first)
+    report(arguments.run, arguments.out or Path(arguments.run) / "report.html", arguments.first)
 
 
 def report(run_dir: str | Path, out: str | Path, first: bool = False) -> None:
@@ -103,7 +89,6 @@ def render(run_dir: Path) -> str:
         version=__version__,
         metrics=METRICS,
         resamples=NUM_RESAMPLES,
-        published=PUBLISHED,
         volumes=[_volume_context(files, run_dir) for files in volumes],
         charts=training_charts(metrics, validation),
         best_validation=best_validation(validation),

@@ -93,9 +93,9 @@ def method_names(scores: dict[str, Any]) -> list[str]:
     return [own, Path(scores["baseline"]["method"]).name] if "baseline" in scores else [own]
 
 
-def format_scores(run_dir: str | Path) -> str:
+def format_scores(run_dir: Path) -> str:
     """Return the score table of a run as text, for a terminal."""
-    tables = [_text_table(volume) for volume in read_volumes(Path(run_dir)) if volume.scores]
+    tables = [_text_table(volume) for volume in read_volumes(run_dir) if volume.scores]
     return "\n\n".join(tables) or f"{run_dir}: no scores, because no volume was evaluated"
 
 

@@ -96,15 +96,15 @@ def format_verdict(run_dir: Path) -> str:
     return "\n".join([*lines, f"warnings     {warnings or 'none'}", f"commands     {text}"])
 
 
-def format_summary(run_dir: str | Path, report: str | Path) -> str:
+def format_summary(run_dir: Path) -> str:
     """Return the score table, warnings, the main outputs and the commands to see more, for the end of a run."""
-    given, paths, volumes = shlex.quote(str(run_dir)), RunPaths(run_dir), read_volumes(Path(run_dir))
-    lines = [format_scores(run_dir), "", *warnings_of(Path(run_dir), *volumes)]
+    given, paths, volumes = shlex.quote(str(run_dir)), RunPaths(run_dir), read_volumes(run_dir)
+    lines = [format_scores(run_dir), "", *warnings_of(run_dir, *volumes)]
     lines += [f"model        {model.parent}" for stage in ("train", "select") for model in paths.existing(stage)]
     lines += [f"segmentation {volume.segmentation}" for volume in volumes if volume.segmentation]
-    page = report if Path(report).is_file() else f"none yet, write it: {program()} report {given}"
     lines += [f"first look   {look}" for look in paths.existing("report", "look")]
-    lines.append(f"report       {page}")
+    pages = list(map(str, paths.existing("report")))
+    lines.append(f"report       {(pages or [f'none yet, write it: {program()} report {given}'])[0]}")
     exports = [state.parent.name for state in paths.existing("export")]
     choices = [f" --volume {name}" for name in exports] if len(exports) > 1 else [""] * len(exports)
     lines += [f"Neuroglancer {program()} view {given}{choice}" for choice in choices]

@@ -170,4 +170,4 @@ snakemake_patches.at_start(workflow, PATHS.root, start)
 
 onsuccess:
     if not snakemake_patches.is_quiet(workflow):
-        subprocess.run(f"ffn report {PATHS.root} --summary", shell=True)  # if it fails, the run does not
+        subprocess.run(f"ffn info {PATHS.root} --tables", shell=True)  # if it fails, the run does not

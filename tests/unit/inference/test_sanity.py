@@ -94,4 +94,4 @@ def test_the_summary_tells_it(tmp_path):
     write(tmp_path / "segmentation/cube/subvolumes/z4.zarr", np.ones((4, 5, 6), np.uint64))  # of another version
     (text, *_) = findings_of(tmp_path)
     assert "98% of z0." in text
-    assert f"segment      cube: {text}" in format_summary(tmp_path, "report.html")
+    assert f"segment      cube: {text}" in format_summary(tmp_path)

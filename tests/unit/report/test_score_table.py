@@ -18,11 +18,11 @@ def commands_in(text):
 
 
 def test_the_summary_has_the_scores_and_names_the_report(copied, capsys):
-    assert main(["report", str(copied), "--summary"]) == 0
+    assert main(["info", str(copied), "--tables"]) == 0
     out = capsys.readouterr().out
     assert format_scores(copied) in out and commands_in(out) == [["report", str(copied)]]
     (copied / "report.html").touch()
-    assert main(["report", str(copied), "--summary"]) == 0
+    assert main(["info", str(copied), "--tables"]) == 0
     out = capsys.readouterr().out
     assert str(copied / "report.html") in out and commands_in(out) == []
 
@@ -31,7 +31,7 @@ def test_commands_in_the_summary_can_be_pasted(copied, capsys):
     folder = copied.rename(copied.with_name("a run"))
     make_exports(folder, "cube", "other")
     (folder / "model/model.yaml").touch()
-    summary = format_summary(folder, folder / "report.html")
+    summary = format_summary(folder)
     assert f"{folder}/model" in summary and f"{folder}/segmentation/cube/segmentation.zarr" in summary
     written, *views = commands_in(summary)
     assert written == ["report", str(folder)]
@@ -43,7 +43,7 @@ def test_the_summary_and_the_page_tell_of_a_ruined_training(undrawn):
     table = undrawn / "model/validation.csv"
     table.write_text("step,f1\n0,0.9\n300,0.00006\n")
     (undrawn / "model/metrics.csv").write_text("step,loss,accuracy\n300,0.69,0.5\n")
-    for told in (format_summary(undrawn, "report.html"), render(undrawn)):
+    for told in (format_summary(undrawn), render(undrawn)):
         assert "6e-05" in told
 
 
@@ -53,7 +53,7 @@ def test_an_unknown_contrast_is_told_of(undrawn, warning):
     figures = {"volume": {"mean": 209.5, "stddev": 42.3}, "trained_on": {"mean": 128, "stddev": 33}}
     content = {"normalize": "match", "warning": warning, **figures}
     (undrawn / "normalization/cube.json").write_text(json.dumps(content))
-    summary, text = format_summary(undrawn, undrawn / "report.html"), Page(render(undrawn)).text
+    summary, text = format_summary(undrawn), Page(render(undrawn)).text
     assert (f"contrast     cube: {warning}" in summary) == (f"Contrast: {warning}" in text) == (warning is not None)
     assert "209.5 ± 42.3" in text
 
