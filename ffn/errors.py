@@ -66,7 +66,7 @@ class Complaints:
     """Errors of several checks, to be raised together: a line for each key that they begin with."""
 
     def __init__(self) -> None:
-        self._lines: dict[str, str] = {}
+        self.lines: dict[str, str] = {}
 
     @contextlib.contextmanager
     def of(self) -> Iterator[None]:
@@ -75,12 +75,12 @@ class Complaints:
             yield
         except FfnError as error:
             for line in str(error).splitlines():
-                self._lines.setdefault(line.partition(": ")[0], line)
+                self.lines.setdefault(line.partition(": ")[0], line)
 
     def settle(self) -> None:
         """Raise what was kept, if anything was."""
-        if self._lines:
-            raise ConfigError("\n".join(self._lines.values()))
+        if self.lines:
+            raise ConfigError("\n".join(self.lines.values()))
 
 
 class VolumeError(FfnError):

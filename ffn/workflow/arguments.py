@@ -126,20 +126,17 @@ def cuts(pipeline: Pipeline) -> tuple[Callable[[Any], str], Callable[[Any], list
 
 def training_volumes(pipeline: Pipeline) -> str:
     """Return the volumes that training examples come from, how they are normalised, and masks, for `ffn train`."""
-    read = {name: pipeline.run.volumes[name] for name in pipeline.learnt_from}
-    methods = {name: volume.normalize for name, volume in read.items() if volume.normalize != "training"}
+    methods = {name: pipeline.run.volumes[name].normalize for name in pipeline.learnt_from}
     options = [f"--volume {_labelled(pipeline, name)}" for name in pipeline.trained]
-    options += [f"--normalize {name}={method}" for name, method in methods.items()]
-    options += [f"--masks {shlex.quote(f'{name}={mask}')}" for name, volume in read.items() for mask in volume.masks]
-    return " ".join(options)
+    options += [f"--normalize {name}={method}" for name, method in methods.items() if method != "training"]
+    return " ".join([*options, *_masks(pipeline, pipeline.learnt_from)])
 
 
 def taught_volumes(pipeline: Pipeline) -> str:
     """Return the labelled boxes that affinities are learnt from, and masks, for `ffn learn-affinities`."""
     boxes = {name: pipeline.places[name].train_box for name in pipeline.taught}
     options = [f"--volume {_labelled(pipeline, name)},{box}" for name, box in boxes.items()]
-    masks = [(name, mask) for name in boxes for mask in pipeline.run.volumes[name].masks]
-    return " ".join([*options, *(f"--masks {shlex.quote(f'{name}={mask}')}" for name, mask in masks)])
+    return " ".join([*options, *_masks(pipeline, boxes)])
 
 
 def validation_volumes(pipeline: Pipeline) -> str:
@@ -207,3 +204,8 @@ def _processes(train: TrainConfig) -> str:
 def _labelled(pipeline: Pipeline, name: str) -> str:
     image, labels = (pipeline.paths.of("ingest", output, volume=name) for output in ("image", "labels"))
     return f"{name}={image},{labels}"
+
+
+def _masks(pipeline: Pipeline, names: Iterable[str]) -> list[str]:
+    masks = [f"{name}={mask}" for name in names for mask in pipeline.run.volumes[name].masks]
+    return [f"--masks {shlex.quote(mask)}" for mask in masks]

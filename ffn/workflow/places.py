@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from ffn.config import MAX_VOXEL_SIZE_RATIO
-from ffn.errors import Complaints, ConfigError, FfnError, InputError, ModelError, under
+from ffn.errors import Complaints, ConfigError, InputError, ModelError, under
 from ffn.geometry import ZYX, Box, VoxelSize, add, scale, zyx
 from ffn.io.foreign.locations import Location
 from ffn.io.store_names import tracked_file
@@ -242,10 +242,13 @@ def _place(name: str, volume: VolumeConfig) -> Place:
     if volume.synthetic is not None:
         box = Box.from_shape(volume.synthetic.shape_zyx)
         return Place(box, box, volume.synthetic.voxel_size_zyx_nm, volume)
-    try:
+    complaints = Complaints()
+    with complaints.of():
         image = find_image(name, volume)
-    except FfnError as error:
-        raise _with_that_of_labels(error, name, volume) from None
+    if complaints.lines and volume.labels:
+        with complaints.of(), under(f"volumes.{name}.labels"):
+            check_source(volume.labels, volume)
+    complaints.settle()
     sources = {"image": image} | ({"labels": find_labels(name, volume, image)} if volume.labels else {})
     is_whole = volume.image_box in ("all", NEEDED)
     with under(f"volumes.{name}.image_box"):
@@ -257,17 +260,6 @@ def _place(name: str, volume: VolumeConfig) -> Place:
     finer = {kind: source.finer for kind, source in sources.items() if source.finer}
     doubts = sources["labels"].doubts if volume.labels else tuple
     return Place(box, labels, image.voxel_size_zyx_nm, volume, image.stays, finer, doubts)
-
-
-def _with_that_of_labels(error: FfnError, name: str, volume: VolumeConfig) -> FfnError:
-    """Return the error of an image, with that of its labels if they cannot be opened either."""
-    try:
-        with under(f"volumes.{name}.labels"):
-            if volume.labels:
-                check_source(volume.labels, volume)
-    except FfnError as other:
-        return ConfigError(f"{error}\n{other}")
-    return error
 
 
 def _needed(name: str, place: Place, config: RunConfig) -> Place:

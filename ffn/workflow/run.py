@@ -15,15 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from ffn.assembly.config import (
-    AgglomerateConfig,
-    Agglomeration,
-    ConsensusConfig,
-    FillConfig,
-    MergeConfig,
-    ReconcileConfig,
-    require_window,
-)
+from ffn.assembly import config as assembly
 from ffn.config import (
     BoxText,
     ImageConfig,
@@ -37,23 +29,15 @@ from ffn.config import (
     flooding_model,
 )
 from ffn.errors import ConfigError, explain_all
-from ffn.evaluation.config import EvaluateConfig, SelectConfig, SkeletonizeConfig, SweepConfig
+from ffn.evaluation import config as evaluation
 from ffn.geometry import ZYX, add, scale
 from ffn.io.config import SourceConfig
 from ffn.io.open import readable_formats
-from ffn.sampling.config import CoordinatesConfig, MembraneConfig, PartitionConfig, RecordsConfig
-from ffn.studies.config import StudyConfig
+from ffn.sampling import config as sampling
+from ffn.studies import config as studies
 from ffn.synthetic.config import SynthConfig
-from ffn.training.config import (
-    MAX_MISALIGNMENT,
-    AffinitiesConfig,
-    TrainConfig,
-    are_matched,
-    fine_tuning_defaults,
-    require_equal_sides,
-    require_stages,
-)
-from ffn.viewing.config import ExportConfig
+from ffn.training import config as training
+from ffn.viewing import config as viewing
 from ffn.workflow.config_files import instead_of
 
 MAX_NAME = 100  # letters; file systems take 255, and names of jobs and temporary files are longer; our choice
@@ -185,27 +169,27 @@ class RunConfig(Section):
         description="weights to start from: a model folder, one of our checkpoints (model/checkpoints/step-…), or the "
         "prefix of a published TF1 checkpoint",
     )
-    membrane: MembraneConfig = MembraneConfig()
-    partition: PartitionConfig = PartitionConfig()
-    coordinates: CoordinatesConfig = CoordinatesConfig()
-    records: RecordsConfig = RecordsConfig()
+    membrane: sampling.MembraneConfig = sampling.MembraneConfig()
+    partition: sampling.PartitionConfig = sampling.PartitionConfig()
+    coordinates: sampling.CoordinatesConfig = sampling.CoordinatesConfig()
+    records: sampling.RecordsConfig = sampling.RecordsConfig()
     model: ModelConfig = ModelConfig()
     normalize: NormalizeConfig = NormalizeConfig()
     subvolumes: SubvolumesConfig = SubvolumesConfig()
     segment: SegmentConfig = SegmentConfig()
-    reconcile: ReconcileConfig = ReconcileConfig()
-    consensus: ConsensusConfig = ConsensusConfig()
-    agglomerate: AgglomerateConfig = AgglomerateConfig()
-    merge: MergeConfig = MergeConfig()
-    affinities: AffinitiesConfig = AffinitiesConfig()
-    fill: FillConfig = FillConfig()
-    train: TrainConfig = TrainConfig()
-    sweep: SweepConfig = SweepConfig()
-    skeletonize: SkeletonizeConfig = SkeletonizeConfig()
-    evaluate: EvaluateConfig = EvaluateConfig()
-    select: SelectConfig = SelectConfig()
-    export: ExportConfig = ExportConfig()
-    study: StudyConfig = StudyConfig()
+    reconcile: assembly.ReconcileConfig = assembly.ReconcileConfig()
+    consensus: assembly.ConsensusConfig = assembly.ConsensusConfig()
+    agglomerate: assembly.AgglomerateConfig = assembly.AgglomerateConfig()
+    merge: assembly.MergeConfig = assembly.MergeConfig()
+    affinities: training.AffinitiesConfig = training.AffinitiesConfig()
+    fill: assembly.FillConfig = assembly.FillConfig()
+    train: training.TrainConfig = training.TrainConfig()
+    sweep: evaluation.SweepConfig = evaluation.SweepConfig()
+    skeletonize: evaluation.SkeletonizeConfig = evaluation.SkeletonizeConfig()
+    evaluate: evaluation.EvaluateConfig = evaluation.EvaluateConfig()
+    select: evaluation.SelectConfig = evaluation.SelectConfig()
+    export: viewing.ExportConfig = viewing.ExportConfig()
+    study: studies.StudyConfig = studies.StudyConfig()
     workflow: WorkflowConfig = WorkflowConfig()
 
     @model_validator(mode="before")
@@ -221,9 +205,9 @@ class RunConfig(Section):
         values = {name: value for name, value in values.items() if value is not None or name in ("run", "rng_seed")}
         try:
             model = ModelConfig(**(values.get("model") or {}))
-            train = TrainConfig(**(values.get("train") or {}))
+            train = training.TrainConfig(**(values.get("train") or {}))
             volumes = [VolumeConfig(**(volume or {})) for volume in (values.get("volumes") or {}).values()]
-            selects = SelectConfig(**(values.get("select") or {})).checkpoints > 0
+            selects = evaluation.SelectConfig(**(values.get("select") or {})).checkpoints > 0
         except (ValidationError, TypeError, AttributeError):
             return values  # the error is reported with that section
         window = [r + WINDOW_MOVES * d for r, d in zip(model.fov_radius_zyx, model.deltas_zyx, strict=True)]
@@ -234,7 +218,7 @@ class RunConfig(Section):
         }
         if values.get("init") is not None and train.max_steps > 0:
             validated = any(v.is_validated_on or v.may_be_cut for v in volumes)
-            derived["train"] = fine_tuning_defaults(train, validated and not selects)
+            derived["train"] = training.fine_tuning_defaults(train, validated and not selects)
         for section, defaults in derived.items():
             given = values.get(section) or {}
             if isinstance(given, dict):
@@ -260,37 +244,38 @@ class RunConfig(Section):
     def _network_fits(self) -> RunConfig:
         """Check the deltas of flood filling, the window of agglomeration and the axes that training exchanges."""
         flooding_model(self.model, self.segment)
-        require_window(self.agglomerate.window_radius_zyx, self.flooding_model, "agglomerate.window_radius_zyx")
+        radius = self.agglomerate.window_radius_zyx
+        assembly.require_window(radius, self.flooding_model, "agglomerate.window_radius_zyx")
         if self.train.max_steps:
-            require_stages(self.train, self.model)
-            require_equal_sides(self.train.permutable_axes, self.model.fov_size_zyx, "FOVs")
-            require_equal_sides(self.train.permutable_axes, self.model.deltas_zyx, "moves of the FOV")
+            training.require_stages(self.train, self.model)
+            training.require_equal_sides(self.train.permutable_axes, self.model.fov_size_zyx, "FOVs")
+            training.require_equal_sides(self.train.permutable_axes, self.model.deltas_zyx, "moves of the FOV")
         return self
 
     @model_validator(mode="after")
-    def _training_is_possible(self) -> RunConfig:
+    def _learning_is_possible(self) -> RunConfig:
+        has_labels = any(volume.is_trained_on for volume in self.volumes.values())
+        if self.affinities.enabled and self.affinities.network is None and not has_labels:
+            found = "affinities.enabled: true, but no volume has labels and a train_box to learn them from"
+            raise ConfigError(f"{found}. Name an affinities.network")
         if self.train.max_steps == 0:
             if self.init is None:
                 raise ConfigError("train.max_steps: 0 keeps the initial weights, expected 'init' to name them")
             return self
-        if not any(v.is_trained_on for v in self.volumes.values()):
+        if not has_labels:
             raise ConfigError("volumes: none has labels and a train_box to train on. Set train.max_steps: 0 to skip it")
         validates = self.is_validated
         read = {name: v for name, v in self.volumes.items() if v.is_trained_on or (validates and v.is_validated_on)}
-        are_matched({name: volume.normalize for name, volume in read.items()}, self.model)
+        training.are_matched({name: volume.normalize for name, volume in read.items()}, self.model)
         return self
 
     @model_validator(mode="after")
-    def _best_is_known(self) -> RunConfig:
-        volumes = self.volumes.values()
-        given = any(volume.is_validated_on for volume in volumes)
-        if self.train.use_best and not (self.is_validated and (given or any(map(self.is_cut, volumes)))):
+    def _choice_is_possible(self) -> RunConfig:
+        """Check that the best weights of a training can be known, and that the checkpoints to choose from are kept."""
+        has_box = any(volume.is_validated_on or self.is_cut(volume) for volume in self.volumes.values())
+        if self.train.use_best and not (self.is_validated and has_box):
             needed = "a validate_box of a volume, validation_steps and max_steps above 0"
             raise ConfigError(f"train.use_best: true, but training is not validated, expected {needed}")
-        return self
-
-    @model_validator(mode="after")
-    def _checkpoints_are_kept(self) -> RunConfig:
         wanted, kept = self.select.checkpoints, len(self.train.kept_steps)
         if wanted > kept:
             found = f"select.checkpoints: {wanted}, but training leaves {kept}"
@@ -298,17 +283,6 @@ class RunConfig(Section):
         is_open = self.select.volume is None and len(self.volumes) > 1
         if wanted and (is_open or self.select.volume not in (None, *self.volumes)):
             raise ConfigError(f"select.volume: {self.select.volume!r}, expected one of {list(self.volumes)}")
-        return self
-
-    @model_validator(mode="after")
-    def _affinities_have_labels(self) -> RunConfig:
-        given = self.affinities
-        has_labels = any(volume.is_trained_on for volume in self.volumes.values())
-        if given.enabled and given.network is None and not has_labels:
-            raise ConfigError(
-                "affinities.enabled: true, but no volume has labels and a train_box to learn them from. Name an "
-                "affinities.network"
-            )
         return self
 
     @property
@@ -322,9 +296,9 @@ class RunConfig(Section):
         return flooding_model(self.model, self.segment)
 
     @property
-    def agglomeration(self) -> Agglomeration:
+    def agglomeration(self) -> assembly.Agglomeration:
         """The options of agglomeration, with those of flood filling."""
-        return Agglomeration.of(self.agglomerate, self.segment)
+        return assembly.Agglomeration.of(self.agglomerate, self.segment)
 
     def as_written(self) -> dict[str, Any]:
         """Return the configuration as plain data for a YAML file, starting with the keys that name the run."""
@@ -359,17 +333,17 @@ class RunConfig(Section):
         return self.select.volume or next(iter(self.volumes))
 
 
-def training_reach(model: ModelConfig, train: TrainConfig) -> ZYX:
+def training_reach(model: ModelConfig, train: training.TrainConfig) -> ZYX:
     """Return how far from its centre a training example reads, voxels: its patch, shifted slices included.
 
     Examples
     --------
     >>> model = ModelConfig(fov_size_zyx=(9, 11, 13), deltas_zyx=(2, 3, 3))
-    >>> training_reach(model, TrainConfig()), training_reach(model, TrainConfig(misaligned_slice_rate=0.1))
-    ((6, 8, 9), (6, 12, 13))
+    >>> [training_reach(model, training.TrainConfig(misaligned_slice_rate=rate)) for rate in (0, 0.1)]
+    [(6, 8, 9), (6, 12, 13)]
     """
     patch = add(model.fov_radius_zyx, scale(model.deltas_zyx, train.patch_moves))
-    shift = MAX_MISALIGNMENT if train.misaligned_slice_rate else 0
+    shift = training.MAX_MISALIGNMENT if train.misaligned_slice_rate else 0
     return add(patch, (0, shift, shift))
 
 
