@@ -45,8 +45,7 @@ from ffn.io.block_log import Result
 from ffn.io.blocks import reduce_step
 from ffn.io.open import open_volume
 from ffn.io.scratch import Table, Tables
-from ffn.io.store import Store
-from ffn.io.store_folder import StoreFolder
+from ffn.io.store import Store, StoreFolder
 from ffn.io.store_names import MAIN
 from ffn.io.volume import Placement
 from ffn.workflow.pipeline import Pipeline

@@ -37,7 +37,6 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +52,7 @@ from ffn.io.store_names import LAST, jobs_folder, tracked_file
 from ffn.io.volume import Placement
 
 if TYPE_CHECKING:
-    from ffn.io.store_folder import ShardWriter
+    from ffn.io.store import ShardWriter
 
 Results = Sequence[Result]
 Writers = Mapping[str, "ShardWriter"]
@@ -194,8 +193,7 @@ def map_blocks(
         Small arrays in the store, or callables that make one, or None, of the results in the order of the blocks; what
         is called with the results before the volumes appear.
     """
-    from ffn.io.store import Store, require_replaceable
-    from ffn.io.store_folder import StoreFolder
+    from ffn.io.store import Store, StoreFolder, require_replaceable
 
     require_replaceable(path, {*dtypes, *(tables or {})})
     store = Store(StoreFolder(path), path, dtypes, placement)
@@ -221,8 +219,8 @@ def map_blocks(
     if job.finishes:
         logs.require_finished()
         at_end(logs)
-        late = {name: partial(table, logs) if callable(table) else table for name, table in (tables or {}).items()}
-        store.finish(late, {name: checksum for each in logs for name, checksum in each["shards"].items()})
+        made = {name: table(logs) if callable(table) else table for name, table in (tables or {}).items()}
+        store.finish(made, {name: checksum for each in logs for name, checksum in each["shards"].items()})
         forget_blocks(path)
 
 

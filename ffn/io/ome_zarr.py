@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
@@ -20,11 +19,6 @@ LITTLE_ENDIAN = {"name": "bytes", "configuration": {"endian": "little"}}
 CHECKSUM = {"name": "crc32c"}  # reading a flipped bit is an error
 LEVEL = 3  # of zstd; images are noise to it
 ROWS_PER_CHUNK = 2**18  # of a table; our choice
-
-
-def encode(metadata: dict[str, Any]) -> bytes:
-    """Return the content of a file ``zarr.json``."""
-    return (json.dumps(metadata, indent=1) + "\n").encode()
 
 
 def array_metadata(shape_zyx: ZYX, dtype: np.dtype, shard_zyx: ZYX, level_of_ids: int = LEVEL_OF_IDS) -> dict[str, Any]:

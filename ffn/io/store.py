@@ -10,26 +10,179 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import json
 import logging
+import mmap
 import os
 from collections.abc import Collection, Iterator, Mapping, Set
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
+import tensorstore as ts
 
 from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io.atomic import atomic_path
-from ffn.io.faults import named
-from ffn.io.ome_zarr import array_metadata, encode, group_metadata, image_metadata, ours_in
+from ffn.io.faults import named, unreadable
+from ffn.io.foreign.locations import CONTEXT, CREDENTIALS, Folder, Location, writable_store
+from ffn.io.ome_zarr import array_metadata, group_metadata, image_metadata, ours_in, table_metadata
+from ffn.io.scratch import scratch_array
 from ffn.io.shards import Shards, shard_shape
-from ffn.io.store_folder import ShardWriter, StoreFolder
 from ffn.io.store_names import MAIN, METADATA, OURS, store_to_write
-from ffn.io.volume import Placement, Tables
+from ffn.io.volume import Placement
 
 log = logging.getLogger(__name__)
 
+GATHERED_BYTES = 2**29  # of shards in memory that are not full yet; our choice
+TEMPORARY = ".__lock"  # end of the names of files that TensorStore has not finished
 METADATA_OF_ZARR = (METADATA, ".zgroup", ".zarray", f"{MAIN}/{METADATA}", f"{MAIN}/.zarray")
+
+
+class StoreFolder(Folder):
+    """Files of a store; each is written whole or not at all, and durable once it is written."""
+
+    def __init__(self, place: str) -> None:
+        location = Location.parse(place)
+        self.place, self.path = place.rstrip("/"), location.path  # no path in an object store
+        # A file has one writer, or several that write the same; and locks are unreliable on NFS.
+        context = ts.Context({**CONTEXT, "file_io_locking": {"mode": "none"}})
+        with self.reached():
+            super().__init__(writable_store(location), context)
+
+    def open_array(self, name: str) -> ts.TensorStore:
+        """Open an array in the folder, whose metadata exist."""
+        # Also what is all 0 is stored, so that a missing shard is an error.
+        spec = {
+            "driver": "zarr3",
+            "kvstore": {**self.spec, "path": f"{self.spec['path']}{name}/"},
+            "store_data_equal_to_fill_value": True,
+            "fill_missing_data_reads": False,
+        }
+        with self.reached(name):
+            return ts.open(spec, open=True, context=self.context).result()
+
+    def has(self, key: str) -> bool:
+        """Whether a file exists."""
+        with self.reached():
+            return self.files.read(key, byte_range=slice(0, 0)).result().state == "value"
+
+    def checksum(self, key: str) -> str | None:
+        """Return the SHA-256 of a file, None if there is none."""
+        with self.reached():
+            result = self.files.read(key).result()
+        return hashlib.sha256(result.value).hexdigest() if result.state == "value" else None
+
+    def write(self, key: str, content: bytes | None) -> None:
+        """Write a file; without content, delete it, if it exists."""
+        with self.reached(key):
+            self.files.write(key, content).result()
+
+    def write_metadata(self, name: str, metadata: dict[str, Any]) -> None:
+        """Write the metadata of an array or a group; several processes may do so at once."""
+        self.write(f"{name}/{METADATA}".lstrip("/"), (json.dumps(metadata, indent=1) + "\n").encode())
+
+    def write_table(self, name: str, table: np.ndarray) -> None:
+        """Write a small array, in place of any that is there."""
+        self.remove(name)
+        self.write_metadata(name, table_metadata(table.shape, table.dtype))
+        with self.reached(name):
+            self.open_array(name).write(table).result()
+
+    def remove(self, name: str) -> None:
+        """Delete a folder with all files in it, if it exists."""
+        with self.reached():
+            self.files.delete_range(ts.KvStore.KeyRange(f"{name}/", f"{name}0")).result()
+
+    def list(self, prefix: str) -> list[str]:
+        """Return the names of the files below `prefix`, which ends with a slash."""
+        with self.reached():
+            keys = self.files.list(ts.KvStore.KeyRange(prefix, prefix[:-1] + "0")).result()
+        return [key.decode() for key in keys]
+
+    @contextlib.contextmanager
+    def reached(self, key: str = "") -> Iterator[None]:
+        """Turn errors about addresses, rights or free space into one that names the file `key`."""
+        advice = CREDENTIALS.get(urlsplit(self.place).scheme, "Check address, free space, rights and network")
+        expected = f"a folder, s3:// or gs:// with the right to write, read, list and delete. {advice}"
+        with unreadable(f"{self.place}/{key}".rstrip("/"), expected, failed="written"):
+            with named(self.path) if self.path else contextlib.nullcontext():
+                yield
+
+
+class ShardWriter:
+    """Writes blocks to one array, in any order; parts of a shard are gathered until all of it is there.
+
+    A shard is written when as many voxels came as it has. The others are in memory up to `GATHERED_BYTES`, and beyond
+    that in the folder of the store, in files that are gone when the process is.
+    """
+
+    def __init__(self, folder: StoreFolder, array: str, shards: Shards, owned: Box | None) -> None:
+        self._folder = folder
+        self._path = array
+        self._array = folder.open_array(array)
+        self._all_shards = shards
+        self._shards = Shards(owned or shards.box, shards.shape_zyx)
+        self._gathered: dict[Box, np.ndarray] = {}
+        self._missing: dict[Box, int] = {}  # voxels of each of them that have not come, if none came twice
+        self._saved: set[Box] = set()
+        self.box = self._shards.box
+        self._dtype = np.dtype(self._array.dtype.numpy_dtype)
+
+    def write(self, box: Box, voxels: np.ndarray) -> None:
+        """Store `voxels` of shape ``box.shape`` at `box` (full-volume voxels)."""
+        if not self.box.contains(box):
+            raise VolumeError(f"{self._folder.place}: block {box} leaves {self.box}, the shards of this writer")
+        for shard in self._shards.touched_by(box):
+            part = shard.intersect(box)
+            content = voxels[part.slices(box.start)]
+            if part == shard:
+                self._gathered.pop(shard, None)
+                self._save(shard, content)
+            else:
+                self._gather(shard, part, content)
+                self._missing[shard] -= part.num_voxels
+                if self._missing[shard] <= 0:
+                    self._save(shard, self._gathered.pop(shard))
+
+    def finish(self) -> None:
+        """Write the gathered voxels, and 0 to the shards that were not written."""
+        for shard in list(self._gathered):
+            self._save(shard, self._gathered.pop(shard))
+        for shard in self._shards.boxes():
+            if shard not in self._saved:
+                self._save(shard, np.zeros(shard.shape, self._dtype))
+
+    def _gather(self, shard: Box, part: Box, content: np.ndarray) -> None:
+        """Keep a part of a shard."""
+        if shard not in self._gathered:
+            self._missing[shard] = shard.num_voxels
+            self._gathered[shard] = self._begin(shard)
+        gathered = self._gathered[shard]
+        gathered[part.slices(shard.start)] = content
+        if isinstance(gathered, np.memmap):
+            gathered.base.madvise(mmap.MADV_DONTNEED)  # type: ignore[union-attr]  # no longer memory of the process
+
+    def _begin(self, shard: Box) -> np.ndarray:
+        """Return an array for the voxels of a shard: those that it has, or 0."""
+        if shard in self._saved:
+            return self._at(shard).read().result()
+        in_memory = sum(each.nbytes for each in self._gathered.values() if not isinstance(each, np.memmap))
+        if in_memory + shard.num_voxels * self._dtype.itemsize <= GATHERED_BYTES:
+            return np.zeros(shard.shape, self._dtype)
+        with self._folder.reached(self._path):
+            return scratch_array(shard.shape, self._dtype, self._folder.path)
+
+    def _save(self, shard: Box, voxels: np.ndarray) -> None:
+        with self._folder.reached(self._path):
+            if shard not in self._saved:  # TensorStore would read an old one at the border of the volume
+                self._folder.write(f"{self._path}/{self._all_shards.key(shard)}", None)
+            self._at(shard).write(np.ascontiguousarray(voxels, self._dtype)).result()
+        self._saved.add(shard)
+
+    def _at(self, shard: Box) -> ts.TensorStore:
+        return self._array[shard.slices(self._all_shards.box.start)]
 
 
 class Store:
@@ -48,7 +201,7 @@ class Store:
     def make_arrays(self) -> None:
         """Write the metadata of the arrays if they are missing, and mark the store unfinished."""
         for group in (METADATA, *(f"{volume}/{METADATA}" for volume in self.dtypes if volume != MAIN)):
-            self.folder.delete(group)
+            self.folder.write(group, None)
         for volume, dtype in self.dtypes.items():
             metadata = array_metadata(
                 self.placement.box.shape, dtype, self.shards.shape_zyx, self.placement.level_of_ids
@@ -67,12 +220,11 @@ class Store:
         """Whether the files of the shards in `box` exist."""
         return all(map(self.folder.has, self._keys(box)))
 
-    def finish(self, tables: Tables, checksums: Mapping[str, str | None]) -> None:
+    def finish(self, tables: Mapping[str, np.ndarray | None], checksums: Mapping[str, str | None]) -> None:
         """Write tables, but for those that are None, and metadata, once all shards are written."""
-        made = {name: table() if callable(table) else table for name, table in tables.items()}
-        arrays = {name: np.asarray(table) for name, table in made.items() if table is not None}
+        arrays = {name: table for name, table in tables.items() if table is not None}
         self._keep(checksums.keys())
-        for name in made.keys() - arrays.keys():
+        for name in tables.keys() - arrays.keys():
             self.folder.remove(name)
         for name, table in arrays.items():
             self.folder.write_table(name, table)
@@ -88,12 +240,11 @@ class Store:
             "tables": sorted(arrays),
         }
         for volume in sorted(self.dtypes.keys() - {MAIN}):
-            image = image_metadata(volume, self.placement, self.dtypes[volume], ours)
-            self.folder.write(f"{volume}/{METADATA}", encode(image))
+            self.folder.write_metadata(volume, image_metadata(volume, self.placement, self.dtypes[volume], ours))
         title = Path(self.name).stem
         main = self.dtypes.get(MAIN)
         root = image_metadata(title, self.placement, main, ours) if main is not None else group_metadata({OURS: ours})
-        self.folder.write(METADATA, encode(root))
+        self.folder.write_metadata("", root)
 
     def _keys(self, box: Box) -> list[str]:
         shards = list(self.shards.touched_by(box))
@@ -103,11 +254,9 @@ class Store:
         """Remove the files of all other shards, and what killed writers left."""
         for volume in self.dtypes:
             for key in set(self.folder.list(f"{array_of(volume)}/c/")) - shards:
-                self.folder.delete(key)
-            if self.folder.path:
-                array = self.folder.path / array_of(volume)
-                for left in (*array.rglob("*.__lock"), *array.glob(f".{METADATA}.tmp*")):
-                    left.unlink(missing_ok=True)
+                self.folder.write(key, None)
+        for left in self.folder.path.rglob(f"*{TEMPORARY}") if self.folder.path else ():
+            left.unlink(missing_ok=True)
 
 
 def array_of(volume: str) -> str:
@@ -126,7 +275,7 @@ def create_volumes(
     path: str | Path,
     dtypes: Mapping[str, np.dtype | type],
     placement: Placement,
-    tables: Tables | None = None,
+    tables: Mapping[str, np.ndarray] | None = None,
     former: Collection[str] = (),
 ) -> Iterator[dict[str, ShardWriter]]:
     """Create a store, written by this process alone; it appears when the block ends without an error.
@@ -137,8 +286,8 @@ def create_volumes(
         Folder or URL ``NAME.zarr``.
     dtypes, placement
         See `Store`.
-    tables : dict of str to ndarray or callable, optional
-        Small arrays, such as lists of origins; a callable makes one at the end.
+    tables : dict of str to ndarray, optional
+        Small arrays, such as lists of origins.
     former : collection of str
         Tables that only a former result may have; they go with it.
 
@@ -184,7 +333,8 @@ def require_replaceable(path: str | Path, names: set[str]) -> None:
     if folder is None:  # a list of a million shards takes long
         return
     known = {METADATA, *(name.strip("/") for name in names)}
-    others = sorted(entry.name for entry in folder.iterdir() if entry.name not in known and entry.name[0] != ".")
+    found = (entry.name for entry in folder.iterdir() if not entry.name.endswith(TEMPORARY))
+    others = sorted(name for name in found if name not in known and name[0] != ".")
     if others:
         raise VolumeError(f"{path}: holds {others}, expected nothing but {sorted(names)}. Choose another folder")
 

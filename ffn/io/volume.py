@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -23,9 +23,6 @@ log = logging.getLogger(__name__)
 
 Read = Callable[[Box], np.ndarray]  # returns the voxels of a box, as `Volume.read` does
 Conversion = Callable[[np.ndarray], np.ndarray]
-
-# Small arrays beside a volume; a callable makes one when the voxels are written.
-Tables = Mapping[str, np.ndarray | Callable[[], np.ndarray | None]]
 
 HDF5_SUFFIXES = (".h5", ".hdf5", ".hdf")
 

@@ -27,7 +27,7 @@ STARTS, PIECE = (4, 18), 20
 
 SAVED = "ffn.inference.checkpoint:CheckpointFile.save"
 FINISHED = "ffn.io.store:Store.finish"
-WRITTEN, JUDGED = "ffn.io.store_folder:ShardWriter.write", "ffn.assembly.merge_graph:MergeEdge.row"
+WRITTEN, JUDGED = "ffn.io.store:ShardWriter.write", "ffn.assembly.merge_graph:MergeEdge.row"
 # By stage: its output, the points at which one attempt after the other is killed, the unfinished file on disk after the
 # first kill, and how the log says that it was continued.
 STAGES = {

@@ -83,7 +83,7 @@ def test_what_was_removed_is_written_again(tmp_path, undisturbed):
 
 def test_nothing_is_left_of_a_killed_job_that_does_not_come_back(tmp_path, undisturbed):
     run(tmp_path / "many/v.zarr", job_of("1-of-1"))
-    (tmp_path / "many/v.zarr/0/.zarr.json.tmp-12345678.json").write_text("{")
+    (tmp_path / "many/v.zarr/0/zarr.json.12345678.__lock").write_text("{")
     run(tmp_path / "many/v.zarr")
     assert files(tmp_path / "many") == undisturbed
 
@@ -162,7 +162,7 @@ def start(path, *job, pause=None):
 def test_kills_lose_the_block_in_flight_and_change_nothing(tmp_path, undisturbed):
     path = tmp_path / "killed/v.zarr"
     points = [
-        ("ffn.io.store_folder:ShardWriter.finish", 2, True, 1),  # the second block is not written
+        ("ffn.io.store:ShardWriter.finish", 2, True, 1),  # the second block is not written
         ("ffn.io.block_log:JobLog.finish", 1, True, 1),  # it is written, but has no record
         ("ffn.io.block_log:JobLog.finish", 2, False, 3),
         ("ffn.io.store:Store.finish", 1, True, NUM_BLOCKS),

@@ -124,7 +124,7 @@ def test_the_result_does_not_depend_on_the_pieces(tmp_path, monkeypatch, small_s
 def test_a_slice_is_decoded_once(tmp_path, monkeypatch, small_shards, piece_bytes, gathered):
     """Whether there is room in memory for the 3 x 4 shards that share it, or not even for the slice."""
     monkeypatch.setattr(stage, "PIECE_BYTES", piece_bytes)
-    monkeypatch.setattr("ffn.io.store_folder.GATHERED_BYTES", gathered)
+    monkeypatch.setattr("ffn.io.store.GATHERED_BYTES", gathered)
     volume = np.random.default_rng(2).integers(0, 9, (40, 35, 50), np.uint8)
     source = write_stack(tmp_path / "stack", volume)
     decoded, decode = [], stacks.read_pixels

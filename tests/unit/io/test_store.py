@@ -8,7 +8,7 @@ import zarr
 
 from ffn.errors import VolumeError
 from ffn.geometry import Box
-from ffn.io import store_folder
+from ffn.io import store as stores
 from ffn.io.blocks import map_blocks
 from ffn.io.open import identity, open_volume, read_table
 from ffn.io.shards import MAX_SHARD_BYTES, chunk_shape, shard_shape
@@ -101,7 +101,7 @@ def test_one_store_holds_several_volumes(tmp_path):
 @pytest.mark.parametrize("gathered", [2**29, 0])
 def test_blocks_that_are_no_shards_give_the_same_bytes_in_any_order(tmp_path, gathered, monkeypatch):
     write(tmp_path / "whole" / "a.zarr", block=PLACEMENT.shard_zyx)
-    monkeypatch.setattr(store_folder, "GATHERED_BYTES", gathered)
+    monkeypatch.setattr(stores, "GATHERED_BYTES", gathered)
     blocks = list(BOX.blocks((50, 30, 70)))
     with create_volume(f"{tmp_path}/parts/a.zarr", np.uint64, PLACEMENT) as out:
         for block in [*reversed(blocks), blocks[3]]:
