@@ -28,7 +28,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from itertools import compress, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 Result = dict[str, Any]  # of a block: values for JSON, and arrays
 Work = Callable[[Box], Result]
-State = Callable[[Box], Any]  # of the files of a block, ready for JSON
+Has = Callable[[Box], bool]  # whether the files of a block are there
 
 LOG, ARRAYS = ".jsonl", ".arrays"
 SECONDS_PER_LOG = 0.1  # between two looks at all logs, so that a thousand jobs ask for 10⁴ files a second
@@ -91,7 +91,7 @@ class BlockLogs(Sequence[Result]):
         number: int = 1,
         of: int = 1,
         pool: tuple[Executor, int] | None = None,
-        state: State = lambda _: None,
+        has: Has = lambda _: True,
     ) -> None:
         """Do the unfinished blocks of a share, and then those of other jobs; see `JobLog`.
 
@@ -103,12 +103,12 @@ class BlockLogs(Sequence[Result]):
             Which share, from 1, of how many.
         pool : Executor and int, optional
             Does the work on several blocks at once, as many as it has workers.
-        state : callable, optional
+        has : callable, optional
             See `JobLog`.
         """
         if not self.blocks:
             return
-        with contextlib.closing(JobLog(self, number, of, state)) as job:
+        with contextlib.closing(JobLog(self, number, of, has)) as job:
             blocks = track(job, job.num_left, self.folder.name)
             for block, result in _in_pool(*pool, work, blocks) if pool else ((b, work(b)) for b in blocks):
                 job.finish(block, result)
@@ -133,21 +133,17 @@ class BlockLogs(Sequence[Result]):
         """Whether a block has a result."""
         return bool(self._log_of[number] != NOWHERE)
 
-    def state(self, number: int) -> Any:
-        """Return the state of the files of a finished block when it was recorded."""
-        return self._logs[self._log_of[number]].record(int(self._place_of[number]))["state"]
-
     def free(self, own: str) -> np.ndarray:
         """Whether each block is unfinished, in the share of a job that has begun, and not claimed by another job.
 
         Jobs of another number of jobs are over.
         """
         of = own.partition("-of-")[2]
-        at_work = [each.job.endswith(f"-of-{of}") for each in self._logs]
+        at_work = {each.job for each in self._logs if each.job.endswith(f"-of-{of}")}
         is_begun = np.zeros(len(self), bool)
-        for each in compress(self._logs, at_work):
-            is_begun[share_of(each.job, len(self))] = True
-        is_other = [is_one and each.job != own for each, is_one in zip(self._logs, at_work, strict=True)]
+        for job in at_work:
+            is_begun[share_of(job, len(self))] = True
+        is_other = [each.job != own and each.job in at_work for each in self._logs]
         is_claimed = np.array([*is_other, False])[self._claimed_by]  # the last one for `NOWHERE`
         return is_begun & (self._log_of == NOWHERE) & ~is_claimed
 
@@ -190,20 +186,20 @@ class JobLog:
         Of all jobs.
     number, of : int
         Which share, from 1, of how many.
-    state : callable, optional
-        State of the files of a block. A finished block of the share whose files have another state now is done again.
+    has : callable, optional
+        Whether the files of a block are there. A finished block of the share whose files have gone is done again.
     """
 
-    def __init__(self, logs: BlockLogs, number: int, of: int, state: State = lambda _: None) -> None:
-        self._logs, self._number, self._helps, self._state = logs, number, of > 1, state
+    def __init__(self, logs: BlockLogs, number: int, of: int, has: Has = lambda _: True) -> None:
+        self._logs, self._number, self._helps = logs, number, of > 1
         self._job = f"{number}-of-{of}"
         path = logs.start(self._job)
         self._lines, self._arrays = path.open("ab"), path.with_suffix(ARRAYS).open("ab")
         logs.look()
         share = share_of(self._job, len(logs))
-        finished = filter(logs.is_finished, share)
-        self._lost = {number for number in finished if logs.state(number) != state(logs.blocks[number])}
-        self._share = [number for number in share if number in self._lost or not logs.is_finished(number)]
+        finished = {number for number in share if logs.is_finished(number)}
+        self._lost = {number for number in finished if not has(logs.blocks[number])}
+        self._share = [number for number in share if number in self._lost or number not in finished]
         self._taken: dict[Box, int] = {}
         self.num_left = len(self._share)
         if self.num_left < len(share):
@@ -228,7 +224,7 @@ class JobLog:
         """Record the result of a block, once all its files are durable."""
         arrays = {name: value for name, value in result.items() if isinstance(value, np.ndarray)}
         values = {name: value for name, value in result.items() if name not in arrays}
-        record: dict[str, Any] = {"block": self._taken[block], "result": values, "state": self._state(block)}
+        record: dict[str, Any] = {"block": self._taken[block], "result": values}
         if arrays:
             content = io.BytesIO()
             np.savez_compressed(content, **arrays)  # type: ignore[arg-type]
@@ -262,15 +258,11 @@ class _Log:
                 yield self._read_to, record
                 self._read_to += length
 
-    def record(self, place: int) -> dict[str, Any]:
-        """Return the record of a line."""
-        with self.path.open("rb") as lines:
-            lines.seek(place)
-            return json.loads(lines.readline())
-
     def result(self, place: int) -> Result:
         """Return the result in a line."""
-        record = self.record(place)
+        with self.path.open("rb") as lines:
+            lines.seek(place)
+            record = json.loads(lines.readline())
         if "arrays" not in record:
             return record["result"]
         start, length = record["arrays"]

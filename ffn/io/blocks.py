@@ -32,7 +32,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import hashlib
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -45,7 +44,7 @@ import numpy as np
 from ffn.errors import ConfigError, VolumeError
 from ffn.geometry import Box
 from ffn.io.atomic import write_json
-from ffn.io.block_log import BlockLogs, JobLog, Result, State, Work
+from ffn.io.block_log import BlockLogs, Has, JobLog, Result, Work
 from ffn.io.scratch import Table, Tables, read_tables, write_tables
 from ffn.io.shards import Shards, shard_shape
 from ffn.io.store_names import LAST, jobs_folder, tracked_file
@@ -107,10 +106,10 @@ class Job:
         """Whether it writes the output."""
         return not self.of and self.step in ("", LAST)
 
-    def run(self, logs: BlockLogs, work: Work, state: State = lambda _: None) -> None:
+    def run(self, logs: BlockLogs, work: Work, has: Has = lambda _: True) -> None:
         """Do the job's part of some blocks."""
         self.remove_other_records()
-        logs.run(work, self.number or 1, self.of or 1, state=state)
+        logs.run(work, self.number or 1, self.of or 1, has=has)
         self.write_record(logs)
 
     def remove_other_records(self) -> None:
@@ -311,7 +310,7 @@ def make_files(
     folder : str
         Where ``z…-y…-x….SUFFIX`` go.
     suffix : str
-        Such as ``.csv``. A file that is gone, or not as it was made, is made again.
+        Such as ``.csv``. A file that is gone is made again.
     boxes : sequence of Box
         Of all jobs, with different starts. A file must not depend on the other boxes.
     key, job
@@ -319,12 +318,11 @@ def make_files(
     """
     logs = BlockLogs(jobs_folder(folder, LAST), key, boxes)
 
-    def state(box: Box) -> str | None:
-        path = Path(tracked_file(f"{folder}{box.stem}{suffix}"))
-        return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else None
+    def has(box: Box) -> bool:
+        return Path(tracked_file(f"{folder}{box.stem}{suffix}")).exists()
 
     job.remove_other_records()
-    with contextlib.closing(JobLog(logs, job.number or 1, job.of or 1, state)) as left:
+    with contextlib.closing(JobLog(logs, job.number or 1, job.of or 1, has)) as left:
         yield left
     job.write_record(logs)
 
