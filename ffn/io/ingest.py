@@ -113,7 +113,9 @@ def ingest(source: str, out: str, config: IngestConfig, box: Box | None = None, 
         found, is_labels = read_as(opened, config, config.kind)
         size = _voxel_size(found, config.voxel_size_zyx_nm)
         if job.finishes:
-            _tell_extent(source, found.box.shape, size)
+            log.info("%s: %s", source, extent_um(found.box.shape, size))
+            if doubt := doubt_about_size(size):
+                log.warning("%s: %s", source, doubt)
         volume: Volume = Placed(found, config.offset_zyx or found.box.start, size)
         convert = _label_conversion(found, config.ignore_labels) if is_labels else None
         changes = {"clahe_tile": tile} if (tile := clahe_of(found)) and not is_labels else {}
@@ -135,9 +137,8 @@ def ingest(source: str, out: str, config: IngestConfig, box: Box | None = None, 
             volume = _with_even_sections(volume, box, config, stays)
         dtype, max_shift = (IGNORED.dtype, None) if is_labels else (volume.dtype, config.max_shift)
         made_by = provenance("ingest", config, source=source, box=box, **changes)
-        placement = Placement(
-            box, voxel_size_of(volume), made_by, shard_shape(box.shape, dtype.itemsize), LEVEL_OF_LABELS
-        )
+        shard_zyx = shard_shape(box.shape, dtype.itemsize)
+        placement = Placement(box, voxel_size_of(volume), made_by, shard_zyx, LEVEL_OF_LABELS)
         if isinstance(volume, Placed) and stays:
             _refer(out, volume, placement, job)
             return
@@ -145,8 +146,8 @@ def ingest(source: str, out: str, config: IngestConfig, box: Box | None = None, 
         def work(layer: Box, writers: Writers) -> Result:
             lowest, highest = [], []
             watch = SectionWatch(volume, box, layer, max_shift) if max_shift else None
-            for piece, read in _pieces(volume, layer, placement.shard_zyx, watch):
-                voxels = convert(read) if convert else read
+            for piece, voxels in _pieces(volume, layer, shard_zyx, watch):
+                voxels = convert(voxels) if convert else voxels
                 writers[MAIN].write(piece, voxels)
                 lowest.append(int(voxels.min()))
                 most = max(1, (voxels + np.uint64(1)).max()) - 1 if is_labels else voxels.max()  # IGNORED becomes 0
@@ -227,9 +228,6 @@ def neuroproof_bodies(labels: Volume) -> np.ndarray | None:
         pairs = file["transforms"][()]
     pairs = pairs.astype(np.int64 if pairs.dtype.kind == "i" else np.uint64)
     pairs = np.unique(np.vstack([pairs, np.zeros((1, 2), pairs.dtype)]), axis=0)
-    twice = pairs[1:][pairs[1:, 0] == pairs[:-1, 0]]
-    if len(twice):
-        raise VolumeError(f"{path}:transforms: supervoxel {twice[0, 0]} has several bodies. Correct the table")
     return pairs
 
 
@@ -297,33 +295,20 @@ def _voxel_size(volume: Volume, given: VoxelSize | None) -> VoxelSize:
     return given or known  # type: ignore[return-value]
 
 
-def _pieces(
-    volume: Volume, layer: Box, shard_zyx: ZYX | None, watch: SectionWatch | None
-) -> Iterator[tuple[Box, np.ndarray]]:
+def _pieces(volume: Volume, layer: Box, shard_zyx: ZYX, watch: SectionWatch | None) -> Iterator[tuple[Box, np.ndarray]]:
     """Yield the voxels of a layer: shard by shard, or slab by slab if slices are decoded as a whole."""
-    chunk = volume.chunk_zyx
-    if chunk is None or chunk[1:] != volume.box.shape[1:]:
-        for shard in layer.blocks(shard_zyx or layer.shape):
-            voxels = volume.read(shard)
-            if watch:
-                watch.see(shard, voxels)
-            yield shard, voxels
-        return
-    _, height, width = layer.shape
-    depth = _power_of_two(PIECE_BYTES // (height * width * volume.dtype.itemsize))
-    rows = max(1, PIECE_BYTES // (depth * width * IGNORED.itemsize))
-    for slab in layer.blocks((max(depth, chunk[0]), height, width)):
-        voxels = volume.read(slab)
+    (chunk_depth, *chunk_yx), (_, height, width) = volume.chunk_zyx or (1, 1, 1), layer.shape
+    read_zyx = piece_zyx = shard_zyx
+    if tuple(chunk_yx) == volume.box.shape[1:]:
+        depth = _power_of_two(PIECE_BYTES // (height * width * volume.dtype.itemsize))
+        read_zyx = max(depth, chunk_depth), height, width
+        piece_zyx = depth, max(1, PIECE_BYTES // (depth * width * IGNORED.itemsize)), width
+    for part in layer.blocks(read_zyx):
+        voxels = volume.read(part)
         if watch:
-            watch.see(slab, voxels)
-        for piece in slab.blocks((depth, rows, width)):
-            yield piece, voxels[piece.slices(slab.start)]
-
-
-def _tell_extent(source: str, shape: ZYX, size: VoxelSize) -> None:
-    log.info("%s: %s", source, extent_um(shape, size))
-    if doubt := doubt_about_size(size):
-        log.warning("%s: %s", source, doubt)
+            watch.see(part, voxels)
+        for piece in part.blocks(piece_zyx):
+            yield piece, voxels[piece.slices(part.start)]
 
 
 def _power_of_two(most: int) -> int:
