@@ -9,7 +9,7 @@ import logging
 import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import cast
@@ -33,16 +33,7 @@ from ffn.io.section_faults import Fault, SectionWatch, faults_of, jumps_of, writ
 from ffn.io.shards import CHUNK, shard_shape
 from ffn.io.store import new_folder, require_replaceable
 from ffn.io.store_names import MAIN, OURS
-from ffn.io.volume import (
-    IGNORED,
-    Conversion,
-    Converted,
-    Placement,
-    Volume,
-    require_other_file,
-    split_spec,
-    voxel_size_of,
-)
+from ffn.io.volume import IGNORED, Converted, Placement, Volume, require_other_file, split_spec, voxel_size_of
 from ffn.options import add_box_option, add_options, add_store_option, from_arguments
 from ffn.provenance import fingerprint, provenance
 
@@ -323,7 +314,7 @@ def _unsigned(image: Volume) -> Volume:
     return Converted(image, lambda voxels: voxels.view(dtype) ^ sign, dtype)
 
 
-def _label_conversion(volume: Volume, ignore_labels: tuple[int, ...]) -> Conversion:
+def _label_conversion(volume: Volume, ignore_labels: tuple[int, ...]) -> Callable[[np.ndarray], np.ndarray]:
     pairs = neuroproof_bodies(volume)
     as_ids = partial(_as_ids, ignore_labels=ignore_labels, name=volume.name)
     if pairs is None:

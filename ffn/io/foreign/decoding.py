@@ -66,12 +66,12 @@ def read_pixels(path: Path, reading: Reading = "grey") -> np.ndarray:
                 page = _only_page(path, file)
                 return tiff_pixels(path, page, page.asarray(), reading)
         with Image.open(path, formats=[image_format(path)]) as image:
-            if image.mode not in _PIL_COLOURS or (image.mode == "P" and reading == "ids"):
-                return np.asarray(image)
-            if _is_deep(image):  # Pillow would cut 16 bits to 8
+            if image.mode in _PIL_COLOURS and _is_deep(image):  # Pillow would cut 16 bits to 8
                 return _one_channel(path, imagecodecs.png_decode(path.read_bytes()), reading)
-            plain = image.convert("RGBA" if image.has_transparency_data else "RGB") if image.mode == "P" else image
-            return _one_channel(path, np.asarray(plain), reading)
+            if image.mode == "P" and reading != "ids":
+                plain = image.convert("RGBA" if image.has_transparency_data else "RGB")
+                return _one_channel(path, np.asarray(plain), reading)
+            return _one_channel(path, np.asarray(image), reading)
 
 
 def full_pages(file: tifffile.TiffFile) -> list[tifffile.TiffPage]:
@@ -96,13 +96,10 @@ def tiff_header(path: Path, page: tifffile.TiffPage) -> Header:
 def tiff_pixels(path: Path, page: tifffile.TiffPage, pixels: np.ndarray, reading: Reading) -> np.ndarray:
     """Return what was decoded of a page as one channel, of shape (Y, X)."""
     if page.photometric == tifffile.PHOTOMETRIC.PALETTE and reading != "ids":
-        return _one_channel(
-            path, (np.asarray(page.colormap) >> 8).astype(np.uint8)[:, pixels].transpose(1, 2, 0), reading
-        )
-    if page.samplesperpixel == 1:
-        return pixels
-    is_planar = page.planarconfig == tifffile.PLANARCONFIG.SEPARATE
-    return _one_channel(path, pixels.transpose(1, 2, 0) if is_planar else pixels, reading)
+        pixels = (np.asarray(page.colormap) >> 8).astype(np.uint8)[:, pixels].transpose(1, 2, 0)
+    elif page.samplesperpixel > 1 and page.planarconfig == tifffile.PLANARCONFIG.SEPARATE:
+        pixels = pixels.transpose(1, 2, 0)
+    return _one_channel(path, pixels, reading)
 
 
 @contextlib.contextmanager
@@ -153,7 +150,9 @@ def _only_page(path: Path, file: tifffile.TiffFile) -> tifffile.TiffPage:
 
 
 def _one_channel(path: Path, colours: np.ndarray, reading: Reading) -> np.ndarray:
-    """Return the grey levels, or the ids, that colours of shape (Y, X, channels) stand for."""
+    """Return the grey levels, or the ids, that colours of shape (Y, X, channels) stand for; other pixels stay."""
+    if colours.ndim < 3:
+        return colours
     red, last = colours[..., 0], colours[..., -1]
     opaque = np.iinfo(colours.dtype).max if colours.dtype.kind in "ui" else 1
     if colours.shape[-1] in (2, 4) and (last != opaque).any():

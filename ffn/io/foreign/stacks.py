@@ -20,16 +20,8 @@ import tifffile
 from ffn.errors import VolumeError
 from ffn.geometry import Box, zyx
 from ffn.io.config import FoundConfig
-from ffn.io.foreign.decoding import (
-    Header,
-    Reading,
-    decoding_errors,
-    full_pages,
-    read_header,
-    read_pixels,
-    tiff_header,
-    tiff_pixels,
-)
+from ffn.io.foreign import decoding
+from ffn.io.foreign.decoding import Header, Reading, decoding_errors
 from ffn.io.store_names import IMAGE_FORMATS, files_named, image_format
 from ffn.io.volume import Volume, as_whole, number_type
 
@@ -89,7 +81,7 @@ class ImageStack(SliceVolume):
 
     def __init__(self, paths: Sequence[Path | None], name: str, gap: VolumeError | None = None) -> None:
         self._paths, self._refusals = paths, {"missing_sections": gap}
-        self._headers = [read_header(path) if path else None for path in paths]
+        self._headers = [decoding.read_header(path) if path else None for path in paths]
         sizes = np.array([header.shape_yx for header in self._headers if header])
         first = next(filter(None, self._headers))
         whole = first._replace(shape_yx=tuple(sizes.max(axis=0).tolist()))
@@ -119,7 +111,7 @@ class ImageStack(SliceVolume):
         path, header = self._paths[index], self._headers[index]
         if path is None or header is None:
             return np.zeros(self._header.shape_yx, self.dtype)
-        pixels = read_pixels(path, self._reading)
+        pixels = decoding.read_pixels(path, self._reading)
         found = header._replace(shape_yx=pixels.shape, dtype=pixels.dtype.newbyteorder("="))
         self._require_same(path, found, header._replace(dtype=self.dtype))
         whole = self._header.shape_yx
@@ -150,10 +142,10 @@ class TiffVolume(SliceVolume):
             with decoding_errors(path):  # pages are slices even where OME calls them time points
                 self._file = opened.enter_context(tifffile.TiffFile(path, is_ome=False))
                 series = self._file.series
-                self._pages = full_pages(self._file) if len(series) > 1 else None  # appended, or with previews
+                self._pages = decoding.full_pages(self._file) if len(series) > 1 else None  # appended, or with previews
                 num_slices = len(_equal(path, self._pages)) if self._pages else _num_slices(path, series[0])
                 self._keyframe = self._pages[0] if self._pages else series[0].keyframe
-                header = tiff_header(path, self._keyframe)
+                header = decoding.tiff_header(path, self._keyframe)
                 _require_one_channel(path, self._file)
             opened.pop_all()
         super().__init__(spec, num_slices, header)
@@ -174,7 +166,7 @@ class TiffVolume(SliceVolume):
     def _read_slice(self, index: int) -> np.ndarray:
         with self._lock, decoding_errors(self._path):
             pixels = self._pages[index].asarray() if self._pages else self._file.asarray(key=index, series=0)
-            return tiff_pixels(self._path, self._keyframe, pixels, self._reading)
+            return decoding.tiff_pixels(self._path, self._keyframe, pixels, self._reading)
 
     def close(self) -> None:
         """Close the file."""

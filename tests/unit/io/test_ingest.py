@@ -8,7 +8,7 @@ from ffn.errors import ConfigError, VolumeError
 from ffn.geometry import Box
 from ffn.io import ingest as stage
 from ffn.io.config import IngestConfig
-from ffn.io.foreign import stacks
+from ffn.io.foreign import decoding
 from ffn.io.ingest import ingest
 from ffn.io.open import open_volume
 from ffn.io.section_faults import read_faults
@@ -127,8 +127,8 @@ def test_a_slice_is_decoded_once(tmp_path, monkeypatch, small_shards, piece_byte
     monkeypatch.setattr("ffn.io.store.GATHERED_BYTES", gathered)
     volume = np.random.default_rng(2).integers(0, 9, (40, 35, 50), np.uint8)
     source = write_stack(tmp_path / "stack", volume)
-    decoded, decode = [], stacks.read_pixels
-    monkeypatch.setattr(stacks, "read_pixels", lambda path, *how: decoded.append(path.name) or decode(path, *how))
+    decoded, decode = [], decoding.read_pixels
+    monkeypatch.setattr(decoding, "read_pixels", lambda path, *how: decoded.append(path.name) or decode(path, *how))
     ingest(source, f"{tmp_path}/out.zarr", NM)
     assert decoded == [f"s{i}.png" for i in range(8, 48)]
     np.testing.assert_array_equal(read(f"{tmp_path}/out.zarr"), volume)
