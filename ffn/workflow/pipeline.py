@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -28,7 +28,7 @@ from ffn.workflow.needs import (
 from ffn.workflow.paths import WILDCARD, RunPaths, find_output
 from ffn.workflow.places import Place, files_among, trained_in
 from ffn.workflow.run import RunConfig
-from ffn.workflow.sources import is_newer
+from ffn.workflow.sources import doubts_about, is_newer
 from ffn.workflow.stages import STAGES, Output
 
 MOST_VOLUMES = 5  # that a plan lists
@@ -52,47 +52,40 @@ class Pipeline:
     @property
     def warnings(self) -> list[str]:
         """Implicit effects of the configuration, and settings that make scores look better than they are."""
-        found = [
-            f"volumes.{name}: {place.validate_box} is kept for validation, {place.train_box} for training. "
-            "Give a validate_box to choose"
-            for name, place in self.places.items()
-            if self.run.is_cut(self.run.volumes[name]) and place.config.is_validated_on
-        ]
-        found += [
-            f"volumes.{name}.labels: cover {place.labels} of {place.image}, if they begin at its first voxel: "
-            "nothing says so. Give their place in labels_offset_zyx, also if it is 0, 0, 0"
-            for name, place in self.places.items()
-            if place.may_be_misplaced
-        ]
-        sizes = {name: doubt_about_size(place.voxel_size_zyx_nm) for name, place in self.places.items()}
-        found += [f"volumes.{name}.voxel_size_zyx_nm: {doubt}" for name, doubt in sizes.items() if doubt]
-        found += [f"volumes.{name}.labels: {doubt}" for name, place in self.places.items() for doubt in place.doubts()]
-        found += [
-            f"volumes.{name}: evaluate_box and train_box{'' if other == name else f' of volumes.{other}'} overlap, so "
-            "its scores include training data"
-            for name in self.evaluated
-            for other in trained_in(self.places, name, self.places[name].evaluate_box)
-        ]
-        found += [
-            f"volumes.{name}.{key}: {getattr(self.run.volumes[name], key)} has changed since the run read it. "
-            f"If its voxels are others, add --forcerun {rule}"
-            for key, rule, volumes in (
-                ("image", "ingest", self.foreign),
-                ("labels", "ingest_labels", self.foreign_labelled),
-            )
-            for name in volumes
-            if is_newer(getattr(self.run.volumes[name], key), tracked_file(self.paths.of("ingest", key, volume=name)))
-        ]
+        found = [f"volumes.{name}{warning}" for name in self.places for warning in self._warnings_of(name)]
         found += [
             f"{change}: the network takes any size, but its accuracy there is unknown" for change in self.models.resized
         ]
-        if trained_on := self.models.trained_on({self.places[name].voxel_size_zyx_nm for name in self.trained}):
-            others = {name: trained_on.other_size(self.places[name].voxel_size_zyx_nm) for name in self.segmented}
-            found += [f"volumes.{name}: {other}" for name, other in others.items() if other]
         run = self.run
         if self.steps and trained_in(self.places, run.select_volume, Box.parse(str(run.select.box))):
             found.append("select.box and train_box overlap, so the choice favours checkpoints that memorised that box")
         return found
+
+    def _warnings_of(self, name: str) -> Iterator[str]:
+        """Yield what to warn of in a volume, each with what follows its name."""
+        volume, place = self.run.volumes[name], self.places[name]
+        if self.run.is_cut(volume) and place.config.is_validated_on:
+            found = f"{place.validate_box} is kept for validation, {place.train_box} for training"
+            yield f": {found}. Give a validate_box to choose"
+        if place.may_be_misplaced:
+            found = f"cover {place.labels} of {place.image}, if they begin at its first voxel: nothing says so"
+            yield f".labels: {found}. Give their place in labels_offset_zyx, also if it is 0, 0, 0"
+        if doubt := doubt_about_size(place.voxel_size_zyx_nm):
+            yield f".voxel_size_zyx_nm: {doubt}"
+        if volume.labels:
+            doubts = doubts_about(volume, place.finer.get("labels"), place.voxel_size_zyx_nm)
+            yield from (f".labels: {doubt}" for doubt in doubts)
+        for other in trained_in(self.places, name, place.evaluate_box) if name in self.evaluated else ():
+            trained = "train_box" if other == name else f"train_box of volumes.{other}"
+            yield f": evaluate_box and {trained} overlap, so its scores include training data"
+        for key, rule in (("image", "ingest"), ("labels", "ingest_labels")):
+            source = getattr(volume, key)
+            if source and is_newer(source, tracked_file(self.paths.of("ingest", key, volume=name))):
+                changed = f"{source} has changed since the run read it"
+                yield f".{key}: {changed}. If its voxels are others, add --forcerun {rule}"
+        trained_on = self.models.trained_on({self.places[name].voxel_size_zyx_nm for name in self.trained})
+        if trained_on and name in self.segmented and (unlike := trained_on.other_size(place.voxel_size_zyx_nm)):
+            yield f": {unlike}"
 
     def _sort_volumes(self) -> None:
         """Sort the volumes by what is made from them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,6 @@ class Place:
     config: VolumeConfig
     image_stays: bool = False  # read where it is, see ffn.io.reference
     finer: Mapping[str, Finer] = field(default_factory=dict)  # by "image" and "labels", the mips that ingest makes
-    doubts: Callable[[], Sequence[str]] = field(default=tuple, compare=False)  # reads samples of the labels
 
     @property
     def is_evaluated(self) -> bool:
@@ -258,8 +257,7 @@ def _place(name: str, volume: VolumeConfig) -> Place:
     labels = sources["labels"].box if volume.labels else None
     labels = labels and (labels if is_whole else labels.intersect(box))
     finer = {kind: source.finer for kind, source in sources.items() if source.finer}
-    doubts = sources["labels"].doubts if volume.labels else tuple
-    return Place(box, labels, image.voxel_size_zyx_nm, volume, image.stays, finer, doubts)
+    return Place(box, labels, image.voxel_size_zyx_nm, volume, image.stays, finer)
 
 
 def _needed(name: str, place: Place, config: RunConfig) -> Place:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -40,23 +40,28 @@ class Source:
     voxel_size_zyx_nm: VoxelSize
     finer: Finer | None = None
     stays: bool = False  # read where it is, see ffn.io.ingest.can_stay
-    doubts: Callable[[], Sequence[str]] = field(default=tuple, compare=False)  # reads samples of labels
+
+
+@contextlib.contextmanager
+def open_source(
+    volume: VolumeConfig, kind: str, mip: int | None = None, size: VoxelSize | None = None
+) -> Iterator[tuple[Volume, int]]:
+    """Open image or labels of a volume as `ingest` reads them, and say how many mips the source lacks."""
+    is_placed = kind == "labels" and volume.labels_offset_zyx is not None
+    with open_mip_or_finer(str(getattr(volume, kind)), mip, size, is_placed, volume) as (opened, missing):
+        yield read_as(opened, volume, kind)[0], missing
 
 
 def find_image(name: str, volume: VolumeConfig) -> Source:
     """Open the image of a volume."""
     key = f"volumes.{name}"
     with under(f"{key}.image"):
-        with open_mip_or_finer(str(volume.image), volume.mip, volume.voxel_size_zyx_nm, config=volume) as (
-            opened,
-            missing,
-        ):
-            found, _ = read_as(opened, volume, "image")
+        with open_source(volume, "image", volume.mip, volume.voxel_size_zyx_nm) as (found, missing):
+            stays = not missing and can_stay(found, volume)
     _check_size(f"{key}.voxel_size_zyx_nm", volume.voxel_size_zyx_nm, found)
     size = volume.voxel_size_zyx_nm or found.voxel_size_zyx_nm
     if size is None:
         raise ConfigError(f"{key}.voxel_size_zyx_nm: null, but {volume.image} declares none. Give z, y, x in nm")
-    stays = not missing and can_stay(found, volume)
     return _made(Scale(found.box, size), volume.mip, missing, stays)
 
 
@@ -68,26 +73,26 @@ def find_labels(name: str, volume: VolumeConfig, image: Source) -> Source:
         raise ConfigError(f"{key}: is the image, {volume.image}, expected its labels. Give their path, or leave it out")
     with under(key):
         mip = _mip_to_make(voxel_sizes(str(volume.labels)), image)
-        with open_mip_or_finer(str(volume.labels), mip, size, offset is not None, volume) as (opened, missing):
-            found, _ = read_as(opened, volume, "labels")
-        doubts = partial(_doubts, volume, mip, size)
+        with open_source(volume, "labels", mip, size) as (found, missing):
+            box = Box.from_shape(found.box.shape, offset) if offset else found.box
     if not missing:
         _check_size(f"{key}: voxel size of the image", size, found)
     if missing:  # labels without a voxel size are drawn on what the image is made of
         size = found.voxel_size_zyx_nm or (image.finer.voxel_size_zyx_nm if image.finer else size)
-    labels = _made(Scale(Box.from_shape(found.box.shape, offset) if offset else found.box, size), mip, missing)
+    labels = _made(Scale(box, size), mip, missing)
     if offset is None and labels.box.intersect(image.box).is_empty:
         where = f"{key}: {volume.labels} covers {labels.box}, outside of the image {image.box}"
         raise ConfigError(f"{where}, expected labels of a part of it. Say with labels_offset_zyx where they lie")
     if offset is not None and not image.box.contains(labels.box):
         where = f"{key}_offset_zyx: {offset} puts the labels at {labels.box}, which leaves the image {image.box}"
         raise ConfigError(f"{where}. Give the place of their first voxel in the order z, y, x")
-    return replace(labels, doubts=doubts)
+    return labels
 
 
-def _doubts(volume: VolumeConfig, mip: int | None, size: VoxelSize) -> list[str]:
-    with open_mip_or_finer(str(volume.labels), mip, size, volume.labels_offset_zyx is not None, volume) as (opened, _):
-        return doubts_about_labels(read_as(opened, volume, "labels")[0])
+def doubts_about(volume: VolumeConfig, made: Finer | None, size: VoxelSize) -> list[str]:
+    """Return what speaks against labels of this size, by samples of them; `made` is the mip that `ingest` makes."""
+    with open_source(volume, "labels", made.mip if made else None, size) as (labels, _):
+        return doubts_about_labels(labels)
 
 
 def _are_same(labels: str, image: str) -> bool:
