@@ -33,12 +33,12 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from ffn.assembly.components import _joined, component_blocks, with_seeds
+from ffn.assembly.components import _joined
 from ffn.assembly.config import ReconcileConfig
 from ffn.assembly.contacts import searched
 from ffn.assembly.reconcile import MATCH, global_ids
 from ffn.assembly.subvolumes import SubvolumeTables
-from ffn.assembly.tables import OverlapIndex, read_overlaps
+from ffn.assembly.tables import read_overlaps
 from ffn.assembly.tiling import Tiling
 from ffn.geometry import Box, cell_shape, tile
 from ffn.io.block_log import Result
@@ -157,7 +157,7 @@ def reconcile_tables(per_axis: int, num_ids: int, folder: Path, with_records: bo
     """Join made-up tables, and print what the end of the step costs."""
     tiling = cubes(per_axis)
     boxes = list(tiling)
-    numbers, blocks = {box.start: index for index, box in enumerate(boxes)}, component_blocks(Placement(tiling.hull))
+    numbers = {box.start: index for index, box in enumerate(boxes)}
     neighbours: dict[tuple[int, ...], np.ndarray] = {}
     begin: dict[str, float] = {}
     store = folder / "r.zarr"
@@ -180,10 +180,8 @@ def reconcile_tables(per_axis: int, num_ids: int, folder: Path, with_records: bo
     def combine(results: Iterable[Result]) -> dict[str, Table]:
         print(f"before the end of the step: {memory_gib():.2f} GiB at most", flush=True)
         begin["end of the step"], begin["wall"] = time.process_time(), time.monotonic()
-        index = OverlapIndex(tiling.hull, (8.0, 8.0, 8.0))
         tables = SubvolumeTables(results if with_records else make(), store)
-        found = global_ids(tables, tiling, ReconcileConfig(), index, store)
-        return with_seeds(found, blocks, store)
+        return global_ids(tables, tiling, ReconcileConfig(), store)
 
     found = reduce_step(str(store), MATCH, boxes if with_records else [], look, combine, {})
     assert found is not None
@@ -196,7 +194,7 @@ def reconcile_tables(per_axis: int, num_ids: int, folder: Path, with_records: bo
 def end_labelling(num_blocks: int, num_pieces: int) -> None:
     """Join made-up pieces, and print what that costs; making them counts in the time."""
     empty = np.empty((0, 6), np.int64)
-    nothing = {"origins": empty, **OverlapIndex(Box.from_shape((1, 1, 1)), (8.0, 8.0, 8.0)).tables(empty)}
+    nothing = {"origins": empty, "overlaps": empty}
     rng = np.random.default_rng(0)
 
     def results() -> Iterator[Result]:
@@ -207,7 +205,6 @@ def end_labelling(num_blocks: int, num_pieces: int) -> None:
                 "voxels": rng.integers(1, 10**5, num_pieces),
                 "first": np.arange(num_pieces) + block * num_pieces,
                 "links": np.stack(links, axis=1) + (0, 2 * block * num_pieces),
-                "seeds": np.empty((0, 2), np.int64),
             }
 
     before, begin = memory_gib(), time.process_time()
@@ -226,12 +223,12 @@ def time_overlaps(per_axis: int, num_rows: int, path: str) -> None:
         rows = np.column_stack([rng.integers(1, 9, (len(cells), 2)) + (0, 9), cells, rng.integers(1, 500, len(cells))])
         store = Store(StoreFolder(path), path, {MAIN: np.uint64}, Placement(box, size))
         store.make_arrays()
-        store.finish(OverlapIndex(box, size).tables(rows), {})
+        store.finish({"overlaps": rows}, {})
         os._exit(0)
     os.wait()
     with open_volume(path) as base:
         before, begin, used = memory_gib(), time.monotonic(), time.process_time()
-        claims = read_overlaps(path, base, searched(base, job))
+        claims = read_overlaps(path, searched(base, job))
     used, lasted = time.process_time() - used, time.monotonic() - begin
     print(f"{len(claims)} of {per_axis**3 * num_rows} overlaps in {used:.2f} s of one core, {lasted:.2f} s in all")
     print(f"{1024 * (memory_gib() - before):.0f} MiB")

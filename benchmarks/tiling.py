@@ -87,11 +87,11 @@ def count_unions(specs: Sequence[str], truth: Volume, config: ReconcileConfig) -
 
 def majority_bodies(subvolumes: Subvolumes, nodes: LocalIds, truth: Volume) -> np.ndarray:
     """Return the body of the majority of each node's ground truth, 0 if there is little of it or no majority."""
-    bodies = np.zeros(nodes.num_nodes, np.uint64)
+    bodies = np.zeros(len(nodes.ids), np.uint64)
     for index, box in enumerate(subvolumes.tiling):
         table = tabulate(truth.read, subvolumes.volume(index).read, box.intersect(truth.box), BLOCK).foreground()
-        node = nodes.find(index, table.b)
-        total = np.bincount(node, table.voxels, nodes.num_nodes)[node]
+        node = nodes.find(np.full(len(table.b), index), table.b)
+        total = np.bincount(node, table.voxels, len(nodes.ids))[node]
         chosen = (total >= MIN_TRUTH_VOXELS) & (table.voxels > MIN_PURITY * total)
         bodies[node[chosen]] = table.a[chosen]
     return bodies

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,18 +14,17 @@ import numpy as np
 from ffn.assembly.connected import Forest, label_pieces, pieces_of_block, same_voxel
 from ffn.assembly.tables import COMPONENTS, FIRST_OVERLAP, ORIGINS, OVERLAPS
 from ffn.config import PART_ZYX
-from ffn.geometry import Box, divide_up
+from ffn.geometry import Box
 from ffn.io.block_log import Result
 from ffn.io.blocks import WHOLE, Job, Writers, blocks_of, map_blocks, reduce_step
 from ffn.io.scratch import ScratchRows, Table, Tables, folder_beside, parts_of, sort_rows
-from ffn.io.shards import Shards
 from ffn.io.store_names import MAIN
 from ffn.io.volume import Placement
 
 log = logging.getLogger(__name__)
 
 LABEL = "label"  # step before the blocks
-TABLES = (ORIGINS, OVERLAPS, FIRST_OVERLAP, COMPONENTS)
+TABLES = (ORIGINS, OVERLAPS, COMPONENTS)
 MAX_VOXEL = np.iinfo(np.int64).max
 
 
@@ -49,7 +48,7 @@ class Components:
 
 
 class Labels(NamedTuple):
-    """Labels that are split: a function that returns those of a block, and the tables of `with_seeds`."""
+    """Labels that are split: a function that returns those of a block, and ``origins`` and ``overlaps``."""
 
     read: Callable[[Box], np.ndarray]
     tables: Tables
@@ -68,16 +67,14 @@ def write_components(
     The labels are read twice: the step `LABEL` finds the pieces of each block and ends with their ids, then the blocks
     are written. The result does not depend on blocks or jobs.
 
-    An origin goes with the component at its seed, else with the largest. An overlap remains one of objects, see
-    `ffn.assembly.tables.Objects`.
+    An origin goes with the largest component. An overlap remains one of objects, see `ffn.assembly.tables.Objects`.
     """
-    (read, tables), blocks = labels, component_blocks(placement)
+    (read, tables), blocks = labels, blocks_of(placement, {MAIN: np.uint64})
     number = {block.start: index for index, block in enumerate(blocks)}
     key = {**key, "min_voxels": min_voxels, "part": PART_ZYX}
 
     def label(block: Box) -> Result:
-        seeds = _rows_of(tables, "seeds", "first_seed", number[block.start])
-        return pieces_of_block(block, placement.box, PART_ZYX, read, seeds)
+        return pieces_of_block(block, placement.box, PART_ZYX, read)
 
     def combine(results: Iterable[Result]) -> dict[str, Table]:
         return _joined(results, tables, min_voxels, folder_beside(out))
@@ -87,14 +84,15 @@ def write_components(
         return
 
     def work(block: Box, writers: Writers) -> None:
-        ids, first = np.append(0, _rows_of(labelled, "ids", "first", number[block.start])).astype(np.uint64), 0
+        start, stop = labelled.read("first", number[block.start], number[block.start] + 2).tolist()
+        ids, first = np.append(0, labelled.read("ids", start, stop)).astype(np.uint64), 0
         for part in block.blocks(PART_ZYX):
             pieces = label_pieces(read(part))
             writers[MAIN].write(part, ids[np.where(pieces > 0, pieces + first, 0)])
             first += int(pieces.max(initial=0))
 
     key["label"] = labelled.digest
-    at_end = {table: partial(_whole, labelled, table) for table in TABLES}
+    at_end = {table: partial(_whole, labelled, table) for table in TABLES} | {FIRST_OVERLAP: no_table}
     map_blocks(out, {MAIN: np.uint64}, placement, work, key, job, at_end)
 
 
@@ -102,35 +100,8 @@ def _whole(tables: Tables, name: str, _: object) -> np.ndarray:
     return tables.read(name)
 
 
-def component_blocks(placement: Placement) -> list[Box]:
-    """Return the blocks that `write_components` works on."""
-    return blocks_of(placement, {MAIN: np.uint64})
-
-
-def with_seeds(tables: Mapping[str, Table], blocks: Sequence[Box], folder: Path | None = None) -> dict[str, Table]:
-    """Return `tables` with the ``seeds`` of ``origins``, so that a block finds its own: row in ``origins``, z, y, x.
-
-    They are sorted by block, and ``first_seed`` is the first of each block. They wait in `folder`, see `sort_rows`.
-    """
-    shards = Shards(Box.hull(blocks), blocks[0].shape)
-    grid = divide_up(shards.box.shape, shards.shape_zyx)
-    found, counts, start = ScratchRows((5,), np.int64, folder), np.zeros(len(blocks), np.int64), 0
-    for origins in parts_of(tables[ORIGINS]):
-        seeds = origins[:, 1:4]
-        inside = np.flatnonzero(shards.box.holds(seeds))
-        places = (seeds[inside] - shards.box.start) // shards.shape_zyx
-        numbers = np.ravel_multi_index(tuple(places.T), grid)
-        found.append(np.column_stack([numbers, inside + start, seeds[inside]]))
-        counts += np.bincount(numbers, minlength=len(blocks))
-        start += len(origins)
-    by_block = sort_rows(found, lambda rows: rows[np.argsort(rows[:, 0], kind="stable"), 1:], folder)
-    return {**tables, "seeds": by_block, "first_seed": np.append(0, np.cumsum(counts))}
-
-
-def _rows_of(tables: Tables, name: str, first: str, index: int) -> np.ndarray:
-    """Return the rows of a table that belong to a block."""
-    start, stop = tables.read(first, index, index + 2).tolist()
-    return tables.read(name, start, stop)
+def no_table(_: object) -> None:
+    """Let a store replace one with a table that this version does not write."""
 
 
 def component_ids(components: Components, min_voxels: int) -> np.ndarray:
@@ -154,14 +125,12 @@ def component_ids(components: Components, min_voxels: int) -> np.ndarray:
 def _joined(results: Iterable[Result], tables: Tables, min_voxels: int, folder: Path | None) -> dict[str, Table]:
     """Join the pieces of all blocks; return their ``ids``, the ``first`` of each block, and the tables of the store."""
     columns, links = [ScratchRows((), np.int64, folder) for _ in range(3)], ScratchRows((2,), np.int64, folder)
-    origins, overlaps = tables.read(ORIGINS), tables.read(OVERLAPS)
-    at_seeds, first = np.full(len(origins), -1), [0]
+    origins, overlaps, first = tables.read(ORIGINS), tables.read(OVERLAPS), [0]
     for each in results:
         start = first[-1]
         for column, name in zip(columns, ("objects", "voxels", "first"), strict=True):
             column.append(each[name])
         links.append(each["links"][:, ::-1] + (0, start))
-        at_seeds[each["seeds"][:, 0]] = each["seeds"][:, 1] + start
         first.append(start + len(each["objects"]))
     numbers = _numbers(first[-1], sort_rows(links, same_voxel, folder))
     components = Components.of_pieces(Components(*(column[:] for column in columns)), numbers)
@@ -170,13 +139,11 @@ def _joined(results: Iterable[Result], tables: Tables, min_voxels: int, folder: 
     counts = (len(np.unique(components.objects)), len(kept), len(ids) - len(kept), min_voxels)
     log.info("%d objects: %d connected components; %d with fewer than %d voxels dropped", *counts)
     several = kept[_repeats(kept[:, 1])]
-    remain = np.isin(overlaps[:, :2], kept[:, 1]).all(axis=1)
     return {
         "ids": ids[numbers],
         "first": np.array(first),
-        ORIGINS: _origins(origins, ids, components, np.append(numbers, -1)[at_seeds]),
-        OVERLAPS: overlaps[remain],
-        FIRST_OVERLAP: np.append(0, np.cumsum(remain))[tables.read(FIRST_OVERLAP)],
+        ORIGINS: origins[np.isin(origins[:, 0], kept[:, 1])],
+        OVERLAPS: overlaps[np.isin(overlaps[:, :2], kept[:, 1]).all(axis=1)],
         COMPONENTS: several[np.argsort(several[:, 0])],
     }
 
@@ -194,17 +161,3 @@ def _repeats(values: np.ndarray) -> np.ndarray:
     """Whether each value occurs more than once."""
     _, index, counts = np.unique(values, return_inverse=True, return_counts=True)
     return counts[index] > 1
-
-
-def _origins(origins: np.ndarray, ids: np.ndarray, components: Components, at_seeds: np.ndarray) -> np.ndarray:
-    """Give each origin the id of the component at its seed, else of the largest; drop those of which none is left.
-
-    `at_seeds` has the component at each seed, -1 for none.
-    """
-    hit = at_seeds >= 0
-    found = at_seeds[hit]
-    hit[hit] = (components.objects[found] == origins[hit, 0]) & (ids[found] > 0)
-    named = origins.copy()
-    named[hit, 0] = ids[at_seeds[hit]]
-    named = named[np.isin(named[:, 0], ids[ids > 0])]
-    return named[np.lexsort(named.T[::-1])]

@@ -92,17 +92,14 @@ def label_parts(block: Box, volume: Box, part_zyx: ZYX, read: Callable[[Box], np
         first += int(labelled.max(initial=0))
 
 
-def pieces_of_block(
-    block: Box, volume: Box, part_zyx: ZYX, read: Callable[[Box], np.ndarray], seeds: np.ndarray
-) -> dict[str, np.ndarray]:
+def pieces_of_block(block: Box, volume: Box, part_zyx: ZYX, read: Callable[[Box], np.ndarray]) -> dict[str, np.ndarray]:
     """Find the pieces of a block.
 
-    `seeds` (int64, (S, 4)) are row in ``origins`` and voxel, of the origins in the block. The result has ``objects``
-    (id of each piece), ``voxels`` and ``first`` (flat index of its first voxel in the volume), ``links`` of all parts,
-    and ``seeds``: row in ``origins`` and piece.
+    The result has ``objects`` (id of each piece), ``voxels`` and ``first`` (flat index of its first voxel in the
+    volume), and ``links`` of all parts.
     """
     objects, voxels, first = ([np.empty(0, np.int64)] for _ in range(3))
-    links, at_seeds = [NO_ROWS], [NO_ROWS]
+    links = [NO_ROWS]
     for part in label_parts(block, volume, part_zyx, read):
         pieces, where, counts = np.unique(part.pieces, return_index=True, return_counts=True)
         where, counts = where[pieces >= 0], counts[pieces >= 0]
@@ -110,15 +107,11 @@ def pieces_of_block(
         voxels.append(counts)
         first.append(_flat(np.stack(np.unravel_index(where, part.labels.shape), axis=1), part.box, volume))
         links.append(part.links)
-        inside = seeds[part.box.holds(seeds[:, 1:])]
-        piece = part.pieces[tuple((inside[:, 1:] - part.box.start).T)]
-        at_seeds.append(np.stack([inside[:, 0], piece], axis=1)[piece >= 0])
     return {
         "objects": np.concatenate(objects),
         "voxels": np.concatenate(voxels),
         "first": np.concatenate(first),
         "links": np.concatenate(links),
-        "seeds": np.concatenate(at_seeds),
     }
 
 

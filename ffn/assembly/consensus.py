@@ -5,56 +5,31 @@ from __future__ import annotations
 import argparse
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from ffn.assembly.components import no_table
 from ffn.assembly.config import ConsensusConfig
 from ffn.assembly.contacts import MAX_GAP_NM, faces_in, halo_of, spread
-from ffn.assembly.tables import (
-    ALONE,
-    FIRST_OVERLAP,
-    ORIGINS,
-    OVERLAPS,
-    Objects,
-    OverlapIndex,
-    expanded,
-    overlap_rows,
-    read_rows,
-)
+from ffn.assembly.tables import ALONE, FIRST_OVERLAP, ORIGINS, OVERLAPS, Objects, expanded, overlap_rows, read_rows
 from ffn.config import PART_ZYX
-from ffn.contingency import (
-    ContingencyTable,
-    RowLookup,
-    RowSum,
-    TableSum,
-    add_up,
-    count_pairs,
-    largest_parts,
-    merge_tables,
-)
+from ffn.contingency import ContingencyTable, RowLookup, RowSum, add_up, count_pairs, largest_parts, merge_tables
 from ffn.errors import VolumeError
 from ffn.geometry import Box, VoxelSize, cell_shape, voxels_in
 from ffn.io.block_log import Result
 from ffn.io.blocks import WHOLE, Job, Writers, add_job_options, blocks_of, job_of, map_blocks, reduce_step
-from ffn.io.scratch import ScratchRows, Table, Tables, folder_beside, parts_of
-from ffn.io.shards import Shards
+from ffn.io.scratch import Table, Tables
 from ffn.io.stage import Inputs
 from ffn.io.store import require_replaceable
 from ffn.io.store_names import MAIN
-from ffn.io.volume import (
-    Placement,
-    Volume,
-    require_labels,
-    require_same_voxel_size,
-    voxel_size_of,
-)
+from ffn.io.volume import Placement, Volume, require_labels, require_same_voxel_size, voxel_size_of
 from ffn.options import add_options, add_store_option, from_arguments
 
 log = logging.getLogger(__name__)
 
 COUNT = "count"  # step before the blocks
-TABLES = (OVERLAPS, FIRST_OVERLAP, ORIGINS)
+TABLES = (OVERLAPS, ORIGINS)
 MAX_ID = 2**63 - 1  # tables are signed
 
 
@@ -104,7 +79,7 @@ def consensus(a_spec: str, b_spec: str, out: str, config: ConsensusConfig, job: 
     with Inputs("consensus", config, out, a=a_spec, b=b_spec) as inputs:
         a, b = inputs.segmentation("a"), inputs.segmentation("b")
         _require_same_place(a, b)
-        require_replaceable(out, {MAIN, *TABLES})
+        require_replaceable(out, {MAIN, *TABLES, FIRST_OVERLAP})
         placement = Placement(a.box, voxel_size_of(a), inputs.provenance())
         dtypes, key = {MAIN: np.uint64}, inputs.key()
         blocks = blocks_of(placement, dtypes)
@@ -114,24 +89,23 @@ def consensus(a_spec: str, b_spec: str, out: str, config: ConsensusConfig, job: 
 
         def combine(results: Iterable[Result]) -> dict[str, Table]:
             least = voxels_in(config.min_fragment_um3, placement.voxel_size_zyx_nm)
-            return _tables(results, (a.name, b.name), least, folder_beside(out))
+            return _pairs(results, (a.name, b.name), least)
 
         counted = reduce_step(out, COUNT, blocks, count, combine, key, job)
         if counted is None:
             return
-        fragments = Fragments(counted, blocks)
+        fragments = Fragments(counted)
 
         def work(block: Box, writers: Writers) -> Result:
             return {"faces": _write(block, writers[MAIN].write, a, b, fragments)}
 
-        tables = dict.fromkeys(TABLES, np.empty(0))  # until all blocks are written
+        tables: dict[str, Any] = {**dict.fromkeys(TABLES, np.empty(0)), FIRST_OVERLAP: no_table}  # until the end
 
         def find_tables(results: Iterable[Result]) -> None:
             whole, ids = fragments.all()
             claims = [overlap_rows(read_rows(volume.name, OVERLAPS, 6)) for volume in (a, b)]
             objects = Objects.read(a.name), Objects.read(b.name)
-            found = candidates(whole, ids, merged_faces(each["faces"] for each in results), claims, objects)
-            tables.update(OverlapIndex(placement.box, placement.voxel_size_zyx_nm).tables(found))
+            tables[OVERLAPS] = candidates(whole, ids, merged_faces(each["faces"] for each in results), claims, objects)
             rows = read_rows(a.name, ORIGINS, 6)
             tables[ORIGINS] = rows[np.isin(rows[:, 0], ids.astype(np.int64))]
             log.info("%s", _summary(whole, ids))
@@ -142,65 +116,45 @@ def consensus(a_spec: str, b_spec: str, out: str, config: ConsensusConfig, job: 
 class Fragments:
     """The voxels that share a pair of ids, which are numbered by the rows of a table of all pairs."""
 
-    def __init__(self, counted: Tables, blocks: list[Box]) -> None:
-        self._counted = counted
-        self._first = counted.read("first")
-        self._shards = Shards(Box.hull(blocks), blocks[0].shape)
-        self._numbers = {block.start: number for number, block in enumerate(blocks)}
+    def __init__(self, counted: Tables) -> None:
+        self._pairs = counted.arrays["pairs"]  # with voxels and ids; by ascending pair
 
-    def in_box(self, box: Box) -> tuple[RowLookup, np.ndarray, np.ndarray]:
-        """Return where to find the pairs that occur in the blocks that `box` touches, their rows and their ids."""
-        near = [self._numbers[block.start] for block in self._shards.touched_by(box)]
-        parts = [self._counted.read("by_block", self._first[k], self._first[k + 1]) for k in near]
-        a, b, rows, ids = np.unique(np.concatenate(parts), axis=0).T
-        return RowLookup(a, b), rows, ids.astype(np.uint64)
+    def of(self, a: np.ndarray) -> tuple[RowLookup, np.ndarray, np.ndarray]:
+        """Return where to find the pairs of segments of the first segmentation, their rows and ids; of -1, 0."""
+        known = np.unique(a[a != 0]).astype(np.int64)
+        first, last = (np.searchsorted(self._pairs[:, 0], known, side) for side in ("left", "right"))
+        _, rows = expanded(first, last - first)
+        found = np.array(self._pairs[rows])
+        return RowLookup(found[:, 0], found[:, 1]), np.append(rows, 0), np.append(found[:, 3], 0).astype(np.uint64)
 
     def all(self) -> tuple[ContingencyTable, np.ndarray]:
         """Return the table of all pairs, and the id (uint64) of each."""
-        a, b, voxels, ids = self._counted.read("pairs").T
+        a, b, voxels, ids = np.array(self._pairs).T
         return ContingencyTable(a.astype(np.uint64), b.astype(np.uint64), voxels), ids.astype(np.uint64)
 
 
-def _tables(
-    results: Iterable[Result], names: Sequence[str], min_fragment_size: int, folder: Path | None
-) -> dict[str, Table]:
-    """Return the tables of `Fragments`: all pairs with voxels and ids, and each block's pairs with rows and ids."""
-    pairs, first, total = ScratchRows((2,), np.uint64, folder), [0], TableSum()
-    for each in results:
-        table = ContingencyTable(**each)
-        total.add(table)
-        pairs.append(table.pairs)
-        first.append(len(pairs))
-    table = total.table()
+def _pairs(results: Iterable[Result], names: Sequence[str], min_fragment_size: int) -> dict[str, Table]:
+    """Return the table of `Fragments`."""
+    table = merge_tables(ContingencyTable(**each) for each in results)
     for name, ids in zip(names, (table.a, table.b), strict=True):
         if len(ids) and ids.max() > MAX_ID:
             raise VolumeError(f"{name}: has id {ids.max()}, expected ids from 0 to {MAX_ID}. Renumber it")
-    ids, lookup = fragment_ids(table, min_fragment_size), RowLookup(table.a, table.b)
-    by_block = ScratchRows((4,), np.int64, folder)
-    for some in parts_of(pairs):
-        rows = lookup.find(*some.T)
-        by_block.append(_columns(*some.T, rows, ids[rows]))
-    return {"pairs": _columns(table.a, table.b, table.voxels, ids), "by_block": by_block, "first": np.array(first)}
-
-
-def _columns(*columns: np.ndarray) -> np.ndarray:
-    """Return columns as one int64 table."""
-    return np.stack([column.astype(np.int64) for column in columns], axis=1)
+    columns = table.a, table.b, table.voxels, fragment_ids(table, min_fragment_size)
+    return {"pairs": np.stack([column.astype(np.int64) for column in columns], axis=1)}
 
 
 def _write(
     block: Box, write: Callable[[Box, np.ndarray], None], a: Volume, b: Volume, fragments: Fragments
 ) -> np.ndarray:
     """Write a block, and return the faces between its kept fragments, which are labelled row + 1."""
-    size = voxel_size_of(a)
-    halo = halo_of(size)
-    lookup, rows, ids = fragments.in_box(block.grow(halo).intersect(a.box))
-    labels = np.where(ids == 0, 0, rows + 1).astype(np.uint64)
-    faces = []
+    size, faces = voxel_size_of(a), []
     for part in block.blocks(PART_ZYX):
-        outer = part.grow(halo).intersect(a.box)
-        found = lookup.of_voxels(a.read(outer), b.read(outer))
+        outer = part.grow(halo_of(size)).intersect(a.box)
+        labels_a = a.read(outer)
+        lookup, rows, ids = fragments.of(labels_a)
+        found = lookup.of_voxels(labels_a, b.read(outer))
         write(part, ids[found[part.slices(outer.start)]])
+        labels = np.where(ids == 0, 0, rows + 1).astype(np.uint64)
         faces.append(touching(labels[found], part, outer, size))
     return add_up(np.concatenate(faces))
 

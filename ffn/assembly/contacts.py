@@ -79,7 +79,7 @@ def candidates(scene: Scene, box: Box, config: AgglomerateConfig) -> list[Contac
     All is counted by cells, so that the points do not depend on how the volume is cut into jobs.
     """
     volume, size, near = scene.segmentation, voxel_size_of(scene.segmentation), searched(scene.segmentation, box)
-    claims = read_overlaps(volume.name, volume, near)
+    claims = read_overlaps(volume.name, near)
     pairs = np.unique(claims[:, :2], axis=0).astype(np.uint64)
     blocks = list(near.intersect(volume.box).blocks(PART_ZYX))
     found = (contact for b in track(blocks, len(blocks), "contacts") for contact in find_contacts(scene, b, pairs))

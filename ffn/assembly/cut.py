@@ -316,11 +316,14 @@ class Pieces:
             block = todo.pop()
             if block in self._pieces:
                 continue
-            seeds = crossings[block.holds(crossings[:, 1:])]
-            each = pieces_of_block(block, base.box, PART_ZYX, self._read, seeds)
+            each = pieces_of_block(block, base.box, PART_ZYX, self._read)
             self._pieces[block] = count + np.arange(len(each["objects"]))
             found.append(each)
-            rows += [each["links"][:, ::-1] + (0, count), each["seeds"] * (-1, 1) + (-1, count)]
+            rows.append(each["links"][:, ::-1] + (0, count))
+            inside = crossings[block.holds(crossings[:, 1:])]
+            if len(inside):
+                piece = label_pieces(self._read(block))[tuple((inside[:, 1:] - block.start).T)] - 1
+                rows.append(np.column_stack([-1 - inside[:, 0], count + piece]))
             count += len(each["objects"])
             voxels = np.unravel_index(np.unique(each["links"][:, 1]), base.box.shape)
             for voxel in (np.stack(voxels, axis=1) + base.box.start).tolist():

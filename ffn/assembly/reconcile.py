@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ffn.assembly.components import LABEL, TABLES, Labels, component_blocks, with_seeds, write_components
+from ffn.assembly.components import LABEL, TABLES, Labels, write_components
 from ffn.assembly.config import ReconcileConfig
 from ffn.assembly.connected import Forest
 from ffn.assembly.subvolumes import GlobalIds, LocalIds, Subvolumes, SubvolumeTables, open_subvolumes
-from ffn.assembly.tables import FIRST_OVERLAP, ORIGINS, OVERLAPS, OverlapIndex, overlap_rows
+from ffn.assembly.tables import FIRST_OVERLAP, ORIGINS, OVERLAPS, overlap_rows
 from ffn.assembly.tiling import Tiling
 from ffn.contingency import ContingencyTable, add_up
 from ffn.geometry import voxels_in
@@ -75,7 +75,7 @@ def reconcile(specs: Sequence[str], out: str, config: ReconcileConfig, job: Job 
         Which subvolumes or blocks to work on, see `ffn.io.blocks`.
     """
     require_other_file(out, *specs)
-    require_replaceable(out, {MAIN, *TABLES})
+    require_replaceable(out, {MAIN, *TABLES, FIRST_OVERLAP})
     names = hashlib.sha256("\n".join(specs).encode()).hexdigest()
     key = fingerprint("reconcile", config, subvolumes=names)
     opened = reduce_step(out, TILING, [], no_result, lambda _: open_subvolumes(specs).tables(specs), key, job)
@@ -84,12 +84,10 @@ def reconcile(specs: Sequence[str], out: str, config: ReconcileConfig, job: Job 
     subvolumes = Subvolumes.read(opened, specs)
     tiling, key = subvolumes.tiling, {**key, "tiling": opened.digest}
     numbers = {box.start: index for index, box in enumerate(tiling)}
-    blocks = component_blocks(Placement(tiling.hull))
     folder = folder_beside(out)
 
     def combine(results: Iterable[Result]) -> dict[str, Table]:
-        index = OverlapIndex(tiling.hull, subvolumes.voxel_size_zyx_nm)
-        return with_seeds(global_ids(SubvolumeTables(results, folder), tiling, config, index, folder), blocks, folder)
+        return global_ids(SubvolumeTables(results, folder), tiling, config, folder)
 
     matched = reduce_step(out, MATCH, tiling, lambda box: subvolumes.look_at(numbers[box.start]), combine, key, job)
     if matched is None:
@@ -106,28 +104,30 @@ def reconcile(specs: Sequence[str], out: str, config: ReconcileConfig, job: Job 
 
 
 def global_ids(
-    subvolumes: SubvolumeTables, tiling: Tiling, config: ReconcileConfig, index: OverlapIndex, folder: Path | None
+    subvolumes: SubvolumeTables, tiling: Tiling, config: ReconcileConfig, folder: Path | None
 ) -> dict[str, Table]:
     """Join the ids of all subvolumes; return the tables of `GlobalIds` and `global_tables`."""
     local = LocalIds.of(subvolumes)
-    forest, num_matches = Forest(local.num_nodes), 0
+    num_nodes, num_matches = len(local.ids), 0
+    forest = Forest(num_nodes)
     for owners, claims in subvolumes.batches("claims"):
         pairs = matches(tiling, local, owners, claims, config)
         forest.join(pairs)
         num_matches += len(pairs)
     roots = forest.roots()
-    is_object = np.zeros(local.num_nodes, bool)
+    is_object = np.zeros(num_nodes, bool)
     is_object[roots[local.in_core]] = True
     numbers = np.where(is_object, np.cumsum(is_object), 0).astype(np.uint64)[roots]
-    counts = (len(tiling), local.num_nodes, num_matches, int(is_object.sum()))
+    counts = (len(tiling), num_nodes, num_matches, int(is_object.sum()))
     log.info("%d subvolumes with %d ids, %d matches: %d objects", *counts)
     log.info("most parts of one object: %d", np.bincount(roots).max(initial=0))
+    order = np.lexsort((local.ids, local.subvolumes))
     return {
-        "ids": local.sorted_ids,
-        "numbers": numbers[local.order],
+        "ids": local.ids[order],
+        "numbers": numbers[order],
         "first": local.first,
         "matches": np.array([num_matches]),
-        **global_tables(subvolumes, local, numbers, index, folder),
+        **global_tables(subvolumes, local, numbers, folder),
     }
 
 
@@ -141,8 +141,9 @@ def matches(
     """
     found = np.column_stack([local.find(owners, claims[:, 1]), local.find(claims[:, 0], claims[:, 2]), claims[:, 6]])
     a, b, counts = add_up(found).T
-    of_a, of_b = local.subvolumes_of(a), local.subvolumes_of(b)
-    in_overlap = (of_b * local.num_nodes + a).astype(np.uint64), (of_a * local.num_nodes + b).astype(np.uint64)
+    of_a, of_b = local.subvolumes[a], local.subvolumes[b]
+    num_nodes = len(local.ids)
+    in_overlap = (of_b * num_nodes + a).astype(np.uint64), (of_a * num_nodes + b).astype(np.uint64)
     needed = needed_voxels((local.voxels[a], local.voxels[b]), tiling.overlap_shares(of_a, of_b), config)
     best = best_of_each_other(ContingencyTable(*in_overlap, counts), needed, config)
     return np.stack([a, b], axis=1)[best]
@@ -196,21 +197,20 @@ def best_of_each_other(table: ContingencyTable, needed: np.ndarray, config: Reco
 
 
 def global_tables(
-    subvolumes: SubvolumeTables, local: LocalIds, numbers: np.ndarray, index: OverlapIndex, folder: Path | None
+    subvolumes: SubvolumeTables, local: LocalIds, numbers: np.ndarray, folder: Path | None
 ) -> dict[str, Table]:
-    """Return ``origins``, ``overlaps`` and ``first_overlap`` of the volume; `numbers` has the global id of each node.
+    """Return ``origins`` and ``overlaps`` of the volume; `numbers` has the global id of each node.
 
     ``origins`` (id, seed z, y, x, FOVs, pass) has one row for each part of an object. ``overlaps`` counts what two
     objects both claimed, within subvolumes and between them.
     """
-    claims, origins = ScratchRows((7,), np.int64, folder), ScratchRows((6,), np.int64, folder)
+    claims, origins = (ScratchRows((6,), np.int64, folder) for _ in range(2))
 
     def named(owners: np.ndarray, ids: np.ndarray) -> np.ndarray:
         return numbers[local.find(owners, ids)].astype(np.int64)
 
     def claim(*columns: np.ndarray) -> None:
-        rows = overlap_rows(np.column_stack(columns))
-        claims.append(np.column_stack([index.place_of(rows[:, 2:5]), rows]))
+        claims.append(overlap_rows(np.column_stack(columns)))
 
     for owners, rows in subvolumes.batches("claims"):
         claim(named(owners, rows[:, 1]), named(rows[:, 0], rows[:, 2]), rows[:, 3:])
@@ -219,6 +219,5 @@ def global_tables(
     for owners, rows in subvolumes.batches(ORIGINS):
         ids = named(owners, rows[:, 0])
         origins.append(np.column_stack([ids, rows[:, 1:]])[ids > 0])
-    overlaps = sort_rows(claims, lambda rows: add_up(rows)[:, 1:], folder)
     in_order = sort_rows(origins, lambda rows: rows[np.lexsort(rows.T[::-1])], folder)
-    return {ORIGINS: in_order, OVERLAPS: overlaps, FIRST_OVERLAP: index.first_rows(overlaps)}
+    return {ORIGINS: in_order, OVERLAPS: sort_rows(claims, add_up, folder)}

@@ -15,7 +15,7 @@ import numpy as np
 from ffn.assembly.tables import ORIGINS, OVERLAPS, read_rows
 from ffn.assembly.tiling import Tiling
 from ffn.config import PART_ZYX
-from ffn.contingency import add_up, count_ids, find_runs
+from ffn.contingency import RowLookup, add_up, count_ids, find_runs
 from ffn.errors import VolumeError
 from ffn.geometry import ZYX, Box, VoxelSize, cell_shape
 from ffn.io import scratch
@@ -234,36 +234,18 @@ class LocalIds:
     first: np.ndarray  # int64, first node of each subvolume; the last entry is the number of nodes
     voxels: np.ndarray  # int64, of each node in its whole subvolume
     in_core: np.ndarray  # bool, whether a node has voxels in the core of its subvolume
-    sorted_ids: np.ndarray  # uint64, ids in ascending order within each subvolume
-    order: np.ndarray  # int64, their nodes
+    subvolumes: np.ndarray  # int64, number of the subvolume that each node is in
+    ids: np.ndarray  # uint64, its id there
+    lookup: RowLookup
 
     @classmethod
     def of(cls, tables: SubvolumeTables) -> LocalIds:
         """Return the nodes of all subvolumes."""
-        num_nodes = int(tables.first("ids")[-1])
-        sorted_ids, order, start = np.empty(num_nodes, np.uint64), np.empty(num_nodes, np.int64), 0
-        for subvolumes, ids in tables.batches("ids"):
-            ascending, stop = np.lexsort((ids, subvolumes)), start + len(ids)
-            sorted_ids[start:stop], order[start:stop] = ids[ascending], ascending + start
-            start = stop
-        return cls(tables.first("ids"), tables.whole("voxels"), tables.whole("in_core"), sorted_ids, order)
+        first, ids = tables.first("ids"), tables.whole("ids")
+        subvolumes = np.repeat(np.arange(len(first) - 1), np.diff(first))
+        lookup = RowLookup(subvolumes, ids)
+        return cls(first, tables.whole("voxels"), tables.whole("in_core"), subvolumes, ids, lookup)
 
-    @property
-    def num_nodes(self) -> int:
-        """Number of ids in all subvolumes."""
-        return len(self.order)
-
-    def find(self, subvolumes: np.ndarray | int, ids: np.ndarray) -> np.ndarray:
-        """Return the nodes (int64) of `ids` in `subvolumes`, which must have them; both are arrays of shape (N,)."""
-        ids = ids.astype(np.uint64)
-        low = np.broadcast_to(self.first[subvolumes], ids.shape)
-        high = np.broadcast_to(self.first[np.add(subvolumes, 1)], ids.shape)
-        for _ in range(int((high - low).max(initial=0)).bit_length()):  # halves what is between low and high
-            middle = (low + high) // 2
-            is_below = self.sorted_ids[middle] < ids
-            low, high = np.where(is_below, middle + 1, low), np.where(is_below, high, middle)
-        return self.order[low]
-
-    def subvolumes_of(self, nodes: np.ndarray) -> np.ndarray:
-        """Return the number (int64) of the subvolume that each node is in."""
-        return np.searchsorted(self.first, nodes, "right") - 1
+    def find(self, subvolumes: np.ndarray, ids: np.ndarray) -> np.ndarray:
+        """Return the nodes (int64) of `ids` in `subvolumes`, which have them; both are arrays of shape (N,)."""
+        return self.lookup.find(subvolumes, ids)
