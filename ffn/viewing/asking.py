@@ -12,10 +12,9 @@ from typing import NamedTuple
 
 import neuroglancer
 
-from ffn.assembly.given import Correction, corrections_text, known_corrections
+from ffn.assembly.given import Correction
 from ffn.errors import FfnError
-from ffn.io import atomic
-from ffn.viewing.corrections import bind, tell
+from ffn.viewing.corrections import bind, rewrite, tell
 from ffn.viewing.queue import Place, Queue
 from ffn.viewing.state import State, located, one_colour
 
@@ -65,7 +64,7 @@ class Asking:
         correction = None
         if place.pair is not None and name != "skip":
             correction = place.correction(name == "same")
-            self._write([*known_corrections(self._path), correction])
+            rewrite(self._path, [correction])
             self._queue.answers[place.pair] = name == "same"
         self._done.append(Answer(place, correction))
         if not self._next():
@@ -78,16 +77,10 @@ class Asking:
             return
         place, correction = self._done[-1]
         if correction is not None and place.pair is not None:
-            known = known_corrections(self._path)
-            if correction in known:  # else somebody has deleted it
-                del known[len(known) - 1 - known[::-1].index(correction)]
-                self._write(known)
+            rewrite(self._path, gone=[correction])
             self._queue.answers.pop(place.pair, None)
         self._done.pop()
         self._show(place)
-
-    def _write(self, corrections: list[Correction]) -> None:
-        atomic.write_text(self._path, corrections_text(corrections))
 
     def _next(self) -> bool:
         """Show the most valuable place that was not shown yet; return whether there is one."""
@@ -119,6 +112,6 @@ def asked(viewer: neuroglancer.Viewer, base: str, queue: Queue, path: Path, whol
     OSError
         If the file cannot be written.
     """
-    atomic.write_text(path, corrections_text(known_corrections(path)))
+    rewrite(path)
     Asking(viewer, queue, path, located(whole, base)).begin()
     yield

@@ -1,4 +1,4 @@
-"""Corrections that people draw in Neuroglancer as lines, in one layer for each action."""
+"""Corrections that people draw in Neuroglancer as lines, in one layer for each action, and the file that keeps them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,18 @@ import neuroglancer
 import numpy as np
 
 from ffn.assembly.cuts import WithCuts, read_cuts
-from ffn.assembly.given import CUT, GROWN, JOIN, SEPARATE, TRACE, Correction, corrections_text, nearest_voxel
+from ffn.assembly.given import (
+    CUT,
+    GROWN,
+    JOIN,
+    SEPARATE,
+    TRACE,
+    Correction,
+    corrections_text,
+    known_corrections,
+    nearest_voxel,
+)
+from ffn.errors import FfnError
 from ffn.geometry import ZYX, Box, zyx
 from ffn.io import atomic
 from ffn.io.open import open_volume
@@ -57,19 +68,20 @@ def with_corrections(state: State, corrections: Sequence[Correction]) -> State:
 
 
 def _layer(action: str, corrections: Sequence[Correction]) -> State:
-    lines = [each for each in corrections if each.action == action]
     return {
         "type": "annotation",
         "name": action,
         "source": "local://annotations",
         "tab": "annotations",
         "annotationColor": COLOURS[action],
-        "annotations": [_line(str(number), *each[1:]) for number, each in enumerate(lines)],
+        "annotations": [_line(each) for each in dict.fromkeys(corrections) if each.action == action],
     }
 
 
-def _line(name: str, a_zyx: ZYX, b_zyx: ZYX) -> State:
-    return {"type": "line", "id": name, "pointA": _centre(a_zyx), "pointB": _centre(b_zyx)}
+def _line(correction: Correction) -> State:
+    """Return the annotation of a correction, whose text is its name."""
+    ends = {name: [n + 0.5 for n in end[::-1]] for name, end in zip(("pointA", "pointB"), correction[1:], strict=True)}
+    return {"type": "line", "id": str(correction), **ends}
 
 
 @contextlib.contextmanager
@@ -124,16 +136,15 @@ class Drawing:
         self._tried: Correction | None = None  # neither kept nor discarded
         self._known = corrections_in(viewer.shared_state.raw_state) or []
         self._first: End | None = None  # of a line without another end
-        self._names: list[str] = []  # ids of the lines that were drawn here
+        self._drawn: list[Correction] = []  # here, without those that were taken back
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        """Listen to clicks and keys, and write what is drawn at once and whenever it changes.
+        """Listen to clicks and keys, and write what is drawn at once.
 
-        A file that another program has changed meanwhile stays as it is. The first write raises OSError if the file
-        cannot be written; later ones tell it.
+        The file is there from the start, which raises OSError if it cannot be written; later this is told.
         """
-        atomic.write_text(self._path, corrections_text(self._known))
+        rewrite(self._path)
         bind(self._viewer, "control+mousedown0", "ffn-end", self._click)
         bind(self._viewer, "keyu", "ffn-back", lambda _: self._back())
         bind(self._viewer, "keyk", "ffn-keep", lambda _: self._decide(True))
@@ -149,30 +160,22 @@ class Drawing:
         """Take an end of a line; the second one draws it in the layer that is selected."""
         action = clicked.viewer_state.selected_layer.layer
         action = action if action in COLOURS else JOIN
-        end, first = self._clicked(clicked), self._first
+        end = self._clicked(clicked)
         if corrections_in(self._viewer.shared_state.raw_state) is None:
             tell(self._viewer, "NOT SAVED: a layer of corrections was closed. Start ffn view again")
-            return
-        if action == TRACE:
+        elif action == TRACE:
             self._trace(clicked, end)
-            return
-        if end is None:
+        elif end is None:
             tell(self._viewer, f"No segment here. {HELP[action]}")
-            return
-        self._first = None if first else end
-        if first is None:
+        elif self._first is None:
+            self._first = end
             tell(self._viewer, f"{action} {end.segment} and … Ctrl-click in the other one, u forgets this one")
-        elif (first.segment, JOIN) == (end.segment, action):
-            tell(self._viewer, f"Both ends are in segment {end.segment}: not written. {HELP[action]}")
-        elif (first.supervoxel, SEPARATE) == (end.supervoxel, action):
-            tell(
-                self._viewer,
-                f"Both ends are in supervoxel {end.supervoxel}, for layer cut: not written. {HELP[action]}",
-            )
-        elif first.voxel_zyx == end.voxel_zyx:
-            tell(self._viewer, f"Both ends are the same voxel: not written. {HELP[action]}")
         else:
-            self._propose(Correction(action, first.voxel_zyx, end.voxel_zyx))
+            first, self._first = self._first, None
+            if shared := _shared(action, first, end):
+                tell(self._viewer, f"Both ends are {shared}: not written. {HELP[action]}")
+            else:
+                self._propose(Correction(action, first.voxel_zyx, end.voxel_zyx))
 
     def _trace(self, clicked: Any, end: End | None) -> None:
         """Trace an object from a place in the background."""
@@ -203,9 +206,8 @@ class Drawing:
         return True
 
     def _draw(self, line: Correction) -> None:
-        self._names.append(f"drawn-{len(self._names)}")
-        drawn = _line(self._names[-1], *line[1:])
-        self._edit(line.action, "annotations", lambda lines: [*lines, drawn])
+        self._drawn.append(line)
+        self._edit(line.action, "annotations", lambda lines: [*lines, _line(line)])
 
     def _clicked(self, clicked: Any) -> End | None:
         """Return the end where somebody clicked, in a section or on a mesh; None on background."""
@@ -219,20 +221,17 @@ class Drawing:
         if self._decide(False):
             tell(self._viewer, f"Discarded. {HELP[JOIN]}")
             return
-        layers = self._viewer.shared_state.raw_state.get("layers", [])
-        left = {line["id"] for layer in layers for line in layer.get("annotations", [])}
-        while self._names and self._names[-1] not in left:  # was deleted in the list
-            self._names.pop()
-        if self._first is not None or not self._names:
-            self._first = None
+        first, self._first = self._first, None
+        left = corrections_in(self._viewer.shared_state.raw_state) or []
+        self._drawn = [each for each in self._drawn if each in left]  # others were deleted in the list
+        if first is not None or not self._drawn:
             tell(self._viewer, f"To take an earlier line back, select and delete it. {HELP[JOIN]}")
             return
-        name = self._names.pop()
-        grown = [line["id"] for layer in layers if layer["name"] in GROWN for line in layer.get("annotations", [])]
-        if self._trials and name in grown:
+        line = self._drawn.pop()
+        if self._trials and line.action in GROWN:
             self._trials.end(keeps=False)
-        for action in COLOURS:
-            self._edit(action, "annotations", lambda lines: [line for line in lines if line["id"] != name])
+        name = str(line)
+        self._edit(line.action, "annotations", lambda lines: [each for each in lines if each["id"] != name])
 
     def _edit(self, name: str, key: str, change: Callable[[list[Any]], list[Any]]) -> None:
         """Change a list of a layer; one that was closed stays so."""
@@ -244,23 +243,22 @@ class Drawing:
         )
 
     def _keep(self) -> None:
-        """Write the lines if they have changed."""
+        """Write the lines if they have changed; those that others add to the file stay."""
         found = corrections_in(self._viewer.shared_state.raw_state)
         if found is None or found == self._known:
             return
+        new = [each for each in found if each not in self._known]
+        gone = [each for each in self._known if each not in found]
         try:
-            if _is_changed(self._path, self._known):
-                raise OSError("was changed by another program, so it is not overwritten. Move it away")
-            atomic.write_text(self._path, corrections_text(found))
-        except OSError as reason:
+            number = rewrite(self._path, new, gone)
+        except (OSError, FfnError) as reason:
             log.error("%s: %s. The next line that is drawn is another try", self._path, reason)
             tell(self._viewer, f"NOT SAVED: {self._path}: {reason}")
             return
-        new, changed = [each for each in found if each not in self._known], {*found} ^ {*self._known}
         self._known = found
         said = DONE[new[-1].action].format(*self._segments(new[-1])) if new else "Taken back."
-        tell(self._viewer, f"{said} {len(found)} in {self._path}. {HELP[new[-1].action if new else JOIN]}")
-        self._viewer.defer_callback(self._colour, changed)  # the state is locked here
+        tell(self._viewer, f"{said} {number} in {self._path}. {HELP[new[-1].action if new else JOIN]}")
+        self._viewer.defer_callback(self._colour, [*new, *gone])  # the state is locked here
 
     def _segments(self, line: Correction) -> list[int]:
         """Return the segments at both ends of a line, 0 where there is none; none of a trace."""
@@ -305,18 +303,21 @@ def tell(viewer: neuroglancer.Viewer, text: str) -> None:
         config.status_messages[STATUS] = text
 
 
-def _is_changed(path: Path, written: Sequence[Correction]) -> bool:
-    """Whether a file has another text than was written; a missing file has not."""
-    try:
-        return path.read_text() != corrections_text(written)
-    except FileNotFoundError:
-        return False
-    except ValueError:  # not a text
-        return True
+def rewrite(path: Path, new: Iterable[Correction] = (), gone: Iterable[Correction] = ()) -> int:
+    """Add lines to a file of corrections, and remove others; return how many it has then."""
+    left = set(gone)
+    lines = [*(each for each in known_corrections(path) if each not in left), *new]
+    atomic.write_text(path, corrections_text(lines))
+    return len(lines)
 
 
-def _centre(voxel_zyx: ZYX) -> list[float]:
-    return [n + 0.5 for n in voxel_zyx[::-1]]
+def _shared(action: str, first: End, end: End) -> str | None:
+    """Return what the ends of a line must not share, but do."""
+    if action == JOIN and first.segment == end.segment:
+        return f"in segment {end.segment}"
+    if action == SEPARATE and first.supervoxel == end.supervoxel:
+        return f"in supervoxel {end.supervoxel}, for layer cut"
+    return "the same voxel" if first.voxel_zyx == end.voxel_zyx else None
 
 
 def _voxel(point_xyz: Any) -> ZYX:

@@ -112,7 +112,7 @@ def _write(work: ExportWork, counts: Mapping[str, Counts], tables: ExportTables,
         columns = list(columns_of(layers[name], counted, tables, lengths, "truth" in layers))
         write_segment_properties(folder / name, counted.segments, columns)
         write_table(folder / f"{name}.csv", counted.segments, columns)
-    state = write_links(folder, layers, {name: each.segments for name, each in counts.items()}, tables, config)
+    state = write_links(folder, layers, {name: each.segments for name, each in counts.items()}, tables.errors, config)
     whole = Box.hull(layer.box for layer in layers.values())
     record = provenance("export", config.model_copy(update={"threads": 0}), box=whole, **sources.given)
     write_json(folder / PROVENANCE_FILE, record)

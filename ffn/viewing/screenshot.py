@@ -98,16 +98,9 @@ def _complete_picture(viewer: neuroglancer.Viewer, size: tuple[int, int], proces
         replies: queue.Queue[Any] = queue.Queue()
         viewer.async_screenshot(replies.put)
         while replies.empty():
-            if process.poll() is not None:
-                raise ExportError(
-                    f"--screenshot: the browser ended with code {process.returncode} before the picture was taken. "
-                    "Does it start by hand?"
-                )
-            if time.monotonic() > deadline:
-                raise ExportError(
-                    f"--screenshot: the picture was not complete after {TIMEOUT_SECONDS:.0f} s, so the export may be "
-                    "damaged. Look at it with ffn view, without --screenshot"
-                )
+            if process.poll() is not None or time.monotonic() > deadline:
+                found = "the browser ended" if process.returncode is not None else "the export may be damaged"
+                raise ExportError(f"--screenshot: no complete picture, {found}. Look at it without --screenshot")
             time.sleep(POLL_SECONDS)
         picture = replies.get().screenshot
         if (picture.width, picture.height) == size:

@@ -9,7 +9,7 @@ import gzip
 import itertools
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,7 +19,7 @@ from ffn.geometry import Box, Grid, cut
 from ffn.io.atomic import atomic_path, this_job, write_json
 from ffn.io.block_log import Result
 from ffn.io.coarser import Scale
-from ffn.io.scratch import ScratchRows, Table, Tables, parts_of, sort_rows
+from ffn.io.scratch import ScratchRows, Table, Tables, sort_rows
 from ffn.viewing.precomputed import open_scale, read_padded
 
 SHARD_BYTES = 2**26  # target size of a file
@@ -143,25 +143,23 @@ class SegmentFiles(ABC):
                 position += file.write(content)
         return {"rows": np.array(rows, np.uint64).reshape(-1, 3)}
 
-    def sort_pieces(self, blocks: Iterable[Result], ids: np.ndarray) -> dict[str, Table]:
+    def sort_pieces(self, blocks: Sequence[Result], ids: np.ndarray) -> dict[str, Table]:
         """Plan the shards, and return the pieces of all blocks by shard.
 
         `ids` are all segments to store: each gets an empty piece in block 0, so that it is there without any other.
         Memory is that of a block and of a row for each segment.
         """
-        rows, total = ScratchRows((4,), np.uint64, self.piece_folder), 0
-        rows.append(np.column_stack([ids, np.zeros((len(ids), 3), np.uint64)]))
-        for number, found in enumerate(each["rows"] for each in blocks):
-            rows.append(np.insert(found, 1, number, axis=1))
-            total += int((found[:, 2] - found[:, 1]).sum())
+        total = sum(int((each["rows"][:, 2] - each["rows"][:, 1]).sum()) for each in blocks)
         sharding = plan_shards(len(ids), self.encoded * total)
         write_json(self.folder / "info", {**self.info, "sharding": sharding})
-        numbered, counts = ScratchRows((5,), np.uint64, self.piece_folder), np.zeros(len(self.shards), np.int64)
-        for some in parts_of(rows):
+        rows, counts = ScratchRows((5,), np.uint64, self.piece_folder), np.zeros(len(self.shards), np.int64)
+        empty = np.column_stack([ids, np.zeros((len(ids), 3), np.uint64)])
+        made = (np.insert(each["rows"], 1, number, axis=1) for number, each in enumerate(blocks))
+        for some in itertools.chain([empty], made):
             shards = shards_of(sharding, some[:, 0])
-            numbered.append(np.column_stack([shards, some]))
+            rows.append(np.column_stack([shards, some]))
             counts += np.bincount(shards.astype(np.int64), minlength=len(counts))
-        in_order = sort_rows(numbered, lambda part: part[order_in_shards(sharding, part[:, 1]), 1:], self.piece_folder)
+        in_order = sort_rows(rows, lambda part: part[order_in_shards(sharding, part[:, 1]), 1:], self.piece_folder)
         return {f"{self.key}-rows": in_order, f"{self.key}-ends": np.cumsum(counts)}
 
     def join_shard(self, pieces: Tables, shard: Box) -> Result:

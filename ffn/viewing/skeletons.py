@@ -1,8 +1,8 @@
 """Skeletons of segments with radii, made block by block, as sharded Neuroglancer skeletons and as SWC.
 
-Method: TEASAR by kimimaro. Sources of the formats: Neuroglancer, ``src/datasource/precomputed/skeletons.md``; Cannon et
-al. 1998, J. Neurosci. Methods 84. SWC names micrometres, but skeletons of electron microscopy come in nm, and navis
-reads the unit from the line ``# Meta``.
+Method: TEASAR by kimimaro with its default parameters. Sources of the formats: Neuroglancer,
+``src/datasource/precomputed/skeletons.md``; Cannon et al. 1998, J. Neurosci. Methods 84. SWC names micrometres, but
+skeletons of electron microscopy come in nm, and navis reads the unit from the line ``# Meta``.
 """
 
 from __future__ import annotations
@@ -22,17 +22,6 @@ from ffn.viewing.segments import number_segments
 from ffn.viewing.shards import SegmentFiles, SegmentPieces, Sharding, write_shard
 
 BLOCK_ZYX: ZYX = (256, 256, 256)  # voxels of the mip; kimimaro needs about 30 bytes for each
-# kimimaro's defaults, nm. A path invalidates all voxels within scale · radius + const of it.
-TEASAR = {
-    "scale": 1.5,
-    "const": 300,
-    "pdrf_scale": 100_000,
-    "pdrf_exponent": 4,
-    "soma_detection_threshold": 750,
-    "soma_acceptance_threshold": 3500,
-    "soma_invalidation_scale": 2,
-    "soma_invalidation_const": 300,
-}
 RADIUS = {"id": "radius", "data_type": "float32", "num_components": 1}  # attribute of the vertices
 
 
@@ -57,7 +46,6 @@ class Skeletons(SegmentFiles):
         """Yield the skeletons of the `wanted` segments (ascending) in a block."""
         found = kimimaro.skeletonize(
             number_segments(self.read(block), wanted).T,
-            teasar_params=TEASAR,
             anisotropy=self.scale.voxel_size_zyx_nm[::-1],
             dust_threshold=0,
             fix_borders=True,

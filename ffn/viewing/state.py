@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from ffn.io.atomic import write_json
 from ffn.io.faults import unreadable
 from ffn.viewing import LINKS_FOLDER, STATE_FILE
 from ffn.viewing.config import ExportConfig
-from ffn.viewing.inputs import ExportTables, Groups
 from ffn.viewing.precomputed import IMAGE, Layer, contrast
 from ffn.viewing.segments import Segments
 
@@ -31,7 +30,6 @@ BACKGROUND = "#101418"
 NUM_SHOWN = 12  # objects of one error to select; a body may have hundreds of specks
 SECTION_ZOOM = 0.4  # of an error, relative to the scale that shows the whole volume
 MARGIN = 1.4  # around the bounding box of the selected objects in 3D; the error is seldom at its centre
-MAX_MAPPED = 100_000  # ids in the groups of a state; with more, a browser takes seconds to load it
 FOCUS = {"selectedAlpha": 0.55, "notSelectedAlpha": 0.08}
 
 State = dict[str, Any]
@@ -41,48 +39,38 @@ def write_links(
     folder: Path,
     exported: Mapping[str, Layer],
     segments: Mapping[str, Segments],
-    tables: ExportTables,
+    errors: Sequence[Mapping[str, Any]],
     config: ExportConfig,
 ) -> State:
     """Write the state of each link, and return the state that shows everything."""
     shutil.rmtree(folder / LINKS_FOLDER, ignore_errors=True)  # maybe of other tables
     whole = Box.hull(layer.box for layer in exported.values())
     size = next(iter(exported.values())).voxel_size_zyx_nm
-    layers = _layers(exported, segments, tables, config)
-    if tables.errors:
-        layers.append(errors_layer(tables.errors))
+    layers = _layers(exported, segments, config)
+    if errors:
+        layers.append(errors_layer(errors))
     state = make_state(layers, whole, size)
     write_json(folder / LINKS_FOLDER / "whole.json", state)
-    for error in tables.errors:
+    for error in errors:
         write_json(folder / LINKS_FOLDER / f"{error['name']}.json", error_state(state, error, segments, size))
     return state
 
 
-def _layers(
-    exported: Mapping[str, Layer], facts: Mapping[str, Segments], tables: ExportTables, config: ExportConfig
-) -> list[State]:
+def _layers(exported: Mapping[str, Layer], facts: Mapping[str, Segments], config: ExportConfig) -> list[State]:
     """List the layers. Image and segmentation are visible at first, all others can be switched on."""
     layers = []
     if image := exported.get(IMAGE):
         layers.append(image_layer(IMAGE, _source(IMAGE), contrast(image.read, image.box)))
     for name, segments in facts.items():
-        layers += _labels_layers(exported[name], segments, tables, config)
+        meshed = segments.voxels >= config.min_mesh_voxels
+        chosen = choose_segments(segments.ids[meshed], segments.voxels[meshed], exported[name].box.num_voxels)
+        layers.append(labels_layer(name, chosen))
+        if name == "segmentation":
+            layers.append(skeletons_layer(name))
     for layer in layers:
         if layer["name"] in ("truth", "supervoxels") and "segmentation" in facts:
             layer["visible"] = False  # two colourings on top of each other are illegible
     return layers
-
-
-def _labels_layers(exported: Layer, segments: Segments, tables: ExportTables, config: ExportConfig) -> Iterator[State]:
-    """Yield the layer of some labels; for a segmentation also its skeletons."""
-    meshed = segments.voxels >= config.min_mesh_voxels
-    chosen = choose_segments(segments.ids[meshed], segments.voxels[meshed], exported.box.num_voxels)
-    layer = labels_layer(exported.name, chosen)
-    if exported.name == "supervoxels" and tables.groups:
-        layer = with_groups(layer, tables.groups, segments.ids)
-    yield layer
-    if exported.name == "segmentation":
-        yield skeletons_layer(exported.name)
 
 
 def image_layer(name: str, source: str, levels: tuple[float, float]) -> State:
@@ -116,21 +104,6 @@ def skeletons_layer(name: str) -> State:
         "skeletonRendering": {"mode3d": "lines", "lineWidth3d": 3, "mode2d": "lines_and_points"},
         "visible": False,
     }
-
-
-def with_groups(layer: State, groups: Groups, known: np.ndarray) -> State:
-    """Return a segmentation layer that shows each group of segments as one.
-
-    `known` are the base ids in the layer, ascending. Beyond `MAX_MAPPED` ids, the smallest groups are left out.
-    """
-    group_ids = groups.of(known)
-    order = np.argsort(group_ids, kind="stable")
-    base_ids = known[order]
-    _, first, sizes = np.unique(group_ids[order], return_index=True, return_counts=True)
-    largest_first = np.lexsort((base_ids[first], -sizes))
-    taken = largest_first[(sizes[largest_first] > 1) & (np.cumsum(sizes[largest_first]) <= MAX_MAPPED)]
-    members = [base_ids[first[group] : first[group] + sizes[group]].tolist() for group in taken]
-    return {**layer, "equivalences": [list(map(str, ids)) for ids in members]}
 
 
 def errors_layer(errors: Sequence[Mapping[str, Any]]) -> State:
@@ -201,7 +174,7 @@ def dimensions(voxel_size_zyx_nm: VoxelSize) -> dict[str, list]:
     return {axis: [side * 1e-9, "m"] for axis, side in zip("xyz", voxel_size_zyx_nm[::-1], strict=True)}
 
 
-def error_state(whole: State, error: dict[str, Any], facts: Mapping[str, Segments], voxel_size: VoxelSize) -> State:
+def error_state(whole: State, error: Mapping[str, Any], facts: Mapping[str, Segments], voxel_size: VoxelSize) -> State:
     """Select the pieces of a split body, or the bodies of a merger, in different colours.
 
     `facts` are the segments of the layers ``segmentation`` and ``truth``, where they exist.

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import zarr
 
-from ffn.assembly.given import Correction, read_corrections
+from ffn.assembly.given import Correction, corrections_text, read_corrections
 from ffn.viewing.corrections import STATUS, Drawing, End, corrections_in, ends_in, with_corrections
 
 CORRECTIONS = [Correction("join", (1, 2, 3), (4, -5, 6)), Correction("separate", (7, 8, 9), (0, 0, 0))]
@@ -22,6 +22,8 @@ def listening(viewer, path, trials=None):
         x = voxel_zyx[2]
         return End(voxel_zyx, segment or x // 10, x // 5) if x >= 10 else None
 
+    if path.parent.is_dir():
+        path.write_text(corrections_text(corrections_in(viewer.shared_state.raw_state)))
     return Drawing(viewer, path, end_at, trials).listening()
 
 
@@ -44,9 +46,9 @@ def test_a_change_is_kept_at_once(viewer, tmp_path):
     path = tmp_path / "corrections.csv"
     with listening(viewer, path):
         assert read_corrections(path) == CORRECTIONS[:1]
-        path.unlink()
+        written = path.stat().st_mtime_ns
         viewer.set_state({**viewer.state.to_json(), "position": [1, 2, 3]})
-        assert not path.exists()  # nothing was drawn
+        assert path.stat().st_mtime_ns == written  # nothing was drawn
         viewer.set_state(with_corrections(EMPTY, CORRECTIONS))
         assert read_corrections(path) == CORRECTIONS
         viewer.set_state(with_corrections(EMPTY, CORRECTIONS[1:]))
@@ -78,17 +80,18 @@ def test_a_failed_write_is_logged_and_made_good_by_the_next_change(viewer, tmp_p
     assert read_corrections(path) == CORRECTIONS
 
 
-def test_the_text_of_another_program_is_not_overwritten(viewer, tmp_path, caplog):
+def test_the_lines_of_another_program_stay_and_other_texts_are_not_overwritten(viewer, tmp_path, caplog):
     """A second viewer, or an editor, has the same file."""
-    path = tmp_path / "corrections.csv"
+    path, theirs = tmp_path / "corrections.csv", Correction("join", (9, 9, 9), (1, 1, 1))
     with listening(viewer, path):
-        path.write_text(path.read_text() + "join,9,9,9,1,1,1\n")
+        path.write_text(path.read_text() + f"{theirs}\n")
         viewer.set_state(with_corrections(EMPTY, CORRECTIONS))
-        assert read_corrections(path)[1:] == [("join", (9, 9, 9), (1, 1, 1))]
-        assert f"{path}: was changed" in caplog.text
-        path.rename(tmp_path / "theirs.csv")
-        viewer.set_state(with_corrections(EMPTY, [*CORRECTIONS, CORRECTIONS[1]]))
-    assert read_corrections(path) == [*CORRECTIONS, CORRECTIONS[1]]
+        assert read_corrections(path) == [CORRECTIONS[0], theirs, CORRECTIONS[1]]
+        viewer.set_state(with_corrections(EMPTY, CORRECTIONS[1:]))
+        assert read_corrections(path) == [theirs, CORRECTIONS[1]]
+        path.write_text("notes")
+        viewer.set_state(with_corrections(EMPTY, CORRECTIONS))
+        assert path.read_text() == "notes" and f"{path}: " in caplog.text
 
 
 @pytest.fixture
@@ -216,7 +219,7 @@ def test_what_the_network_decides_is_drawn_once_it_is_kept(viewer, tmp_path):
         act("ffn-keep")
         act("ffn-keep")
         assert tried[2:] == [("trace", 0), True, ("cut", 1), False, ("cut", 1), True]
-        assert read_corrections(path)[:1] == [("cut", (1, 1, 21), (1, 1, 24))]
+        assert read_corrections(path)[1:] == [("cut", (1, 1, 21), (1, 1, 24))]
         act("ffn-back")
     assert tried[-1] is False, "nor is its picture left"
 

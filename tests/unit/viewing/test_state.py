@@ -9,16 +9,7 @@ from ffn.geometry import Box
 from ffn.viewing import inputs
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.export import export
-from ffn.viewing.inputs import Groups
-from ffn.viewing.state import (
-    choose_segments,
-    labels_layer,
-    load_state,
-    located,
-    make_state,
-    select_segments,
-    with_groups,
-)
+from ffn.viewing.state import choose_segments, load_state, located, make_state, select_segments
 
 
 def layers(folder, link=None):
@@ -34,7 +25,6 @@ def test_all_layers_are_there_and_only_two_are_visible_at_first(tmp_path, all_so
     names = "image segmentation skeletons truth supervoxels errors".split()
     assert [name.split()[-1] for name in found] == names
     assert [name for name, layer in found.items() if layer.get("visible", True)] == ["image", "segmentation"]
-    assert found["supervoxels"]["equivalences"] == [["90", "91"]], "7 is not in the volume, 44 is alone"
     gap, point = found["errors"]["annotations"]
     assert (gap["pointA"], gap["pointB"], point["point"]) == (
         [310.5, 4.5, 29.5],
@@ -49,15 +39,7 @@ def test_all_layers_are_there_and_only_two_are_visible_at_first(tmp_path, all_so
     assert merge["truth"]["visible"] and not merge["segmentation"]["visible"]
 
 
-def test_segments_that_hide_others_and_small_groups_are_left_out(monkeypatch):
-    monkeypatch.setattr("ffn.viewing.state.MAX_MAPPED", 5)
-    ids = np.arange(1, 9, dtype=np.uint64)
-    groups = Groups(ids, np.array([1, 1, 1, 4, 4, 6, 6, 8], np.uint64))
-    layer = with_groups(labels_layer("segmentation", [1]), groups, ids)
-    assert layer["equivalences"] == [["1", "2", "3"], ["4", "5"]]
-    groups = Groups(np.array([2**53 + 1, 2**64 - 2], np.uint64), np.array([7, 7], np.uint64))
-    layer = with_groups(labels_layer("segmentation", []), groups, np.array([7, 8, 2**53 + 1, 2**64 - 2], np.uint64))
-    assert layer["equivalences"] == [["7", "9007199254740993", "18446744073709551614"]]
+def test_segments_that_hide_others_are_left_out():
     sizes = np.array([500, *range(2, 40)])
     assert choose_segments(np.arange(1, 40), sizes, 1000) == list(range(39, 23, -1))
     assert choose_segments(np.array([5, 6]), np.array([600, 400]), 1000) == [5, 6]
