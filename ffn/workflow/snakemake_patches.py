@@ -14,11 +14,12 @@ import functools
 import itertools
 import logging
 import os
+import re
 import sys
+import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import psutil
 import snakemake_executor_plugin_slurm
@@ -31,7 +32,6 @@ from snakemake.scheduling.job_scheduler import JobScheduler
 
 from ffn.errors import without_secrets
 from ffn.io.faults import AGAIN, full_disk
-from ffn.workflow.live import last_error
 from ffn.workflow.stages import STAGES, revisions_of
 
 _format = DefaultFormatter.format
@@ -233,7 +233,7 @@ _ERRORS: dict[Any, list[str]] = {}  # by job
 
 def _failed(scheduler: JobScheduler, job: Any, **options: Any) -> None:
     """Keep the errors of a job that failed, and do not repeat one with a full disk: more memory would not help."""
-    _ERRORS[job] = list(filter(None, map(last_error, map(Path, job.log))))
+    _ERRORS[job] = list(filter(None, (_last(_ERROR, log) or full_disk(log) for log in job.log)))
     if any(AGAIN in line for line in _ERRORS[job]):
         job._attempt = job.restart_times + 1  # the setter would change the resources, which are given back next
     _handle_error(scheduler, job, **options)
@@ -247,6 +247,71 @@ def _repeat_errors() -> None:
     lines = dict.fromkeys(itertools.chain(*_ERRORS.values())) or filter(None, [full_disk(".snakemake")])
     for line in list(lines)[-MAX_ERRORS:]:
         print(line, file=sys.stderr)
+
+
+# --- Progress of the running jobs -------------------------------------------------------------------------------------
+TAIL_BYTES = 4096  # of a log, enough for its last lines
+SECONDS = 30.0  # between two looks; our choice
+MAX_LINES = 20
+
+_ERROR = re.compile(r"\bffn[ \w-]*: error: .*")
+_PROGRESS = re.compile(r"^\S.*:\s+\d+% .*\[.*\]$")  # a line of ffn.progress
+
+
+def _last(line: re.Pattern[str], log: str) -> str | None:
+    """Return the last match at the end of a log."""
+    try:
+        with open(log, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
+            tail = file.read().decode(errors="replace").splitlines()
+    except OSError:  # a job in the queue has no log yet
+        return None
+    return next((match[0] for text in reversed(tail) if (match := line.search(text))), None)
+
+
+class LiveJobs(logging.Handler):
+    """Prints one line for each running job below Snakemake's output, those that changed every `SECONDS`.
+
+    Snakemake's interface for logger plugins does not fit: a plugin that writes to the terminal replaces Snakemake's own
+    output, and gets its records late, from a queue.
+    """
+
+    def __init__(self, stream: TextIO = sys.stderr) -> None:
+        super().__init__()
+        self._stream = stream
+        self._jobs: dict[Any, tuple[str, str]] = {}  # rule and wildcards, and the log, by Snakemake's number
+        self._shown: list[str] = []
+
+    def start(self, logger: logging.Logger) -> None:
+        """Follow the messages of `logger` until this process ends, unless another program shows the jobs."""
+        if any(handler.name == "DefaultStreamHandler" for handler in logger.handlers):
+            logger.addHandler(self)
+            threading.Thread(target=self._repeat, daemon=True).start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take note of jobs that start and end."""
+        fields = vars(record)
+        event = str(fields.get("event"))
+        if event == "job_info":
+            words = [fields["rule_name"], *(fields["wildcards"] or {}).values()]
+            self._jobs[fields["jobid"]] = " ".join(filter(None, words)), (fields["log"] or [""])[0]
+        elif event in ("job_finished", "job_error"):
+            self._jobs.pop(fields.get("job_id", fields.get("jobid")), None)
+
+    def show(self) -> None:
+        """Print the progress of the running jobs."""
+        jobs = list(self._jobs.values())
+        lines = [f"{title}: {_last(_PROGRESS, log) or 'no progress yet'}" for title, log in jobs[:MAX_LINES]]
+        if len(jobs) > MAX_LINES:
+            lines.append(f"… and {len(jobs) - MAX_LINES} more jobs")
+        self._stream.write("".join(f"{line}\n" for line in lines if line not in self._shown))
+        self._stream.flush()
+        self._shown = lines
+
+    def _repeat(self) -> None:
+        while True:
+            time.sleep(SECONDS)
+            self.show()
 
 
 # --- SIGTERM reaches the jobs on this machine ------------------------------------------------------------------------

@@ -23,7 +23,6 @@ from ffn.machine.runlock import take_lock
 from ffn.options import flags
 from ffn.workflow import arguments, snakemake_patches
 from ffn.workflow.config_files import ROOT, check_keys, take_software
-from ffn.workflow.live import LiveJobs
 from ffn.workflow.needs import flooding_mb, flooding_minutes, minutes, takes_gpu, threads_of, training_mb
 from ffn.workflow.paths import any_of
 from ffn.workflow.pipeline import Pipeline
@@ -162,7 +161,7 @@ def start(jobs_of):
     except FfnError as error:
         raise WorkflowError(str(error)) from None
     if not snakemake_patches.is_quiet(workflow):
-        LiveJobs().start(logger)
+        snakemake_patches.LiveJobs().start(logger)
 
 
 snakemake_patches.at_start(workflow, PATHS.root, start)

@@ -3,7 +3,7 @@ import logging
 
 import pytest
 
-from ffn.workflow.live import MAX_LINES, LiveJobs
+from ffn.workflow.snakemake_patches import MAX_LINES, LiveJobs
 
 LINE = "segment:  10% 7/73 [00:05<00:45, 1.4seed/s, 40 FOVs/s]"
 
