@@ -7,7 +7,6 @@ import os
 import signal
 import time
 from types import FrameType
-from typing import Any
 
 from ffn.errors import ConfigError
 from ffn.machine.schedulers import slurm
@@ -16,37 +15,27 @@ from ffn.machine.schedulers import slurm
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 # End of the job in seconds since 1970, from the job script or from Slurm. The first variable that is set counts.
 JOB_END_VARIABLES = ("FFN_JOB_END_TIME", slurm.JOB_END_TIME)
-# A scheduler that signals all processes reaches a rank twice, directly and through its launcher. Both are one signal.
-ECHO_SECONDS = 3.0
-
 MARGIN_SECONDS = 120.0  # before the end of the job at which training stops, for a step and a checkpoint; our choice
 
 log = logging.getLogger(__name__)
 
 
 class Interruption:
-    """Records reasons to stop. The training loop asks once per step, so no step is cut in half.
-
-    A second signal of the same kind, some seconds after the first, goes to the previous handler. The default handler of
-    SIGTERM ends the process at once.
-    """
+    """Records reasons to stop. The training loop asks once per step, so no step is cut in half."""
 
     def __init__(self) -> None:
         self.reason: str | None = None
         self._deadline = _job_end()
-        self._previous: dict[int, Any] = {}
-        self._first_seen: dict[int, float] = {}
 
     def __enter__(self) -> Interruption:
         """Take over the signals."""
-        for number in SIGNALS:
-            self._previous[number] = signal.signal(number, self._record)
+        self._previous = {number: signal.signal(number, self._record) for number in SIGNALS}
         return self
 
     def __exit__(self, *_: object) -> None:
         """Restore the previous signal handlers."""
-        for number in list(self._previous):
-            self._restore(number)
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
 
     @property
     def requested(self) -> bool:
@@ -58,14 +47,7 @@ class Interruption:
         return self.reason is not None
 
     def _record(self, number: int, frame: FrameType | None) -> None:
-        now = time.monotonic()
-        if now - self._first_seen.setdefault(number, now) > ECHO_SECONDS:
-            self._restore(number)
-            os.kill(os.getpid(), number)
         self.reason = signal.Signals(number).name
-
-    def _restore(self, number: int) -> None:
-        signal.signal(number, self._previous.pop(number))
 
 
 def _job_end() -> float | None:

@@ -24,9 +24,11 @@ from ffn.training.metrics import (
     NO_STEPS,
     PARTS_OF_STEP,
     MetricsRow,
+    Report,
     RowLog,
     StepClock,
     classification_scores,
+    load_best,
     means_of,
     sums_of,
 )
@@ -34,7 +36,6 @@ from ffn.training.optimizers import learning_rate
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.parallel.serving import Link, LinkLost, Server, reconnect
 from ffn.training.plan import TrainingPlan
-from ffn.training.reporting import Report, load_best
 from ffn.training.step import Learner, Outcome
 from ffn.training.validation import Validation
 from ffn.training.walk import NUM_COUNTS, LaneWalks, Prefetcher, position_of
@@ -148,7 +149,7 @@ class Trainer:
         with contextlib.ExitStack() as stack:
             if self.group.rank == 0:
                 same_examples = self._validated_with == self._validation_digest
-                report = Report(folder, self.plan, self._step, same_examples)
+                report = Report(folder, self._config, self._model, self._step, same_examples)
                 self._report = stack.enter_context(contextlib.closing(report))
             self._started = self._saved = time.monotonic()
             self._row_step = self._step

@@ -1,18 +1,31 @@
-"""Training metrics: counts between two rows, scores, step times, CSV files, and signs that training went wrong."""
+"""The rows of a training: scores, step times, CSV files, signs of trouble, progress, and the best weights."""
 
 from __future__ import annotations
 
 import contextlib
 import csv
+import json
+import logging
 import math
+import os
+import shlex
+import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
 
+from ffn.config import ModelConfig
 from ffn.io import atomic
+from ffn.model.network import Weights
+from ffn.model.store import Model, load_model, save_model
+from ffn.progress import progress_bar
+from ffn.provenance import provenance
+from ffn.training.config import TrainConfig
 
 if TYPE_CHECKING:
     from ffn.training.step import Outcome
@@ -36,7 +49,14 @@ COLUMNS = (
 )
 SMOOTHING = 0.9  # Dong et al. 2019, learning-rate study
 
+VALIDATION_COLUMNS = ("step", "examples", "fovs", "loss", *SCORES, *F1_OF_SIZES, "validation_seconds")
+NO_ROWS = -1  # last step to keep, for a log that starts over
+BEST = "checkpoints/best"  # below the model folder
+LAST_ROWS_SECONDS = 60.0  # for a command to handle the last rows at the end of a training; our choice
+
 MetricsRow = dict[str, float]
+
+log = logging.getLogger(__name__)
 
 
 def classification_scores(counts: np.ndarray) -> dict[str, float]:
@@ -227,15 +247,144 @@ def complaints(metrics: Sequence[MetricsRow], validation: Sequence[MetricsRow]) 
     return found
 
 
-def is_lost(metrics: Sequence[MetricsRow], use_best: bool) -> bool:
-    """Whether one step of a training at most changed the weights, or none of those that the last row tells of."""
-    if not metrics or metrics[-1]["step"] == 1:
-        return False
-    done = metrics[-1]["step"] - sum(row["skipped_steps"] for row in metrics)
-    return done <= 1 or (math.isnan(metrics[-1]["loss"]) and not use_best)
-
-
 def read_complaints(model_folder: str | Path) -> list[str]:
     """Return the signs of trouble of the training in a model folder; none without a training."""
     folder = Path(model_folder)
     return list(complaints(*(read_metrics(folder / name) for name in ("metrics.csv", "validation.csv"))).values())
+
+
+class Report:
+    """Progress, tables and the best model of a training, which rank 0 writes.
+
+    The best model has the best validation F1, and is the latest of equals. A resumed training finds its F1 in the table
+    of validations; scores of other validation examples cannot be compared, so that table starts anew.
+    """
+
+    def __init__(self, folder: Path, train: TrainConfig, model: ModelConfig, step: int, same_examples: bool) -> None:
+        self._training = RowLog(folder / "metrics.csv", COLUMNS, step or NO_ROWS)
+        self._validation = RowLog(
+            folder / "validation.csv", VALIDATION_COLUMNS, step if step and same_examples else NO_ROWS
+        )
+        self._complained_of = self._complaints().keys()
+        self._config = model
+        self._best = folder / BEST
+        self._best_f1 = best_validation(self._validation.rows).get("f1", -1.0)
+        if self._best_f1 < 0:
+            shutil.rmtree(self._best, ignore_errors=True)
+        self._command = RowCommand(train.on_row)
+        self._bar = progress_bar(train.max_steps, "train", unit="step", done=step)
+        self._is_live = sys.stderr.isatty()
+
+    def has_validated(self, step: int) -> bool:
+        """Whether ``validation.csv`` has a row of `step`."""
+        return any(row["step"] == step for row in self._validation.rows)
+
+    def training(self, row: MetricsRow) -> None:
+        """Write and show a row with the `COLUMNS` of ``metrics.csv``."""
+        self._training.write(row)
+        self._command.write("train", row)
+        shown = {"loss": row["loss"], "accuracy": row["accuracy"], "F1": row["f1"], "FOVs/s": row["fovs_per_second"]}
+        self._bar.set_postfix({name: f"{value:.3g}" for name, value in shown.items()}, refresh=False)
+        self._bar.update(int(row["step"]) - self._bar.n)
+        self._complain()
+
+    def validation(self, row: MetricsRow, weights: Callable[[], Weights]) -> None:
+        """Keep the best weights, then write the row: a step that has a row is not validated again."""
+        f1 = float(f"{row['f1']:.9g}")  # as the table has it, so that a resumed training takes the same weights
+        if f1 >= self._best_f1:
+            self._best_f1 = f1
+            self._save_best(row, weights())
+        self._validation.write(row)
+        self._command.write("validation", row)
+        shown = ", ".join(f"{name} {row[name]:.4g}" for name in ("loss", *SCORES))
+        log.info("validation after step %d: %s", row["step"], shown)
+        self._complain()
+
+    def progress(self, step: int) -> None:
+        """Move the bar in a terminal; a log file gets lines at rows of metrics only."""
+        if self._is_live:
+            self._bar.update(step - self._bar.n)
+
+    def is_lost(self, use_best: bool) -> bool:
+        """Whether one step at most changed the weights, or none of those that the last row tells of."""
+        rows = self._training.rows
+        if not rows or rows[-1]["step"] == 1:
+            return False
+        done = rows[-1]["step"] - sum(row["skipped_steps"] for row in rows)
+        return done <= 1 or (math.isnan(rows[-1]["loss"]) and not use_best)
+
+    def close(self) -> None:
+        """Close files and bar."""
+        self._bar.close()
+        self._command.close()
+
+    def _save_best(self, row: MetricsRow, weights: Weights) -> None:
+        origin = provenance("train", step=int(row["step"]), validation_f1=row["f1"])
+        with atomic.atomic_path(self._best) as temporary:
+            save_model(temporary, Model(self._config, weights, origin))
+
+    def _complaints(self) -> dict[str, str]:
+        return complaints(self._training.rows, self._validation.rows)
+
+    def _complain(self) -> None:
+        """Log each sign of trouble, once as long as it lasts."""
+        found = self._complaints()
+        for kind in found.keys() - self._complained_of:
+            log.warning("train: %s", found[kind])
+        self._complained_of = found.keys()
+
+
+def load_best(folder: Path) -> tuple[int, Weights]:
+    """Return the step and the weights of the best model of a training."""
+    model = load_model(folder / BEST)
+    return int(model.provenance["inputs"]["step"]), model.weights
+
+
+class RowCommand:
+    """A command that reads rows from its standard input; whatever it does, training goes on.
+
+    It has a session of its own, so that a signal to the training does not cost it the last rows. A pipe takes 64 KiB,
+    about a hundred rows; a command that reads too slowly is ended.
+    """
+
+    def __init__(self, command: str | None) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        if command is None:
+            return
+        try:
+            self._process = subprocess.Popen(
+                shlex.split(command), bufsize=0, stdin=subprocess.PIPE, stdout=sys.__stderr__, start_new_session=True
+            )
+        except (OSError, ValueError, IndexError) as reason:  # of no words
+            log.warning("train.on_row: %s", reason)
+        else:
+            os.set_blocking(self._pipe.fileno(), False)
+
+    def write(self, run: str, row: MetricsRow) -> None:
+        """Give the command a row: so few bytes go into a pipe whole, or not at all."""
+        if self._process is None:
+            return
+        is_taken = False
+        with contextlib.suppress(OSError):  # it has ended, or closed its input
+            is_taken = self._pipe.write(json.dumps({"run": run, **row}).encode() + b"\n") is not None
+        if not is_taken:
+            self.close(seconds=1.0)
+
+    def close(self, seconds: float = LAST_ROWS_SECONDS) -> None:
+        """Wait until the command has handled all rows, but not for long."""
+        if self._process is None:
+            return
+        self._pipe.close()
+        try:
+            code = self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            code = self._process.wait()
+        self._process = None
+        if code:
+            log.warning("train.on_row: the command ended with exit code %d, so it gets no more rows", code)
+
+    @property
+    def _pipe(self) -> IO[bytes]:
+        assert self._process is not None and self._process.stdin is not None
+        return self._process.stdin

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ffn.model.store import load_model
-from ffn.training.reporting import load_best
+from ffn.training.metrics import load_best
 
 from .training_jobs import (
     MODEL,

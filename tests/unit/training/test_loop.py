@@ -1,7 +1,6 @@
 """The loop of one process: its ends, counts, checkpoints, validations and reports."""
 
 import contextlib
-import dataclasses
 import json
 import shlex
 import sys
@@ -17,10 +16,18 @@ from ffn.training.config import TrainConfig
 from ffn.training.data.lanes import RecordTable
 from ffn.training.interruption import Interruption
 from ffn.training.loop import MAX_SKIPPED_IN_ROW, Trainer
-from ffn.training.metrics import COLUMNS, F1_OF_SIZES, PARTS_OF_STEP, read_metrics
+from ffn.training.metrics import (
+    COLUMNS,
+    F1_OF_SIZES,
+    PARTS_OF_STEP,
+    VALIDATION_COLUMNS,
+    Report,
+    RowCommand,
+    load_best,
+    read_metrics,
+)
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.plan import TrainingPlan
-from ffn.training.reporting import VALIDATION_COLUMNS, Report, RowCommand, load_best
 from ffn.training.step import Outcome
 from ffn.training.walk import NUM_COUNTS
 
@@ -287,7 +294,7 @@ def test_a_new_training_discards_the_reports_of_an_old_one(tmp_path):
         assert [row["step"] for row in read_metrics(tmp_path / "validation.csv")] == [0, 10, 20, 30, 35]
 
 
-PLAN = TrainingPlan(TrainConfig(max_steps=40), 1, Model(MODEL, {}, {}), RecordTable([], [40], []), None, {})
+TRAIN = TrainConfig(max_steps=40)
 
 
 def row(columns, step):
@@ -305,11 +312,11 @@ def test_a_collapse_is_said_once(tmp_path, caplog):
             report.validation({**row(VALIDATION_COLUMNS, step), "f1": f1}, weights)
         return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
 
-    with contextlib.closing(Report(tmp_path, PLAN, 0, same_examples=True)) as report:
+    with contextlib.closing(Report(tmp_path, TRAIN, MODEL, 0, same_examples=True)) as report:
         assert report_f1(report, (0, 0.8), (10, 0.5)) == []
         (said,) = report_f1(report, (20, 0.3), (30, 0.2))
     assert said.startswith("train: validation F1")
-    with contextlib.closing(Report(tmp_path, PLAN, 30, same_examples=True)) as report:
+    with contextlib.closing(Report(tmp_path, TRAIN, MODEL, 30, same_examples=True)) as report:
         assert report_f1(report, (40, 0.1)) == [said]
 
 
@@ -318,8 +325,8 @@ COPIES = "import sys; open(sys.argv[1], 'wb').write(sys.stdin.buffer.read())"
 
 def report_rows(folder, command, steps):
     """Make reports of rows with a command that reads them."""
-    plan = dataclasses.replace(PLAN, train=TrainConfig(max_steps=40, on_row=shlex.join(command)))
-    with contextlib.closing(Report(folder, plan, 0, same_examples=True)) as report:
+    train = TrainConfig(max_steps=40, on_row=shlex.join(command))
+    with contextlib.closing(Report(folder, train, MODEL, 0, same_examples=True)) as report:
         for step in steps:
             report.training(row(COLUMNS, step))
             if step % 20 == 0:
