@@ -57,9 +57,6 @@ def main() -> None:
     """Train what is missing, then print the table and draw the figure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_data_arguments(parser)
-    parser.add_argument(
-        "--validate", action="append", required=True, metavar="NAME=IMAGE,LABELS,BOX", help="validation box"
-    )
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="scores, models and the figure")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2], help="random seeds (default: 1 2)")
     add_options(parser, ModelConfig)

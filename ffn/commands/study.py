@@ -23,7 +23,7 @@ from ffn.studies.runs import train_point
 from ffn.studies.scaling import measure, study_scaling
 from ffn.studies.staleness import study_staleness
 from ffn.training.config import TrainConfig
-from ffn.training.plan import Training, add_data_arguments, add_validation_argument, training_data
+from ffn.training.plan import Training, add_data_arguments, training_data
 
 METRICS = "metrics of all runs, named workers-W-rate-R-seed-S.csv, or without rate-R if trained at the best rate"
 OUT = "numbers to write; the figure gets the same name with .png"
@@ -124,7 +124,6 @@ def _training(arguments: argparse.Namespace) -> argparse.Namespace:
     """Return the options after ``--``."""
     parser = Parser(prog=f"ffn study {arguments.kind} --")
     add_data_arguments(parser)
-    add_validation_argument(parser)
     add_options(parser, ModelConfig)
     add_options(parser, TrainConfig)
     words = arguments.training

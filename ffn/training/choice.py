@@ -11,7 +11,7 @@ from ffn.model.network import Weights
 from ffn.training.config import TrainConfig
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.step import Learner
-from ffn.training.walk import HostPatches, Patches
+from ffn.training.walk import HostPatches
 
 
 def make_learner(
@@ -28,7 +28,7 @@ def make_learner(
     return TensorFlowLearner(model, train, weights, group, rng_seed)
 
 
-def make_patches(learner: Learner, model: ModelConfig, train: TrainConfig) -> Patches:
+def make_patches(learner: Learner, model: ModelConfig, train: TrainConfig) -> HostPatches:
     """Return where the examples of a training are: on the devices of a learner in JAX, else in memory."""
     return learner.patches() if train.engine == "jax" else HostPatches(model, train)  # type: ignore[attr-defined]
 

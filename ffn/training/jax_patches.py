@@ -15,7 +15,7 @@ from ffn.inference.movement import ScoredOffset, offsets_of_maxima, sides
 from ffn.training.config import TrainConfig
 from ffn.training.data.examples import IN_OBJECT, SOFT_LABELS, Example, loss_weights, patch_size
 from ffn.training.step import Batch
-from ffn.training.walk import INIT_LOGIT, MOVE_LOGIT, PAD_LOGIT, Walk
+from ffn.training.walk import INIT_LOGIT, MOVE_LOGIT, PAD_LOGIT, HostPatches, Walk
 
 WATCHED = 26  # positions in a queue whose logits come back: all of a walk `fixed`
 
@@ -35,13 +35,13 @@ class PatchBatch(NamedTuple):
     requests: np.ndarray  # int32 (workers, B, 3 + 3 × WATCHED): first voxel of a FOV, and watched positions
 
 
-class JaxPatches:
+class JaxPatches(HostPatches):
     """The patches of the lanes of a process; `states` has one entry for each of its workers."""
 
     def __init__(self, model: ModelConfig, train: TrainConfig, sharding: Any) -> None:
         self.size, self.columns = train.batch_size, 3 + 3 * WATCHED
         self.shape = patch_size(model, train)
-        self._model, self._train = model, train
+        super().__init__(model, train)
         empty = jax.jit(self._empty, out_shardings=sharding)
         self.states: list[Fields] = [empty() for _ in range(train.virtual_workers)]
         self._placed = jax.jit(self._with_example, donate_argnums=0, out_shardings=sharding)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from pydantic import ValidationError
@@ -31,6 +30,8 @@ from ffn.training.data.lanes import COLUMNS, LaneStream, RecordTable, generator
 from ffn.training.data.volumes import TrainingVolume, block_statistics, mean_and_stddev
 from ffn.training.parallel.node_array import NodeArray, node_array
 from ffn.training.parallel.process_group import ProcessGroup
+
+T = TypeVar("T")
 
 
 class ValidationSource(NamedTuple):
@@ -214,19 +215,17 @@ def with_normalisation(model: Model, volumes: Mapping[str, TrainingVolume], grou
     if config.image_mean is not None and config.image_stddev is not None:
         return model
     shares = group.gather([block_statistics(volume, group.rank, group.size) for volume in volumes.values()])
-    statistics = [block for share in shares for blocks in share for block in blocks]
-    if not any(count for count, *_ in statistics):
-        found = f"{', '.join(volumes)}: every image voxel is masked"
-        group.fail(VolumeError(f"{found}, expected some that count. Correct the masks"))
-    mean, stddev = mean_and_stddev(statistics)
+    mean, stddev = mean_and_stddev([block for share in shares for blocks in share for block in blocks])
     if not stddev > 0:
-        found = f"every image voxel is {mean:g}" if stddev == 0 else "some image voxels are not finite"
-        group.fail(VolumeError(f"{', '.join(volumes)}: {found}, expected finite grey levels that vary"))
-    measured = {
-        "image_mean": mean if config.image_mean is None else config.image_mean,
-        "image_stddev": stddev if config.image_stddev is None else config.image_stddev,
-    }
-    return replace(model, config=config.model_copy(update=measured))
+        group.fail(
+            VolumeError(
+                f"{', '.join(volumes)}: the grey levels have mean {mean:g} and standard deviation {stddev:g}, expected "
+                "finite ones that vary, in voxels that are not masked"
+            )
+        )
+    measured = {"image_mean": mean, "image_stddev": stddev}
+    missing = {name: value for name, value in measured.items() if getattr(config, name) is None}
+    return replace(model, config=config.model_copy(update=missing))
 
 
 def add_data_arguments(parser: argparse.ArgumentParser) -> None:
@@ -254,18 +253,14 @@ def add_data_arguments(parser: argparse.ArgumentParser) -> None:
         help="voxels of the volume NAME whose grey levels do not count, such as a=soma.zarr#invert; repeatable",
     )
     parser.add_argument(
-        "--rng-seed", type=whole_number, default=1, metavar="INT", help="seed of everything random (default: 1)"
-    )
-
-
-def add_validation_argument(parser: argparse.ArgumentParser) -> None:
-    """Declare the option for validation boxes."""
-    parser.add_argument(
         "--validate",
         action="append",
         default=[],
         metavar="NAME=IMAGE,LABELS,Z0:Z1,Y0:Y1,X0:X1",
         help="validation box in a volume, never trained on; repeatable",
+    )
+    parser.add_argument(
+        "--rng-seed", type=whole_number, default=1, metavar="INT", help="seed of everything random (default: 1)"
     )
 
 
@@ -283,58 +278,52 @@ def training_data(arguments: argparse.Namespace, validate: list[str] | None = No
 
 def parse_volumes(items: list[str]) -> dict[str, tuple[str, str]]:
     """Return image and labels by volume name, from ``NAME=IMAGE,LABELS``."""
-    split = _by_name("--volume", items, "IMAGE,LABELS")
-    return {name: (image, labels) for name, (image, labels) in split.items()}
+    return _by_name("--volume", items, "IMAGE,LABELS", lambda image, labels: (image, labels))
 
 
 def parse_validation(
     items: list[str], volumes: dict[str, tuple[str, str]], option: str = "--validate"
 ) -> dict[str, ValidationSource]:
     """Return the validation boxes by volume name, from ``NAME=IMAGE,LABELS,BOX``."""
-    sources: dict[str, ValidationSource] = {}
-    for name, (image, labels, box) in _by_name(option, items, "IMAGE,LABELS,BOX").items():
+
+    def source(image: str, labels: str, box: str) -> ValidationSource:
+        return ValidationSource(image, labels, Box.parse(box))
+
+    sources = _by_name(option, items, "IMAGE,LABELS,BOX", source)
+    for name, (image, labels, _) in sources.items():
         if volumes.get(name, (image, labels)) != (image, labels):
             expected = ",".join(volumes[name])
             raise ConfigError(f"{option} {name}: found {image},{labels}, expected {expected} as for --volume")
-        try:
-            sources[name] = ValidationSource(image, labels, Box.parse(box))
-        except ConfigError as error:
-            raise ConfigError(f"{option} {name}: {error}") from None
     return sources
 
 
 def parse_normalize(items: list[str]) -> dict[str, Normalize]:
     """Return how volumes are normalised by their names, from ``NAME=METHOD``."""
-    split = _by_name("--normalize", items, "METHOD")
-    with _one_line("--normalize"):
-        return {name: ImageConfig(normalize=method).normalize for name, (method,) in split.items()}
+    return _by_name("--normalize", items, "METHOD", lambda method: ImageConfig(normalize=method).normalize)
 
 
 def parse_masks(items: list[str]) -> dict[str, tuple[Mask, ...]]:
     """Return the masks of volumes by their names, from ``NAME=MASK``; a volume may have several."""
     masks: dict[str, tuple[Mask, ...]] = {}
     for item in items:
-        ((name, (text,)),) = _by_name("--masks", [item], "MASK").items()
-        with _one_line("--masks"):
-            masks[name] = (*masks.get(name, ()), Mask.model_validate(text))
+        for name, mask in _by_name("--masks", [item], "MASK", Mask.model_validate).items():
+            masks[name] = (*masks.get(name, ()), mask)
     return masks
 
 
-@contextlib.contextmanager
-def _one_line(option: str) -> Iterator[None]:
-    """Turn a value that a model refuses into an error that names the option."""
-    try:
-        yield
-    except ValidationError as error:
-        raise ConfigError(explain(error, lambda path: option)) from None
-
-
-def _by_name(option: str, items: list[str], form: str) -> dict[str, list[str]]:
-    """Split ``NAME=PART,PART`` items; the last part may contain commas."""
-    found = {name: rest.split(",", form.count(",")) for name, rest in parse_named(option, items).items()}
-    for name, parts in found.items():
+def _by_name(option: str, items: list[str], form: str, convert: Callable[..., T]) -> dict[str, T]:
+    """Convert the parts of ``NAME=PART,PART`` items, by name; the last part may contain commas."""
+    found = {}
+    for name, rest in parse_named(option, items).items():
+        parts = rest.split(",", form.count(","))
         if len(parts) <= form.count(",") or not all(parts):
-            raise ConfigError(f"{option}: found {name}={','.join(parts)}, expected NAME={form}")
+            raise ConfigError(f"{option}: found {name}={rest}, expected NAME={form}")
+        try:
+            found[name] = convert(*parts)
+        except ValidationError as error:
+            raise ConfigError(explain(error, lambda _: f"{option} {name}")) from None  # noqa: B023
+        except ConfigError as error:
+            raise ConfigError(f"{option} {name}: {error}") from None
     return found
 
 

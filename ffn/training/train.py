@@ -36,7 +36,6 @@ from ffn.training.plan import (
     TrainingData,
     TrainingPlan,
     add_data_arguments,
-    add_validation_argument,
     choose_model,
     make_training_plan,
     require_network,
@@ -59,7 +58,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
       ffn launch -n 2 -- ffn train --records records/ --volume demo=raw.zarr,labels.zarr --out model/
     """
     add_data_arguments(parser)
-    add_validation_argument(parser)
     parser.add_argument(
         "--init",
         metavar="MODEL_DIR",

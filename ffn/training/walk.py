@@ -6,7 +6,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -87,21 +87,20 @@ class Walk:
                 return True
         return False
 
-    def state(self) -> tuple[ZYX, list[ZYX], list[ZYX]]:
-        """Return the FOV's position, its queue and the positions it evaluated: the state besides the canvas."""
-        return self.position_zyx, list(self._movement.queue), self._movement.evaluated
+    def state(self) -> dict[str, np.ndarray]:
+        """Return the POM, the FOV's position, its queue and the positions it evaluated, for a checkpoint."""
+        return {
+            "canvas_logit": self.canvas_logit,
+            "fov_zyx": np.array(self.position_zyx, np.int64),
+            "queue_zyx": np.array(self._movement.queue, np.int64).reshape(-1, 3),
+            "evaluated_zyx": np.array(self._movement.evaluated, np.int64).reshape(-1, 3),
+        }
 
-    def restore(
-        self,
-        canvas_logit: np.ndarray,
-        position_zyx: ZYX,
-        queue: Iterable[ZYX],
-        evaluated: Iterable[ZYX],
-    ) -> None:
-        """Restore the canvas, and the result of `state`."""
-        self._put(canvas_logit)
-        self.position_zyx = position_zyx
-        self._movement = self._resume(queue, evaluated)
+    def restore(self, state: Mapping[str, np.ndarray]) -> None:
+        """Restore the result of `state`."""
+        self._put(state["canvas_logit"])
+        self.position_zyx = zyx(state["fov_zyx"])
+        self._movement = self._resume(map(zyx, state["queue_zyx"]), map(zyx, state["evaluated_zyx"]))
 
     def score(self) -> np.ndarray:
         """Count true and false positives, true and false negatives of the patch at the move threshold, int64 (4,)."""
@@ -168,16 +167,6 @@ class Prefetcher:
         self._next[lane] += 1
 
 
-class Patches(Protocol):
-    """Where the examples and POMs of walks are."""
-
-    def walk(self, lane: int, example: Example) -> Walk:
-        """Begin the walk of the lane of this number among those of the process."""
-
-    def batch(self, walks: Sequence[Walk]) -> Any:
-        """Return the current FOVs of all walks for `Learner.step`."""
-
-
 class HostPatches:
     """Examples and POMs in memory."""
 
@@ -185,18 +174,18 @@ class HostPatches:
         self._model, self._train = model, train
 
     def walk(self, lane: int, example: Example) -> Walk:
-        """Begin a walk."""
+        """Begin the walk of the lane of this number among those of the process."""
         return Walk(example, self._model, self._train)
 
-    def batch(self, walks: Sequence[Walk]) -> Batch:
-        """Stack the FOVs."""
+    def batch(self, walks: Sequence[Walk]) -> Any:
+        """Return the current FOVs of all walks for `Learner.step`."""
         return stack_fovs(walks)
 
 
 class LaneWalks:
     """One walk for each lane. When a walk ends, its lane takes the next example."""
 
-    def __init__(self, prefetcher: Prefetcher, positions: Mapping[int, int], patches: Patches) -> None:
+    def __init__(self, prefetcher: Prefetcher, positions: Mapping[int, int], patches: HostPatches) -> None:
         self._prefetcher = prefetcher
         self._patches = patches
         self._numbers = {lane: number for number, lane in enumerate(positions)}
@@ -234,28 +223,16 @@ class LaneWalks:
         """
         states = {lane: {"position": np.array(at), "counts": self._counts[lane]} for lane, at in self.positions.items()}
         if with_walks:
-            states = {lane: states[lane] | self._walk_state(walk) for lane, walk in self._walks.items()}
+            states = {lane: states[lane] | walk.state() for lane, walk in self._walks.items()}
         return states
 
     def restore(self, states: Mapping[int, Mapping[str, np.ndarray]]) -> None:
         """Restore what `states` returned for these lanes, which must already be at its positions."""
         assert self.positions == {lane: position_of(states[lane]) for lane in self._walks}
         for lane, walk in self._walks.items():
-            state = states[lane]
-            self._counts[lane] = np.array(state["counts"])
-            if "canvas_logit" in state:
-                queue, evaluated = map(zyx, state["queue_zyx"]), map(zyx, state["evaluated_zyx"])
-                walk.restore(state["canvas_logit"], zyx(state["fov_zyx"]), queue, evaluated)
-
-    @staticmethod
-    def _walk_state(walk: Walk) -> dict[str, np.ndarray]:
-        fov_zyx, queue, evaluated = walk.state()
-        return {
-            "canvas_logit": walk.canvas_logit,
-            "fov_zyx": np.array(fov_zyx, np.int64),
-            "queue_zyx": np.array(queue, np.int64).reshape(-1, 3),
-            "evaluated_zyx": np.array(evaluated, np.int64).reshape(-1, 3),
-        }
+            self._counts[lane] = np.array(states[lane]["counts"])
+            if "canvas_logit" in states[lane]:
+                walk.restore(states[lane])
 
     def _next_walk(self, lane: int) -> Walk:
         return self._patches.walk(self._numbers[lane], self._prefetcher.take(lane))

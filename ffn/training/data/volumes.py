@@ -152,7 +152,7 @@ def block_statistics(volume: TrainingVolume, share: int, num_shares: int) -> lis
 
 
 def mean_and_stddev(statistics: list[tuple[int, float, float]]) -> tuple[float, float]:
-    """Combine the results of `block_statistics`; both values are NaN if a voxel is not finite.
+    """Combine the results of `block_statistics`; both values are NaN without voxels, or if one is not finite.
 
     The sums over blocks are correctly rounded, so they do not depend on the order of the blocks or on the shares.
 
@@ -161,9 +161,9 @@ def mean_and_stddev(statistics: list[tuple[int, float, float]]) -> tuple[float, 
     >>> mean_and_stddev([(2, 10.0, 58.0), (2, 10.0, 58.0)])
     (5.0, 2.0)
     """
-    if not np.isfinite(statistics).all():
-        return math.nan, math.nan
     count, total, squares = (math.fsum(column) for column in zip(*statistics, strict=True))
+    if not count or not np.isfinite(statistics).all():
+        return math.nan, math.nan
     mean = total / count
     return mean, max(squares / count - mean**2, 0.0) ** 0.5
 

@@ -61,7 +61,7 @@ def test_an_image_with_voxels_that_are_not_finite_is_an_error(data, make_volume,
     voxels = image.astype(np.float32)
     voxels[3, 4, 5] = bad
     make_volume(voxels)
-    with pytest.raises(VolumeError, match="a: .*not finite"):
+    with pytest.raises(VolumeError, match="a: .*finite"):
         plan_of(data)
 
 
@@ -202,7 +202,7 @@ def of_volumes(items):
     ],
 )
 def test_malformed_data_gives_one_line(parse, option, items):
-    with pytest.raises(ConfigError, match=f"{option}: ") as caught:
+    with pytest.raises(ConfigError, match=f"{option}(: | a: )") as caught:
         parse(items)
     assert "\n" not in str(caught.value)
 
