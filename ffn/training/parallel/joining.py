@@ -16,14 +16,12 @@ from ffn.errors import FfnError, TrainError
 from ffn.machine.launchers import LaunchedRank, launched_rank, local_place
 from ffn.training.config import Collective
 from ffn.training.parallel.process_group import JoinedGroup, ProcessGroup
-from ffn.training.parallel.watchdog import START_SECONDS
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
 log = logging.getLogger(__name__)
 
-LENGTH_BYTES = 8  # of the length of a broadcast message
 MEETING_SECONDS = 600  # minimum for all processes to copy and load TensorFlow; our choice
 PATIENCE_SECONDS = 1e-3  # in which a wait keeps its core busy, as MPI does; then it gives the core to others
 PAUSE_SECONDS = 1e-4
@@ -65,14 +63,7 @@ class HorovodGroup(JoinedGroup):
 
     def gather_bytes(self, message: bytes) -> bytes:
         """Return the messages of all processes."""
-        return self._hvd.allgather(_tensor(message), name="gather").numpy().tobytes()
-
-    def broadcast_bytes(self, message: bytes) -> bytes:
-        """Return the message of rank 0."""
-        length = _tensor(len(message).to_bytes(LENGTH_BYTES, "big"))
-        length = self._hvd.broadcast(length, root_rank=0, name="broadcast_length")
-        room = _tensor(message.ljust(int.from_bytes(length.numpy().tobytes(), "big")))
-        return self._hvd.broadcast(room, root_rank=0, name="broadcast").numpy().tobytes()
+        return self._hvd.allgather(np.frombuffer(message, np.uint8), name="gather").numpy().tobytes()
 
     def fail(self, error: FfnError) -> NoReturn:
         """End all processes; rank 0 raises `error`. All processes call this together."""
@@ -86,42 +77,29 @@ class HorovodGroup(JoinedGroup):
 
 def start_horovod(stall_seconds: int) -> Any:
     """Join Horovod's job; return its module."""
-    # By default Horovod waits for a stuck process for ever. Its own checks act after the watchdog, which knows more.
     gloo = os.environ.get("HOROVOD_CONTROLLER") == "gloo"
     settings: dict[str, Any] = {
         "HOROVOD_CYCLE_TIME": 1 if gloo else 5,  # ms; with MPI, the ranks that arrive first keep a core busy
-        "HOROVOD_STALL_CHECK_TIME_SECONDS": max(1, stall_seconds // 2),
-        "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": 2 * max(stall_seconds, round(START_SECONDS)),
+        "HOROVOD_STALL_CHECK_DISABLE": 1,  # the watchdog knows more
         "HOROVOD_GLOO_TIMEOUT_SECONDS": max(2 * stall_seconds, MEETING_SECONDS),
     }
     for name, value in settings.items():
         os.environ.setdefault(name, str(value))
-    try:
+    with _imported("Horovod", "Run make setup"):
         import horovod.tensorflow as hvd
-    except ImportError as reason:
-        raise TrainError(
-            f"train.collective: Horovod cannot be imported ({reason}). Run make setup, take another collective, mpi, "
-            "or train with virtual_workers in one process"
-        ) from None
-    before = _threads()
+    # Its threads inherit Linux' batch class, in which waking threads do not preempt those that compute. Measured with
+    # Gloo: an exchange takes 3.5 instead of 5.5 ms, and Horovod a third of the processor time. NCCL's would inherit it.
+    usual = os.sched_getscheduler(0)
+    _schedule_as(os.SCHED_BATCH if gloo and not hvd.nccl_built() else usual)
     hvd.init()
-    if gloo and not hvd.nccl_built():  # these threads later start NCCL's, which would inherit the scheduling class
-        _make_batch_threads(_threads() - before)
+    _schedule_as(usual)
     return hvd
 
 
-def _threads() -> set[int]:
-    return {int(name) for name in os.listdir("/proc/self/task")}
-
-
-def _make_batch_threads(threads: set[int]) -> None:
-    """Put threads into Linux' batch class, where waking threads do not preempt a thread that computes.
-
-    Measured with Gloo: an exchange takes 3.5 instead of 5.5 ms, and Horovod a third of the processor time.
-    """
-    for thread in threads:
-        with contextlib.suppress(OSError):  # the thread ended, or the system forbids it: slower, but not wrong
-            os.sched_setscheduler(thread, os.SCHED_BATCH, os.sched_param(0))
+def _schedule_as(policy: int) -> None:
+    """Change the scheduling class of this thread."""
+    with contextlib.suppress(OSError):  # the system forbids it: slower, but not wrong
+        os.sched_setscheduler(0, policy, os.sched_param(0))
 
 
 @contextlib.contextmanager
@@ -137,12 +115,6 @@ def peer_failures_explained(group: HorovodGroup) -> Iterator[None]:
             raise  # GPU failures have the same type
         log.debug("rank %d: %s", group.rank, reason)
         raise TrainError(f"rank {group.rank}: stopped because another process of the job has ended or hangs") from None
-
-
-def _tensor(message: bytes) -> tf.Tensor:
-    import tensorflow as tf
-
-    return tf.convert_to_tensor(np.frombuffer(message, np.uint8))
 
 
 class MpiGroup(JoinedGroup):
@@ -176,14 +148,6 @@ class MpiGroup(JoinedGroup):
         received = np.empty(lengths.sum(), np.uint8)
         _finish(self._world.Iallgatherv(np.frombuffer(message, np.uint8), [received, lengths]))
         return received.tobytes()
-
-    def broadcast_bytes(self, message: bytes) -> bytes:
-        """Return the message of rank 0."""
-        length = np.array([len(message)])
-        _finish(self._world.Ibcast(length))
-        room = np.frombuffer(bytearray(message.ljust(int(length[0]))), np.uint8)
-        _finish(self._world.Ibcast(room))
-        return room.tobytes()
 
     def fail(self, error: FfnError) -> NoReturn:
         """End all processes; rank 0 raises `error`. All processes call this together."""
@@ -227,18 +191,22 @@ def joined_by_mpi(stall_seconds: float) -> Iterator[MpiGroup]:
 
 
 def _start_mpi() -> Any:
-    try:
+    with _imported("mpi4py", "Install it ('pip install mpi4py') and load the site's MPI"):
         import mpi4py
 
         mpi4py.rc.finalize = False
         from mpi4py import MPI
-    except (ImportError, RuntimeError) as reason:
-        what = " ".join(str(reason).split())
-        raise TrainError(
-            f"train.collective: mpi4py cannot be imported ({what}). Install it ('pip install mpi4py') and load the "
-            "site's MPI, or take the collective horovod"
-        ) from None
     return MPI
+
+
+@contextlib.contextmanager
+def _imported(library: str, remedy: str) -> Iterator[None]:
+    """Say what to do without a library."""
+    try:
+        yield
+    except (ImportError, RuntimeError) as reason:
+        found = f"train.collective: {library} cannot be imported ({' '.join(str(reason).split())})"
+        raise TrainError(f"{found}. {remedy}, take the other collective, or train with virtual_workers") from None
 
 
 def _in_graph(exchange: Callable[[np.ndarray], np.ndarray], tensor: tf.Tensor, shape: Any) -> tf.Tensor:
@@ -262,13 +230,6 @@ def _finish(request: Any) -> None:
             time.sleep(PAUSE_SECONDS)
 
 
-LIBRARIES = {"horovod": "Horovod", "mpi": "mpi4py"}
-REMEDIES = {
-    "horovod": "Check that Horovod was built with MPI ('horovodrun --check-build') and that the launcher is of its MPI",
-    "mpi": "Take the launcher of the MPI that mpi4py uses ('ffn doctor' shows it); 'ffn launch' has no MPI",
-}
-
-
 def own_group() -> ProcessGroup:
     """Return the group of a process that has nothing to do with others but to share the machine's cores and GPUs."""
     group = ProcessGroup()
@@ -284,7 +245,12 @@ def process_group(num_workers: int, stall_seconds: int, collective: Collective =
         yield ProcessGroup()
         return
     with joined(collective, stall_seconds) as group:
-        _refuse_copies(launch, group, collective)
+        started = (launch.size or launch.rank + 1) if launch else 1
+        if group.size == 1 < started:  # they would all write the same files
+            raise TrainError(
+                f"train.num_workers: the launcher started at least {started} processes, but {group.library} sees "
+                "only one. Take the launcher of its MPI ('ffn doctor' shows it), or 'ffn launch' for Horovod"
+            )
         if group.size != num_workers:
             group.fail(
                 TrainError(
@@ -305,14 +271,3 @@ def joined(collective: Collective, stall_seconds: int) -> Iterator[JoinedGroup]:
     group = HorovodGroup(start_horovod(stall_seconds), stall_seconds)
     with peer_failures_explained(group):
         yield group
-
-
-def _refuse_copies(launch: LaunchedRank | None, group: ProcessGroup, collective: Collective) -> None:
-    """Refuse to run as one of several separate jobs that would all write the same files."""
-    if launch is None or group.size > 1 or launch in (LaunchedRank(0, 1), LaunchedRank(0, None)):
-        return
-    started = f"{launch.size} processes" if launch.size else f"process {launch.rank}"
-    raise TrainError(
-        f"train.num_workers: the launcher started {started}, but {LIBRARIES[collective]} sees only one, expected one "
-        f"job. {REMEDIES[collective]}"
-    )

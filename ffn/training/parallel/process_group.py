@@ -114,10 +114,6 @@ class JoinedGroup(ProcessGroup, ABC):
     def gather_bytes(self, message: bytes) -> bytes:
         """Return the messages of all processes, of any length, one behind the other."""
 
-    @abstractmethod
-    def broadcast_bytes(self, message: bytes) -> bytes:
-        """Return the message of rank 0."""
-
     def watch(self) -> None:
         """Start the watchdog, which ends the job when a process is stuck or gone. All processes call this together."""
         address = self._watchdog.listen(is_one_machine=self.local_size == self.size)
@@ -155,8 +151,7 @@ class JoinedGroup(ProcessGroup, ABC):
 
     def broadcast(self, item: T) -> T:
         """Return the item of rank 0."""
-        self._watchdog.reach(is_step=False)
-        return decode(self.broadcast_bytes(encode(item) if self.rank == 0 else b""))
+        return self.gather(item if self.rank == 0 else None)[0]  # type: ignore[return-value]
 
 
 def encode(item: object) -> bytes:

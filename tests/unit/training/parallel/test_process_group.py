@@ -26,15 +26,15 @@ def test_one_process_needs_no_horovod(monkeypatch):
 class Alone:
     """Horovod that sees no other process."""
 
-    rank = size = local_rank = local_size = staticmethod(lambda: 1)
+    rank = size = local_rank = local_size = mpi_built = gloo_built = staticmethod(lambda: 1)
 
 
 @pytest.mark.parametrize(
     ("variables", "started"),
     [
-        ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "4"}, "4 processes"),
-        ({"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2"}, "2 processes"),
-        ({"ALPS_APP_PE": "1"}, "process 1"),
+        ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "4"}, 4),
+        ({"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2"}, 2),
+        ({"ALPS_APP_PE": "1"}, 2),
     ],
 )
 @pytest.mark.parametrize("num_workers", [1, 4])
@@ -42,8 +42,7 @@ def test_separate_jobs_of_one_launcher_are_refused(monkeypatch, variables, start
     monkeypatch.setattr("ffn.training.parallel.joining.start_horovod", lambda *_: Alone())
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    message = f"the launcher started {started}, but Horovod sees only one"
-    with pytest.raises(TrainError, match=message), process_group(num_workers, 120):
+    with pytest.raises(TrainError, match=f"at least {started} .*Horovod"), process_group(num_workers, 120):
         pass
 
 
@@ -88,9 +87,6 @@ class Exchange(Alone):
 
     def allgather(self, tensor, name):
         return tf.concat([tensor, np.frombuffer(self.message, np.uint8)], 0)
-
-    def broadcast(self, tensor, root_rank, name):
-        return tensor
 
 
 def test_items_pass_over_horovod_and_errors_keep_their_class():
@@ -154,10 +150,6 @@ class Communicating:
         room[:] = np.concatenate(parts)
         return Done()
 
-    def Ibcast(self, room):
-        room[:] = self._group.exchanged(room.copy())[0]
-        return Done()
-
 
 def over_horovod(group):
     return HorovodGroup(Exchanging(group), 60)
@@ -192,13 +184,10 @@ def test_the_allreduce_of_a_library_sums_without_an_order(run_processes, over):
 
 
 @pytest.mark.parametrize(
-    ("collective", "module", "message"),
-    [
-        ("horovod", "horovod.tensorflow", "train.collective: Horovod cannot be imported .*take another collective"),
-        ("mpi", "mpi4py", "train.collective: mpi4py cannot be imported .*take the collective horovod"),
-    ],
+    ("collective", "module", "named"),
+    [("horovod", "horovod.tensorflow", "train.collective: Horovod"), ("mpi", "mpi4py", "train.collective: mpi4py")],
 )
-def test_a_missing_library_is_named_with_the_other_one(monkeypatch, collective, module, message):
+def test_a_missing_library_is_named(monkeypatch, collective, module, named):
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(TrainError, match=message), process_group(2, 120, collective=collective):
+    with pytest.raises(TrainError, match=named), process_group(2, 120, collective=collective):
         pass
