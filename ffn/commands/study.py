@@ -9,7 +9,6 @@ from typing import NamedTuple
 from ffn.config import ModelConfig, Section
 from ffn.errors import ConfigError
 from ffn.options import Parser, add_options, from_arguments
-from ffn.studies.best_runs import study_curves, study_efficiency
 from ffn.studies.config import (
     CurvesConfig,
     EfficiencyConfig,
@@ -19,7 +18,7 @@ from ffn.studies.config import (
     StalenessConfig,
 )
 from ffn.studies.learning_rate import study_learning_rate
-from ffn.studies.runs import train_point
+from ffn.studies.runs import study_curves, study_efficiency, train_point
 from ffn.studies.scaling import measure, study_scaling
 from ffn.studies.staleness import study_staleness
 from ffn.training.config import TrainConfig

@@ -125,8 +125,13 @@ def find_optimum(rates: np.ndarray, scores: np.ndarray) -> Optimum:
     lowest = np.nextafter(np.nanmin(scores), -np.inf)  # below all that did not diverge, even if those are equal
     scores = np.where(np.isfinite(scores), scores, lowest)
     best = int(np.argmax(scores))
+    peak, at_edge = logs[best], best in (0, len(rates) - 1)
+    if not at_edge:
+        near = slice(best - 1, best + 2)
+        square, linear, _ = np.polyfit(logs[near] - peak, scores[near] - scores[best], 2)
+        peak -= linear / square / 2 if square < 0 else 0.0  # all three may be equal
     stddev = float(np.mean(np.diff(logs))) / math.sqrt(12)
-    return Optimum(math.exp(_vertex(logs, scores)), stddev, float(rates[best]), best in (0, len(rates) - 1))
+    return Optimum(math.exp(peak), stddev, float(rates[best]), at_edge)
 
 
 def fit_power_law(workers: np.ndarray, optima: list[Optimum]) -> PowerLaw | None:
@@ -144,13 +149,3 @@ def fit_power_law(workers: np.ndarray, optima: list[Optimum]) -> PowerLaw | None
     reduced = np.sum((weight * (y - start - slope * x)) ** 2) / (len(usable) - 2)
     stddev = math.sqrt(max(1.0, reduced) * covariance[0, 0])
     return PowerLaw(float(slope), stddev, math.exp(start), len(usable))
-
-
-def _vertex(x: np.ndarray, y: np.ndarray) -> float:
-    """Return the vertex of the parabola through the highest point and its neighbours."""
-    best = int(np.argmax(y))
-    if best in (0, len(x) - 1):
-        return float(x[best])
-    near = slice(best - 1, best + 2)
-    square, linear, _ = np.polyfit(x[near] - x[best], y[near] - y[best], 2)
-    return float(x[best] - linear / square / 2) if square < 0 else float(x[best])  # not if all three are equal

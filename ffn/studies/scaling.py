@@ -35,6 +35,7 @@ PAPER_NODES = 1024
 PAPER_EFFICIENCY = 0.71
 PAPER_WEIGHTS = 472_353
 PAPER_STEP_SECONDS = 1 / PAPER_FOVS_PER_SECOND[1]
+SPREAD = 0.1  # of the logarithms of its times, where none were measured; our choice
 
 FLOAT_BYTES = 4
 LOG = {"xscale": "log"}
@@ -100,7 +101,7 @@ class Cluster:
     def slowest_seconds(self, num_nodes: int) -> float:
         """Return the expected step of the slowest node, s."""
         share = np.arange(self.times.size + 1) / self.times.size
-        return float(np.sum(np.sort(self.times, axis=None) * np.diff(share**num_nodes)))
+        return float(np.sum(np.sort(self.times) * np.diff(share**num_nodes)))
 
     def exchange_seconds(self, num_nodes: int) -> float:
         """Return the part of a step in which gradients are exchanged, s."""
@@ -196,9 +197,10 @@ def study_scaling(measured: list[str], out_path: str, config: ScalingConfig) -> 
     """
     measurements = sorted((read_measurement(path) for path in measured), key=lambda m: m.processes)
     alone, network = measurements[0], NETWORKS[config.network]
-    here = Cluster(alone.compute_seconds, network, FLOAT_BYTES * alone.num_weights, alone.fovs_per_step)
+    here = cluster_of(alone, config.network)
     here = replace(here, overhead=fitted_overhead(measurements, here))
-    paper = _paper_cluster(here)
+    like_here = here.times * (PAPER_STEP_SECONDS / here.alone_seconds)
+    paper = Cluster(like_here, NETWORKS["aries"], FLOAT_BYTES * PAPER_WEIGHTS)
     nodes = sorted({2**i for i in range(config.max_nodes.bit_length())} | {config.max_nodes})
     content: dict[str, Any] = {
         "provenance": provenance("study scaling", config, measured=" ".join(measured)),
@@ -242,10 +244,13 @@ def read_measurement(path: str) -> Measurement:
     return Measurement(processes, fovs_per_step, num_weights, *times)
 
 
-def _paper_cluster(here: Cluster) -> Cluster:
-    """Return the paper's nodes, with step times that vary as those measured here."""
-    like_here = here.times * (PAPER_STEP_SECONDS / here.alone_seconds)
-    return Cluster(like_here, NETWORKS["aries"], FLOAT_BYTES * PAPER_WEIGHTS)
+def cluster_of(measurement: Measurement | None, network: str) -> Cluster:
+    """Return nodes as they were measured, else those of the paper, whose times are spread by `SPREAD`."""
+    if measurement is None:
+        times = PAPER_STEP_SECONDS * np.random.default_rng(1).lognormal(0, SPREAD, 1000)
+        return Cluster(times, NETWORKS[network], FLOAT_BYTES * PAPER_WEIGHTS)
+    num_bytes = FLOAT_BYTES * measurement.num_weights
+    return Cluster(measurement.compute_seconds.ravel(), NETWORKS[network], num_bytes, measurement.fovs_per_step)
 
 
 def _measured_row(measurement: Measurement, alone: Measurement) -> dict[str, float]:

@@ -23,23 +23,14 @@ from ffn.progress import track
 from ffn.provenance import provenance
 from ffn.studies.config import StalenessConfig
 from ffn.studies.pages import BLACK, Line, Panel, draw, write_study
-from ffn.studies.scaling import (
-    FLOAT_BYTES,
-    LOG,
-    NETWORKS,
-    PAPER_STEP_SECONDS,
-    PAPER_WEIGHTS,
-    Interconnect,
-    read_measurement,
-    ring_allreduce_seconds,
-)
+from ffn.studies.scaling import LOG, Cluster, cluster_of, read_measurement
 from ffn.training.choice import make_learner
 from ffn.training.loop import MAX_SKIPPED_IN_ROW
 from ffn.training.optimizers import learning_rate
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.parallel.updates import UpdateRule
 from ffn.training.plan import Training, TrainingPlan, initial_weights
-from ffn.training.step import Outcome
+from ffn.training.step import Learner, Outcome
 from ffn.training.train import training_job, with_engine
 from ffn.training.validation import Validation, ValidationBox, make_validation
 from ffn.training.walk import HostPatches, LaneWalks, Prefetcher
@@ -49,7 +40,6 @@ SEEDS = 3  # at the best rate, with the first; our choice
 STRAGGLER_FACTOR = 5.0  # by which a straggler's gradient takes longer; our choice
 TARGET_SHARE = 0.9  # of the F1 that most runs of every way reach; our choice
 WAYS = ("synchronous", "backup", "asynchronous")
-SPREAD = 0.1  # of the logarithms of compute times where none were measured; our choice
 
 log = logging.getLogger(__name__)
 
@@ -60,36 +50,60 @@ def rule_of(way: str, workers: int) -> UpdateRule[Any]:
     return UpdateRule(workers, gradients, None if way == "asynchronous" else 0)
 
 
-@dataclass
 class VirtualCluster:
-    """Equal nodes, and the link of a server, which takes one message each way at a time.
+    """Workers on equal nodes, and the link of a server, which takes one message each way at a time.
 
     Without a server, all exchange their gradients by a ring allreduce.
+
+    Parameters
+    ----------
+    nodes : Cluster
+        Times of a gradient, size of a message, network.
+    stragglers : float
+        Share of gradients that take longer by `STRAGGLER_FACTOR`.
+    way : str
+        One of the `WAYS`.
+    workers : int
+        Number of workers.
+    rng_seed : int
+        Seed of their times.
     """
 
-    times: np.ndarray  # measured, of a gradient, s
-    num_bytes: float  # of a gradient, or of the weights
-    stragglers: float  # share of gradients that take longer by `STRAGGLER_FACTOR`
-    network: Interconnect
-
-    def begin(self, workers: int, has_server: bool, rng_seed: int) -> None:
-        """Begin at time 0."""
+    def __init__(self, nodes: Cluster, stragglers: float, way: str, workers: int, rng_seed: int) -> None:
+        self._nodes, self._stragglers = nodes, stragglers
+        self.rule = rule_of(way, workers)
         self._rngs = [np.random.default_rng([rng_seed, worker]) for worker in range(workers)]
         self._free = {"in": 0.0, "out": 0.0}  # when the link will be
-        message = self.network.latency, self.num_bytes / self.network.bandwidth
-        self._latency, self._message_seconds = message if has_server else (0.0, 0.0)
-        ring = ring_allreduce_seconds(workers, self.num_bytes, self.network)
-        self.exchange_seconds = 0.0 if has_server else ring
+        self._has_server = way != "synchronous"
+        self._arriving: list[tuple[float, int, int, Any]] = []
+
+    def begin(self, worker: int, now: float, gradient: Any) -> None:
+        """Let a worker take the newest weights; the gradient that it computes arrives later."""
+        rng = self._rngs[worker]
+        seconds = float(rng.choice(self._nodes.times))
+        seconds *= STRAGGLER_FACTOR if rng.random() < self._stragglers else 1.0
+        computed = self.delivered("out", now) + seconds
+        heapq.heappush(self._arriving, (computed, worker, self.rule.version, gradient))
+
+    def next(self) -> tuple[float, list[Any] | None, list[int]]:
+        """Take the gradient that comes next.
+
+        Return the time, the gradients of an update that it completes, and the workers that begin another one then.
+        """
+        computed, worker, version, gradient = heapq.heappop(self._arriving)
+        now, waited = self.delivered("in", computed), self.rule.waiting
+        complete = self.rule.arrive(worker, version, gradient)
+        if complete and not self._has_server:
+            now += self._nodes.exchange_seconds(len(complete))
+        return now, complete, sorted({*waited, worker} - self.rule.waiting)
 
     def delivered(self, direction: Literal["in", "out"], at: float) -> float:
         """Return when a message arrives at the server, or from there, that is sent after all others so far."""
-        self._free[direction] = max(at, self._free[direction]) + self._message_seconds
-        return self._free[direction] + self._latency
-
-    def compute_seconds(self, worker: int) -> float:
-        """Draw the time of a worker's next gradient."""
-        rng = self._rngs[worker]
-        return float(rng.choice(self.times)) * (STRAGGLER_FACTOR if rng.random() < self.stragglers else 1.0)
+        if not self._has_server:
+            return at
+        network = self._nodes.network
+        self._free[direction] = max(at, self._free[direction]) + self._nodes.num_bytes / network.bandwidth
+        return self._free[direction] + network.latency
 
 
 def study_staleness(training: Training, out_path: str, measured: str | None, config: StalenessConfig) -> None:
@@ -113,7 +127,7 @@ def study_staleness(training: Training, out_path: str, measured: str | None, con
     """
     workers = training.config.num_workers * training.config.virtual_workers
     train = training.config.model_copy(update={"num_workers": 1, "virtual_workers": workers})
-    cluster = VirtualCluster(*_node(measured), config.stragglers, NETWORKS[config.network])
+    nodes = cluster_of(read_measurement(measured) if measured else None, config.network)
     with training_job(training._replace(config=train)) as (group, plan, opened):
         boxes = {name: ValidationBox(opened[name], source.box) for name, source in training.data.validation.items()}
         validation = make_validation(boxes, plan.initial.config, plan.train, plan.rng_seed, group)
@@ -122,10 +136,10 @@ def study_staleness(training: Training, out_path: str, measured: str | None, con
             raise ConfigError(f"ffn study staleness: found {train.validation_steps=}, {workers=}, expected {needed}")
         plan.load_records(group)
         plan = with_engine(plan, Path(out_path).with_name(FOLDER), group)
-        made_up = cluster.times.tolist(), cluster.num_bytes, config.model_dump()
+        made_up = nodes.times.tolist(), nodes.num_bytes, config.model_dump()
         parts = plan.fingerprint(), plan.train.model_dump(mode="json"), validation.digest.hex(), made_up
         identity = sha256(json.dumps(parts).encode()).hexdigest()
-        study = _Study(plan, validation, cluster, Path(out_path).with_suffix(""), identity)
+        study = _Study(plan, validation, nodes, config.stragglers, Path(out_path).with_suffix(""), identity)
         counts = [workers >> i for i in range(workers.bit_length() - 1)][::-1]
         results = [study.at_best_rate(way, count) for count in counts for way in WAYS]
     highest = [np.median([max(run["f1"], default=0.0) for run in result["runs"]]) for result in results]
@@ -140,21 +154,14 @@ def study_staleness(training: Training, out_path: str, measured: str | None, con
     write_study(out_path, content, draw(_panels(rows, target), num_rows=2))
 
 
-def _node(measured: str | None) -> tuple[np.ndarray, float]:
-    """Return the times of a gradient, s, and its size, bytes."""
-    if measured is None:
-        return PAPER_STEP_SECONDS * np.random.default_rng(1).lognormal(0, SPREAD, 1000), FLOAT_BYTES * PAPER_WEIGHTS
-    measurement = read_measurement(measured)
-    return measurement.compute_seconds.ravel(), FLOAT_BYTES * measurement.num_weights
-
-
 @dataclass(frozen=True)
 class _Study:
     """The runs of a study, which are kept in a folder if they are of the same `identity`."""
 
     plan: TrainingPlan
     validation: Validation
-    cluster: VirtualCluster
+    nodes: Cluster
+    stragglers: float
     folder: Path
     identity: str
 
@@ -176,82 +183,47 @@ class _Study:
         train = self.plan.train.model_copy(update={"virtual_workers": workers, "learning_rate": rate})
         weights = initial_weights(self.plan.initial.config, seed, train.initial)
         plan = replace(self.plan, train=train, rng_seed=seed, initial=replace(self.plan.initial, weights=weights))
-        self.cluster.begin(workers, way != "synchronous", seed)
-        rule = rule_of(way, workers)
-        updates = train.max_steps * self.plan.train.num_lanes // (train.batch_size * rule.needed)
-        result = VirtualTraining(plan, self.cluster, rule, updates).run(self.validation)
+        cluster = VirtualCluster(self.nodes, self.stragglers, way, workers, seed)
+        updates = train.max_steps * self.plan.train.num_lanes // (train.batch_size * cluster.rule.needed)
+        result, _ = train_virtually(plan, cluster, updates, self.validation)
         atomic.write_json(path, {"identity": self.identity, "seed": seed, **result})
         return result
 
 
-@dataclass
-class VirtualTraining:
-    """A training by the workers of `plan` in the time of `cluster`, which has begun.
+def train_virtually(
+    plan: TrainingPlan, cluster: VirtualCluster, updates: int, validation: Validation | None = None
+) -> tuple[dict[str, Any], Learner]:
+    """Train by the workers of `plan` in the time of `cluster`; return scores over time, staleness, and the learner.
 
     A gradient is computed when its worker takes the weights, and is kept until it arrives, so no weights but the newest
     are kept.
     """
-
-    plan: TrainingPlan
-    cluster: VirtualCluster
-    rule: UpdateRule[Any]
-    updates: int
-
-    def __post_init__(self) -> None:
-        """Begin before the first update."""
-        initial = self.plan.initial
-        update = {"virtual_workers": self.rule.needed, "max_steps": self.updates}
-        self._train = self.plan.train.model_copy(update=update)  # its exchange averages what an update needs
-        group = ProcessGroup()
-        self.learner = make_learner(initial.config, self._train, initial.weights, group, self.plan.rng_seed)
-        self._arriving: list[tuple[float, int, int, Any]] = []
-        self._skipped = 0
-
-    def run(self, validation: Validation | None = None) -> dict[str, Any]:
-        """Train to the end; return scores over time, and the staleness of gradients."""
-        rule, lanes, size = self.rule, self.plan.lanes(0), self._train.batch_size
-        patches = HostPatches(self.plan.initial.config, self._train)
-        num_scores = self.plan.train.max_steps // self.plan.train.validation_steps if validation else 0
-        scored = {round(self.updates * (i + 1) / num_scores) for i in range(num_scores)}
-        rows = []
-        with Prefetcher(self.plan.example_source(lanes), dict.fromkeys(lanes, 0)) as prefetcher:
-            walks = [LaneWalks(prefetcher, dict.fromkeys(lanes[i : i + size], 0), patches) for i in lanes[::size]]
-            for worker, own in enumerate(walks):
-                self._begin(worker, own, 0.0)
-            while rule.version < self.updates and self._skipped < MAX_SKIPPED_IN_ROW:
-                before = rule.version
-                now, free = self._next()
-                if validation and rule.version > before and rule.version in scored:
-                    with self.learner.averaged():
-                        rows.append({"seconds": now, **validation.run(self.learner.forward, rule.version)})
-                for worker in free:
-                    self._begin(worker, walks[worker], now)
-        return {
-            "updates": rule.version,
-            "diverged": rule.version < self.updates,
-            "dropped": rule.dropped,
-            "mean_staleness": rule.mean_staleness,
-            "max_staleness": max(rule.staleness),
-            **{name: [float(np.nan_to_num(row[name])) for row in rows] for name in ("seconds", "f1", "accuracy")},
-        }
-
-    def _begin(self, worker: int, walks: LaneWalks, now: float) -> None:
-        """Compute a worker's next gradient from the newest weights."""
-        (answers,), (vector,) = self.learner.differentiate(walks.batch())
-        walks.proceed(Outcome(np.asarray(answers), loss=0.0, finite=True))
-        computed = self.cluster.delivered("out", now) + self.cluster.compute_seconds(worker)
-        heapq.heappush(self._arriving, (computed, worker, self.rule.version, vector))
-
-    def _next(self) -> tuple[float, list[int]]:
-        """Take the next gradient that arrives; return the time, and the workers that begin another one then."""
-        computed, worker, version, vector = heapq.heappop(self._arriving)
-        now, waited = self.cluster.delivered("in", computed), self.rule.waiting
-        complete = self.rule.arrive(worker, version, vector)
-        if complete is not None:
-            now += self.cluster.exchange_seconds
-            outcome = self.learner.update(complete, learning_rate(self._train, self.rule.version - 1))
-            self._skipped = 0 if outcome.finite else self._skipped + 1
-        return now, sorted({*waited, worker} - self.rule.waiting)
+    model, rule, lanes, size = plan.initial.config, cluster.rule, plan.lanes(0), plan.train.batch_size
+    # its exchange averages what an update needs
+    train = plan.train.model_copy(update={"virtual_workers": rule.needed, "max_steps": updates})
+    learner = make_learner(model, train, plan.initial.weights, ProcessGroup(), plan.rng_seed)
+    num_scores = plan.train.max_steps // plan.train.validation_steps if validation else 0
+    scored = {round(updates * (i + 1) / num_scores) for i in range(num_scores)}
+    rows, skipped = [], 0
+    with Prefetcher(plan.example_source(lanes), dict.fromkeys(lanes, 0)) as prefetcher:
+        patches = HostPatches(model, train)
+        walks = [LaneWalks(prefetcher, dict.fromkeys(lanes[i : i + size], 0), patches) for i in lanes[::size]]
+        now, free = 0.0, list(range(len(walks)))
+        while rule.version < updates and skipped < MAX_SKIPPED_IN_ROW:
+            for worker in free:
+                (answers,), (vector,) = learner.differentiate(walks[worker].batch())
+                walks[worker].proceed(Outcome(np.asarray(answers), loss=0.0, finite=True))
+                cluster.begin(worker, now, vector)
+            now, complete, free = cluster.next()
+            if complete:
+                outcome = learner.update(complete, learning_rate(train, rule.version - 1))
+                skipped = 0 if outcome.finite else skipped + 1
+                if validation and rule.version in scored:
+                    with learner.averaged():
+                        rows.append({"seconds": now, **validation.run(learner.forward, rule.version)})
+    scores = {name: [float(np.nan_to_num(row[name])) for row in rows] for name in ("seconds", "f1", "accuracy")}
+    ages = {"dropped": rule.dropped, "mean_staleness": rule.mean_staleness, "max_staleness": max(rule.staleness)}
+    return {"updates": rule.version, "diverged": rule.version < updates, **ages, **scores}, learner
 
 
 def _final(run: dict[str, Any], name: str) -> float:

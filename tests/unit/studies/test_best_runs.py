@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ffn.errors import EvaluationError
-from ffn.studies.best_runs import (
+from ffn.studies.runs import (
     BestRuns,
     _cost_panel,
     costs_to_reach,

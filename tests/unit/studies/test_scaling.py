@@ -36,7 +36,7 @@ def test_a_file_that_is_no_measurement_is_refused(tmp_path):
 
 
 def cluster(times=TIMES):
-    return Cluster(times, NETWORK, 2e6)
+    return Cluster(times.ravel(), NETWORK, 2e6)
 
 
 def test_efficiency_falls_by_the_allreduce_and_the_slowest_node():

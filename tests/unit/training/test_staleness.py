@@ -9,8 +9,8 @@ import pytest
 from ffn.config import ModelConfig
 from ffn.studies import staleness
 from ffn.studies.config import StalenessConfig
-from ffn.studies.scaling import Interconnect
-from ffn.studies.staleness import FACTORS, SEEDS, WAYS, VirtualCluster, VirtualTraining, rule_of, study_staleness
+from ffn.studies.scaling import Cluster, Interconnect
+from ffn.studies.staleness import FACTORS, SEEDS, WAYS, VirtualCluster, study_staleness, train_virtually
 from ffn.training.config import TrainConfig
 from ffn.training.interruption import Interruption
 from ffn.training.loop import run
@@ -49,10 +49,9 @@ def train(plan):
     """Function that trains in one of the ways; a tenth of the gradients take five times as long."""
 
     def train(way, updates):
-        cluster = VirtualCluster(np.array([1.0, 1.1]), 1.0, 0.1, NETWORK)
-        cluster.begin(WORKERS, way != "synchronous", 1)
-        training = VirtualTraining(plan, cluster, rule_of(way, WORKERS), updates)
-        return training.run(), training.learner.weights()
+        nodes = Cluster(np.array([1.0, 1.1]), NETWORK, 1.0)
+        result, learner = train_virtually(plan, VirtualCluster(nodes, 0.1, way, WORKERS, 1), updates)
+        return result, learner.weights()
 
     return train
 
@@ -70,32 +69,28 @@ def test_staleness_grows_to_the_other_workers_and_is_none_with_backups(train):
 
 
 def test_messages_to_a_server_wait_for_each_other():
-    cluster = VirtualCluster(np.ones(1), 100.0, 0.0, NETWORK)
-    cluster.begin(8, has_server=True, rng_seed=1)
+    nodes = Cluster(np.ones(1), NETWORK, 100.0)
+    cluster = VirtualCluster(nodes, 0.0, "backup", 8, rng_seed=1)
     assert [cluster.delivered("in", at) for at in (0.0, 0.0, 0.5, 7.0)] == [1.5, 2.5, 3.5, 8.5]
     assert cluster.delivered("out", 0.0) == 1.5  # while others arrive
-    cluster.begin(8, has_server=False, rng_seed=1)
-    assert (cluster.delivered("in", 3.0), cluster.exchange_seconds) == (3.0, 2 * 7 * (0.5 + 1 / 8))
+    cluster = VirtualCluster(nodes, 0.0, "synchronous", 8, rng_seed=1)
+    for worker in range(8):
+        cluster.begin(worker, 2.0, worker)
+    arrived = [cluster.next() for _ in range(8)]
+    assert arrived[0] == (3.0, None, []) and arrived[-1] == (3.0 + 2 * 7 * (0.5 + 1 / 8), [*range(8)], [*range(8)])
 
 
 def test_a_killed_study_continues_with_the_next_run(data, validation_boxes, tmp_path, monkeypatch):
     runs, out, limit = [], tmp_path / "staleness.json", 7
 
-    class Stub:
-        """Learns best at the highest rate."""
+    def learn_best_at_the_highest_rate(plan, cluster, updates, validation):
+        if len(runs) == limit:
+            raise KeyboardInterrupt
+        runs.append(plan.rng_seed)
+        scores = {name: [0.1, 0.2 + plan.train.learning_rate] for name in ("f1", "accuracy")}
+        return {"mean_staleness": 0.0, "diverged": False, "seconds": [1.0, 2.0], **scores}, None
 
-        def __init__(self, plan, cluster, rule, updates):
-            self.plan, self.updates = plan, updates
-
-        def run(self, validation):
-            if len(runs) == limit:
-                raise KeyboardInterrupt
-            runs.append(self.plan.rng_seed)
-            scores = {name: [0.1, 0.2 + self.plan.train.learning_rate] for name in ("f1", "accuracy")}
-            ages = {"mean_staleness": 0.0, "max_staleness": 0, "dropped": 0}
-            return {"updates": self.updates, "diverged": False, "seconds": [1.0, 2.0], **scores, **ages}
-
-    monkeypatch.setattr(staleness, "VirtualTraining", Stub)
+    monkeypatch.setattr(staleness, "train_virtually", learn_best_at_the_highest_rate)
     files = f"{tmp_path}/b-raw.h5:raw", f"{tmp_path}/b-labels.h5:labels"
     validation = {"b": ValidationSource(*files, validation_boxes["b"].box)}
     training = Training(replace(data, validation=validation), MODEL, TRAIN, 3)
