@@ -101,11 +101,16 @@ def _fail_if_skipped_in_ci(report):
 
 @pytest.fixture(scope="session", autouse=True)
 def compiled_once(tmp_path_factory):
-    """Let JAX compile a function once in this process, not in each test that makes its own: that takes seconds each."""
+    """Let JAX compile a function once for this process and those that it starts: that takes seconds each."""
+    settings = {
+        "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("jax")),
+        "jax_persistent_cache_min_compile_time_secs": 0,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
+    }
+    os.environ.update({name.upper(): str(value) for name, value in settings.items()})
     if jax := sys.modules.get("jax"):  # imported by the modules of tests
-        jax.config.update("jax_compilation_cache_dir", str(tmp_path_factory.mktemp("jax")))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+        for name, value in settings.items():
+            jax.config.update(name, value)
 
 
 @pytest.fixture

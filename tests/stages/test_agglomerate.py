@@ -14,7 +14,6 @@ from ffn.io.open import open_volume
 from ffn.io.store_names import MAIN
 from ffn.io.volume import Placement
 
-from ..engines import HERE
 from ..jobs import Killed
 from ..volumes import create_volumes, write_volume
 from .conftest import tube_image
@@ -162,7 +161,7 @@ def killed(scene, monkeypatch):
     return start
 
 
-@pytest.mark.parametrize("engine", [None, *[name for name in HERE if name in ("openvino", "jax")]])
+@pytest.mark.parametrize("engine", [None, "openvino"])
 def test_a_killed_job_resumes_where_it_stopped(engine, scene, killed, caplog):
     """With two windows at once, the graph is that of one after another."""
     options = ("--engine", engine) if engine else ()

@@ -10,7 +10,7 @@ from ffn.model.normalize import Normalisation
 from ffn.model.store import Model
 
 
-def network_of(model: Model, engine: str = "jax") -> Network:
+def network_of(model: Model, engine: str) -> Network:
     """Return a network in float32, by its own normalisation and steps."""
     config = model.config
     return Network(model, Normalisation.of_model(config), Choice(engine, "float32"), config.deltas_zyx)

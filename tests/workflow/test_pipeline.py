@@ -122,7 +122,7 @@ def test_consensus_is_agglomerated(finished, tmp_path):
     shutil.copytree(finished.folder, tmp_path / "both")
     config = {**SMALL_RUN, "consensus": {"enabled": True, "min_fragment_um3": 2e-05}}
     workflow = Workflow(tmp_path / "both", config)
-    shown(workflow.fork("fill_all", "sweep_all", "evaluate_all"))
+    shown(workflow.fork("merge_all"))
     folder = workflow.results / "segmentation/phantom"
     with open_volume(f"{folder}/segmentation.zarr") as forward:
         whole = forward.read()

@@ -38,7 +38,9 @@ def configure_libraries(group: ProcessGroup, config: TrainConfig, rng_seed: int)
     threads = config.intra_op_threads or threads_here(usable)
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     os.environ.setdefault("KMP_BLOCKTIME", "0")
-    if importlib.util.find_spec("tensorflow"):
+    # which takes five seconds to load; what processes exchange are its tensors
+    needs_tensorflow = config.engine != "jax" or group.size > 1 or config.compression != "none"
+    if needs_tensorflow and importlib.util.find_spec("tensorflow"):
         _configure_tensorflow(group, config, rng_seed, threads)
     elif config.engine != "jax":
         raise ConfigError(f"train.engine: {config.engine} needs TensorFlow, which is not installed. Give jax")

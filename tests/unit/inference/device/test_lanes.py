@@ -132,7 +132,7 @@ def test_unequal_subvolumes_together_are_those_of_one_after_another_on_the_host(
 def test_a_saved_flood_resumes_on_another_canvas_and_on_the_host(model):
     config = SegmentConfig(**OPTIONS)
     subvolumes = [subvolume(shape, number) for number, shape in enumerate(SHAPES[:2])]
-    lanes = device_lanes(network(model), config, 2)
+    lanes = device_lanes(network(model), config, 3)
     together, states = floods(lanes, config, subvolumes), []
     while growing := [grower for flood in together if (grower := flood.growing())]:
         lanes.advance(growing)

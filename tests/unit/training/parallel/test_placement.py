@@ -101,6 +101,7 @@ growing: list[tuple[Gpu, bool]] = []
 
 class SecondRank(ProcessGroup):
     rank = local_rank = 1
+    size = 2
 
 
 def too_late(*_):
