@@ -83,7 +83,7 @@ def count_pairs(a: np.ndarray, b: np.ndarray) -> ContingencyTable:
     [2, 1]
     """
     starts, lengths = find_runs(a, b)
-    return _table_of(add_up(_rows_of(ContingencyTable(a.ravel()[starts], b.ravel()[starts], lengths))))
+    return table_of(add_up(rows_of(ContingencyTable(a.ravel()[starts], b.ravel()[starts], lengths))))
 
 
 class RowSum:
@@ -114,11 +114,11 @@ class TableSum:
 
     def add(self, table: ContingencyTable) -> None:
         """Add a table of other voxels."""
-        self._rows.add(_rows_of(table))
+        self._rows.add(rows_of(table))
 
     def table(self) -> ContingencyTable:
         """Return the sum so far."""
-        return _table_of(self._rows.rows())
+        return table_of(self._rows.rows())
 
 
 def merge_tables(tables: Iterable[ContingencyTable]) -> ContingencyTable:
@@ -197,11 +197,12 @@ class RowLookup:
         return codes, known
 
 
-def _rows_of(table: ContingencyTable) -> np.ndarray:
+def rows_of(table: ContingencyTable) -> np.ndarray:
     """Return a table as one uint64 array of shape (N, 3)."""
     return np.stack([column.astype(np.uint64) for column in (table.a, table.b, table.voxels)], axis=1)
 
 
-def _table_of(rows: np.ndarray) -> ContingencyTable:
+def table_of(rows: np.ndarray) -> ContingencyTable:
+    """Return the table of such rows."""
     a, b, voxels = np.ascontiguousarray(rows.T)
     return ContingencyTable(a, b, voxels.astype(np.int64))

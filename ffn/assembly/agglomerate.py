@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> None:
     config = from_arguments(Agglomeration, arguments)
     inputs = AgglomerateInputs(**flood_inputs(arguments), segmentation=arguments.segmentation)
     job, size_zyx = job_of(arguments), from_arguments(AgglomerateJobs, arguments).job_size_zyx
-    if arguments.out.endswith("/"):
+    if arguments.out.endswith("/") or Path(arguments.out).is_dir():
         agglomerate_parts(inputs, arguments.out, config, size_zyx, arguments.box, job)
     elif job != WHOLE or arguments.job_size_zyx:
         raise ConfigError(f"--out: {arguments.out} is a file, --job-size and --job need --out FOLDER/")
@@ -60,7 +60,6 @@ def agglomerate_parts(
     job: Job = WHOLE,
 ) -> None:
     """Write a graph for each part of a box, with the rows of `agglomerate`."""
-    _require_here(folder)
     with open_scene(inputs.segmentation, inputs.image) as scene:
         parts = cut(_part_of(scene, box), size_zyx)
     key = {**inputs.key(inputs.network(config)), "box": box, "size": size_zyx}
@@ -103,22 +102,13 @@ def agglomerate(
     -----
     Source: agglomeration in Januszewski et al. 2018, Methods.
     """
-    _require_here(out_path)
     require_other_file(out_path, *inputs.files())
-    if Path(out_path).is_dir():
-        raise VolumeError(f"{out_path}: is a folder, expected a file to write to, such as {out_path}/graph.csv")
     network = inputs.network(config)
     require_window(config.window_radius_zyx, network.model.config, "window_radius_zyx")
     objects = objects or Objects.read(inputs.segmentation)
     with open_scene(inputs.segmentation, inputs.image, inputs.masks, objects) as scene:
         box = _part_of(scene, box)
         judge_all(Judge(scene, network, config), candidates(scene, box, config), out_path, inputs, box)
-
-
-def _require_here(out_path: str) -> None:
-    """Refuse a URL, which would be taken for a relative path."""
-    if "://" in out_path:
-        raise VolumeError(f"{out_path}: is an address, expected a path on this machine. Copy the graph there later")
 
 
 def _part_of(scene: Scene, box: Box | None) -> Box:

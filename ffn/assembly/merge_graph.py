@@ -104,7 +104,9 @@ def header(record: dict[str, Any]) -> str:
 
 def read_graph(path: str | Path) -> list[MergeEdge]:
     """Read the edges of a graph."""
-    numbered = [(n, line) for n, line in enumerate(_lines(path), 1) if line and not line.startswith("#")]
+    expected = f"a file of ffn agglomerate. {how_to_make(Path(path))}"
+    with unreadable(path, expected, MergeGraphError), open(path) as file:
+        numbered = [(n, line.rstrip("\n")) for n, line in enumerate(file, 1) if line.strip() and line[0] != "#"]
     if not numbered or numbered[0][1].split(",") != list(COLUMNS):
         found = numbered[0][1] if numbered else "nothing"
         raise MergeGraphError(f"{path}: starts with {found!r}, expected the columns {','.join(COLUMNS)}")
@@ -113,13 +115,6 @@ def read_graph(path: str | Path) -> list[MergeEdge]:
 
 def read_graphs(paths: Sequence[str | Path]) -> Iterator[MergeEdge]:
     """Read the edges of a graph, one part at a time, since those of a large volume do not fit in memory."""
-    makers = list(map(_maker, paths))
-    for path, maker in zip(paths, makers, strict=True):
-        if maker != makers[0]:
-            raise MergeGraphError(
-                f"{path}: differs in model, options or segmentation from {paths[0]}, expected the same. "
-                "Rerun agglomerate for all"
-            )
     return itertools.chain.from_iterable(map(read_graph, paths))
 
 
@@ -138,18 +133,3 @@ def parse_edge(line: str, where: str) -> MergeEdge:
             f"{where}: {line!r} is not an edge ({reason}). Delete the file and rerun agglomerate"
         ) from None
     return edge
-
-
-def _lines(path: str | Path, most: int | None = None) -> list[str]:
-    expected = f"a file of ffn agglomerate. {how_to_make(Path(path))}"
-    with unreadable(path, expected, MergeGraphError), open(path) as file:
-        return [line.rstrip("\n") for line in itertools.islice(file, most)]
-
-
-def _maker(path: str | Path) -> Any:
-    """Return the options, weights and segmentation in the first line of a graph; None if it does not say."""
-    try:
-        record = json.loads(_lines(path, 1)[0].removeprefix("#"))
-        return record["config"], record["inputs"]["weights"], record["inputs"].get("segmentation")
-    except (IndexError, ValueError, KeyError, TypeError, AttributeError):
-        return None

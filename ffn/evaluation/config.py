@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field, PositiveInt, model_validator
 
 from ffn.config import BoxText, NonNegativeInt, Probability, Section
-from ffn.evaluation.metrics import RankingName
 
 
 class SkeletonizeConfig(Section):
@@ -30,9 +29,7 @@ class EvaluateConfig(Section):
 
 
 class SelectConfig(Section):
-    """Choice among the last checkpoints by their scores on a validation box, which must not be reported on."""
-
-    for_workflow = frozenset({"checkpoints", "volume", "box"})
+    """Choice among the last checkpoints by the VOI of a validation box, which must not be reported on."""
 
     checkpoints: NonNegativeInt = Field(
         0,
@@ -44,8 +41,6 @@ class SelectConfig(Section):
         None,
         description="validation box: must have labels and overlap no evaluate_box; FOVs also see voxels around it",
     )
-    metric: RankingName = Field("voi", description="score to choose by")
-    convention: Literal["foreground", "all", "cremi"] = Field("all", description="convention of that score")
 
     @model_validator(mode="after")
     def _box_is_given(self) -> SelectConfig:

@@ -226,7 +226,7 @@ def _errors(
 ) -> list[dict[str, Any]]:
     """Return the worst errors of the last segmentation, with the ends of their gaps."""
     errors = worst_errors(*_own(compared), NUM_ERRORS)
-    found = locate(errors, lambda: comparison.tables_of_last(results), comparison.scene())
+    found = locate(errors, comparison.tables_of_last(results), comparison.scene())
     return [error.entry(*ends) for error, ends in zip(errors, found, strict=True)]
 
 

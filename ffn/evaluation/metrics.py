@@ -1,14 +1,14 @@
 """The metrics of a score file: name, title, where each is found, and whether lower or higher is better.
 
 Tables, the report and `ffn select` follow this list. To add a metric, compute it in `ffn.evaluation.scores` and add a
-row here. This module imports nothing heavy, because the command line reads it.
+row here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,3 @@ METRICS = (
     Metric("voi_merge", "merge", "lower"),
     Metric("covered_fraction", "covered", by_convention=False, is_fraction=True),
 )
-BY_NAME = {metric.name: metric for metric in METRICS}
-
-if TYPE_CHECKING:
-    RankingName = str
-else:  # pydantic checks it, and the command line lists the choices
-    RankingName = Literal[tuple(metric.name for metric in METRICS if metric.better)]

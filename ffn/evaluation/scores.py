@@ -22,33 +22,19 @@ class Convention(NamedTuple):
     """How to treat voxels without a body or without a segment."""
 
     text: str  # in words
-    ignored: np.uint64  # body whose voxels never count
-    keeps_unsegmented: bool  # whether voxels without a segment count, as one segment with id 0
-    unsegmented_in_rand: bool  # whether that segment also counts among the segment sizes of the Rand error
-    is_cremi: bool  # whether the Rand error counts n² instead of n(n - 1) pairs, and other things as the challenge does
+    keeps_unsegmented: bool = True  # whether voxels without a segment count, as one segment with id 0
+    is_cremi: bool = False  # whether voxels without a body, pairs and unsegmented voxels count as in the challenge
 
 
 CONVENTIONS = {
     "foreground": Convention(
         "Only voxels with both a body and a segment. Read it together with the covered fraction.",
-        ignored=np.uint64(0),
         keeps_unsegmented=False,
-        unsegmented_in_rand=False,
-        is_cremi=False,
     ),
-    "all": Convention(
-        "All voxels with a body. Unsegmented voxels count as one segment, as in scikit-image.",
-        ignored=np.uint64(0),
-        keeps_unsegmented=True,
-        unsegmented_in_rand=True,
-        is_cremi=False,
-    ),
+    "all": Convention("All voxels with a body. Unsegmented voxels count as one segment, as in scikit-image."),
     "cremi": Convention(
         "All voxels that are farther than 25 nm from another body in their section; those without a body are one more "
         "body. Unsegmented voxels are one segment for VOI and none for ARE, as in the CREMI challenge.",
-        ignored=IGNORED,
-        keeps_unsegmented=True,
-        unsegmented_in_rand=False,
         is_cremi=True,
     ),
 }
@@ -83,14 +69,14 @@ def score(table: ContingencyTable, convention: str) -> Scores:
 
 def body_terms(table: ContingencyTable, rule: Convention) -> np.ndarray:
     """Return each body's terms in the sums whose ratios are the scores: six rows, a column for each body."""
-    labelled = table.keep(table.a != rule.ignored)
+    labelled = table.keep(table.a != (IGNORED if rule.is_cremi else 0))
     ids, bodies = np.unique(labelled.a, return_inverse=True)
     kept = (labelled.b != 0) | rule.keeps_unsegmented
     part, body, segment, bodies = labelled.voxels[kept], labelled.a[kept], labelled.b[kept], bodies[kept]
     part = part.astype(np.float64)  # the square of 10¹⁰ overflows int64
     of_body, of_segment = group_totals(body, part), group_totals(segment, part)
-    in_rand = (segment != 0) | rule.unsegmented_in_rand
-    itself = 0.0 if rule.is_cremi else 1.0  # a voxel that is not paired with itself
+    in_rand = (segment != 0) | (not rule.is_cremi)
+    itself = 0.0 if rule.is_cremi else 1.0  # a voxel that is not paired with itself; the challenge counts n² pairs
     added = part * ~in_rand / table.num_voxels if rule.is_cremi else 0.0  # the challenge adds their share of all voxels
     rows = (
         part * np.log2(of_body / part),

@@ -14,7 +14,16 @@ from scipy.ndimage import distance_transform_edt
 
 from ffn.assembly.connected import NO_ROWS, LabelledPart, connected_roots, label_parts, same_voxel
 from ffn.config import PART_ZYX
-from ffn.contingency import ContingencyTable, RowLookup, TableSum, count_pairs, largest_parts, merge_tables
+from ffn.contingency import (
+    ContingencyTable,
+    RowLookup,
+    TableSum,
+    count_pairs,
+    largest_parts,
+    merge_tables,
+    rows_of,
+    table_of,
+)
 from ffn.errors import EvaluationError
 from ffn.evaluation.errors import Scene
 from ffn.evaluation.scores import BORDER_NM, CONVENTIONS, intervals, summarize
@@ -143,7 +152,7 @@ class Comparison:
             at = tuple((self._nodes[inside] - part.box.start).T)
             at_nodes.append(np.stack([one[at].astype(np.uint64) for one in (kinds["all"], *labels)]))
         return {
-            **{name: _packed(one.table()) for name, one in sums.items()},
+            **{name: rows_of(one.table()).T for name, one in sums.items()},
             "bodies": np.concatenate(bodies),
             "links": np.concatenate(links),
             "nodes": np.concatenate(nodes),
@@ -172,7 +181,7 @@ class Comparison:
             at_nodes[:, each["nodes"]] = np.stack([of_pieces[pieces.astype(np.int64)], *segments])
             is_scored[each["nodes"]] = True
             for name in each.keys() - {"bodies", "links", "nodes", "at_nodes"}:
-                sums[name].add(renamed(_unpacked(each[name]), of_pieces))
+                sums[name].add(renamed(table_of(each[name].T), of_pieces))
         tables = {name: one.table() for name, one in sums.items()}
         skeletons = self._skeletons and self._skeletons.keep(is_scored)
         at_components, *at_segments = at_nodes[:, is_scored]
@@ -191,19 +200,11 @@ class Comparison:
         """Yield every block and its pairs of body and segment of the last segmentation."""
         for block, each in zip(self.blocks, results, strict=True):
             bodies = np.append(np.zeros(1, np.uint64), each["bodies"])
-            yield block, renamed(_unpacked(each[f"all{len(self._reads) - 1}"]), bodies)
+            yield block, renamed(table_of(each[f"all{len(self._reads) - 1}"].T), bodies)
 
     def scene(self) -> Scene:
         """Return the volumes in which errors of the last segmentation lie."""
         return Scene(self._scorer.truth.read, self._reads[-1], self._box, self._scorer.voxel_size_zyx_nm)
-
-
-def _packed(table: ContingencyTable) -> np.ndarray:
-    return np.stack([table.a, table.b, table.voxels.astype(np.uint64)])
-
-
-def _unpacked(rows: np.ndarray) -> ContingencyTable:
-    return ContingencyTable(rows[0], rows[1], rows[2].astype(np.int64))
 
 
 def near_border(labels: np.ndarray, border_nm: float, voxel_size_zyx_nm: VoxelSize) -> np.ndarray:

@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ffn.errors import ConfigError, EvaluationError
-from ffn.evaluation.config import SelectConfig
-from ffn.evaluation.metrics import BY_NAME, METRICS
+from ffn.evaluation.metrics import METRICS
 from ffn.io.atomic import write_json
 from ffn.io.faults import unreadable
 from ffn.model.store import load_model, save_model
-from ffn.options import add_options, from_arguments, parse_named
+from ffn.options import parse_named
 from ffn.provenance import provenance
 
 SELECTION_FILE = "selection.json"
+METRIC, CONVENTION = "voi", "all"
 
 log = logging.getLogger(__name__)
 
@@ -40,14 +40,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a model and its scores on the validation box; repeat for each",
     )
     parser.add_argument("--out", required=True, metavar="MODEL_DIR", help="copy of the best model, with selection.json")
-    add_options(parser, SelectConfig)
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Run the command."""
     candidates = parse_named("--candidate", arguments.candidate)
-    config = from_arguments(SelectConfig, arguments)
-    select({name: Candidate.parse(text) for name, text in candidates.items()}, arguments.out, config)
+    select({name: Candidate.parse(text) for name, text in candidates.items()}, arguments.out)
 
 
 class Candidate(NamedTuple):
@@ -65,58 +63,51 @@ class Candidate(NamedTuple):
         return cls(model, scores)
 
 
-def select(candidates: Mapping[str, Candidate], out_folder: str | Path, config: SelectConfig) -> dict[str, Any]:
+def select(candidates: Mapping[str, Candidate], out_folder: str | Path) -> dict[str, Any]:
     """Copy the model of the best candidate to a folder, and write the scores of all to ``selection.json`` there.
 
-    Of candidates with equal scores, the last one wins. Returns the content of ``selection.json``.
+    The best one has the lowest VOI over all voxels; of equal ones, it is the last. Returns the content of
+    ``selection.json``.
 
     Raises
     ------
     EvaluationError
-        If a score file is damaged, the candidates were scored on different boxes or truths, or none has a score.
+        If a score file is damaged, the candidates were scored on different boxes or truths.
     ModelError
         If the best model is missing or damaged.
     """
-    scores = {name: _read(candidate.scores, config.convention) for name, candidate in candidates.items()}
+    scores = {name: _read(candidate.scores) for name, candidate in candidates.items()}
     places = {_place(entry) for entry in scores.values()}
     if len(places) > 1:
         raise EvaluationError(f"--candidate: scored on {sorted(places)}, expected one box of one truth for all")
     ((box, _),) = places
-    table = {name: {m.name: m.value(entry, config.convention) for m in METRICS} for name, entry in scores.items()}
-    best = _best({name: row[config.metric] for name, row in table.items()}, config)
+    table = {name: {m.name: m.value(entry, CONVENTION) for m in METRICS} for name, entry in scores.items()}
+    values = {name: float(entry["scores"][CONVENTION][METRIC]) for name, entry in scores.items()}
+    best = min(reversed(values), key=lambda name: values[name])
     result = {
         "best": best,
         "box": box,
-        "metric": config.metric,
-        "convention": config.convention,
+        "metric": METRIC,
+        "convention": CONVENTION,
         "candidates": [{"name": name, **row} for name, row in table.items()],
-        "provenance": provenance("select", config, **{name: one.model for name, one in candidates.items()}),
+        "provenance": provenance("select", None, **{name: one.model for name, one in candidates.items()}),
     }
     model = load_model(candidates[best].model)
     write_json(Path(out_folder) / SELECTION_FILE, result)
     save_model(out_folder, replace(model, provenance={**model.provenance, "selected": f"{best} on {box}"}))
-    log.info("%s is the best of %d: %s %.4f", best, len(table), config.metric, table[best][config.metric])
+    log.info("%s is the best of %d: %s %.4f", best, len(table), METRIC, values[best])
     return result
 
 
-def _read(path: str, convention: str) -> dict[str, Any]:
-    with unreadable(path, f"scores of 'ffn evaluate' under {convention}. Evaluate again", EvaluationError):
+def _read(path: str) -> dict[str, Any]:
+    with unreadable(path, "scores of 'ffn evaluate'. Evaluate again", EvaluationError):
         scores = json.loads(Path(path).read_text())
         _place(scores)
         for metric in METRICS:
-            metric.value(scores, convention)
+            metric.value(scores, CONVENTION)
     return scores
 
 
 def _place(scores: Mapping[str, Any]) -> tuple[str, str]:
     """Return box and truth of scores."""
     return scores["box"], scores["provenance"]["inputs"]["truth"]
-
-
-def _best(values: Mapping[str, float | None], config: SelectConfig) -> str:
-    """Return the name of the best value, the last one of equal values."""
-    known = {name: value for name, value in values.items() if value is not None}
-    if not known:
-        found = f"select: no candidate has a {config.metric} under the convention {config.convention}"
-        raise EvaluationError(f"{found}: none segmented anything. Train longer or choose another box")
-    return min(reversed(known), key=lambda name: BY_NAME[config.metric].rank(known[name]))

@@ -111,6 +111,5 @@ rule select:
     params:
         candidates=arguments.candidates(PIPELINE),
         folder=subpath(output.model, parent=True),
-        flags=flags(RUN.select),
     shell:
-        "ffn select {params.candidates} {params.flags} --out {params.folder} > {log} 2>&1"
+        "ffn select {params.candidates} --out {params.folder} > {log} 2>&1"

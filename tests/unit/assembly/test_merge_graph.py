@@ -7,7 +7,7 @@ import pytest
 
 from ffn.assembly.given import Constraints
 from ffn.assembly.merge import apply_groups, mapping_text, merge_groups, pair_scores
-from ffn.assembly.merge_graph import COLUMNS, MergeGraphError, header, read_graph, read_graphs
+from ffn.assembly.merge_graph import COLUMNS, MergeGraphError, read_graph, read_graphs
 
 from .conftest import edge, write_graph
 
@@ -44,20 +44,6 @@ def test_a_damaged_file_is_refused_by_name(tmp_path, text, message):
     path.write_text(text)
     with pytest.raises(MergeGraphError, match=message):
         read_graph(path)
-
-
-@pytest.mark.parametrize("other", [{"config": {"a": 2}}, {"weights": "d"}, {"segmentation": "b.zarr"}])
-def test_parts_of_different_graphs_are_refused(other, tmp_path):
-    """Segmentations know the same ids, so one of them would join what it knows nothing of."""
-    paths = []
-    for name, changed in (("one", {}), ("two", other)):
-        made = {"config": {"a": 1}, "weights": "c", "segmentation": "a.zarr", **changed}
-        paths.append(tmp_path / f"{name}.csv")
-        paths[-1].write_text(header({"config": made.pop("config"), "inputs": made}))
-    with pytest.raises(MergeGraphError, match="two.csv"):
-        read_graphs(paths)
-    with pytest.raises(MergeGraphError, match="three.csv"):
-        read_graphs([*paths[:1], tmp_path / "three.csv"])
 
 
 def test_a_group_has_its_smallest_id_whatever_the_order_of_edges():

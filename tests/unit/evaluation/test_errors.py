@@ -24,7 +24,7 @@ def places_of(errors, truth, segments, block=(4, 5, 6)):
     """Return the voxels of errors within the box, and those of the main parts across their gaps."""
     tables = [(one, count_pairs(*(v[one.slices(BOX.start)] for v in (truth, segments)))) for one in BOX.blocks(block)]
     reads = (lambda box, labels=labels: labels[box.slices(BOX.start)] for labels in (truth, segments))
-    found = locate(errors, lambda: tables, Scene(*reads, BOX, SIZE_ZYX_NM))
+    found = locate(errors, tables, Scene(*reads, BOX, SIZE_ZYX_NM))
     return [tuple(end and tuple(np.subtract(end, BOX.start).tolist()) for end in ends) for ends in found]
 
 
@@ -51,7 +51,7 @@ def test_a_perfect_segmentation_has_no_errors(volumes):
     assert touching["position_zyx"][1:] in ([1, 10], [2, 10])
     assert touching["other_zyx"] == [*touching["position_zyx"][:2], 9]
     assert (far["segment_ids"], far["position_zyx"][2]) == ([10, 12], 18)  # the side that faces the main part
-    assert far["other_zyx"] == [*far["position_zyx"][:2], 9], "farther than REACH_ZYX"
+    assert far["other_zyx"] == [*far["position_zyx"][:2], 9], "within REACH_ZYX"
     assert (merger["kind"], merger["truth_ids"], merger["segment_ids"]) == ("merge", [2, 3], [50])
     assert merger["position_zyx"][1] == 9
     assert worst_errors(count_pairs(volumes[0], volumes[0]), IDS, 10) == []
@@ -76,7 +76,7 @@ def test_the_worst_of_each_kind_come_first(volumes):
 
 def test_every_place_lies_in_the_piece(monkeypatch):
     monkeypatch.setattr("ffn.evaluation.errors.PART_ZYX", (3, 4, 5))
-    monkeypatch.setattr("ffn.evaluation.errors.REACHES_ZYX", ((1, 2, 1), (9, 12, 20)))
+    monkeypatch.setattr("ffn.evaluation.errors.REACH_ZYX", (9, 12, 20))
     rng = np.random.default_rng(2)
     truth, segments = (rng.integers(0, 6, (4, 6, 10)).repeat(2, 0).repeat(2, 1).repeat(2, 2) for _ in "ts")
     worst = worst_errors(count_pairs(truth, segments), IDS, 10)

@@ -9,8 +9,7 @@ import pytest
 from ffn.cli import main
 from ffn.config import ModelConfig
 from ffn.errors import EvaluationError
-from ffn.evaluation.config import SelectConfig
-from ffn.evaluation.metrics import BY_NAME
+from ffn.evaluation.metrics import METRICS
 from ffn.evaluation.select import Candidate, select
 from ffn.model.network import weight_shapes
 from ffn.model.store import Model, load_model, save_model
@@ -29,9 +28,7 @@ def candidates(tmp_path):
     for i, (step, voi, are) in enumerate([("10", 2.0, 0.5), ("20", 1.0, 0.4), ("30", 1.5, 0.3)]):
         save_model(tmp_path / step, Model(MODEL, weights(i), {"stage": "train"}))
         scores = {"box": "0:4,0:5,0:6", "covered_fraction": 0.5, "provenance": {"inputs": {"truth": "t.h5:labels"}}}
-        known = {"voi": voi, "are": are, "are_recall": voi}
-        scores["scores"] = {name: dict.fromkeys(BY_NAME) | known for name in ("all", "cremi")}
-        scores["scores"]["foreground"] = dict.fromkeys(BY_NAME) | {"are": None if i else 0.2}
+        scores["scores"] = {"all": {**dict.fromkeys(metric.name for metric in METRICS), "voi": voi, "are": are}}
         (tmp_path / f"{step}.json").write_text(json.dumps(scores))
         made[step] = Candidate(str(tmp_path / step), str(tmp_path / f"{step}.json"))
     return made
@@ -48,22 +45,9 @@ def test_the_best_model_is_copied_and_the_choice_recorded(candidates, tmp_path):
     assert [one["voi"] for one in selection["candidates"]] == [2.0, 1.0, 1.5]
 
 
-@pytest.mark.parametrize(
-    ("options", "best"),
-    [
-        ({"metric": "are"}, "30"),
-        ({"convention": "cremi"}, "20"),
-        ({"metric": "are", "convention": "foreground"}, "10"),
-        ({"metric": "are_recall"}, "10"),  # the highest
-    ],
-)
-def test_metric_and_convention_decide_the_choice(candidates, tmp_path, options, best):
-    assert select(candidates, tmp_path / "best", SelectConfig(**options))["best"] == best
-
-
 def test_of_equal_scores_the_later_checkpoint_wins(candidates, tmp_path):
     equal = {name: one._replace(scores=candidates["10"].scores) for name, one in candidates.items()}
-    assert select(equal, tmp_path / "best", SelectConfig())["best"] == "30"
+    assert select(equal, tmp_path / "best")["best"] == "30"
 
 
 def edit(path, **changes):
@@ -71,18 +55,17 @@ def edit(path, **changes):
 
 
 @pytest.mark.parametrize(
-    ("change", "convention", "message"),
+    ("change", "message"),
     [
-        (lambda p: edit(p, box="0:4,0:5,0:7"), "all", "--candidate: .*0:7"),
-        (lambda p: edit(p, provenance={"inputs": {"truth": "other"}}), "all", "--candidate: .*other"),
-        (lambda p: Path(p).write_text("{"), "all", "20.json"),
-        (lambda p: None, "foreground", "voi .*foreground"),
+        (lambda p: edit(p, box="0:4,0:5,0:7"), "--candidate: .*0:7"),
+        (lambda p: edit(p, provenance={"inputs": {"truth": "other"}}), "--candidate: .*other"),
+        (lambda p: Path(p).write_text("{"), "20.json"),
     ],
 )
-def test_scores_that_cannot_be_compared_are_an_error(candidates, tmp_path, change, convention, message):
+def test_scores_that_cannot_be_compared_are_an_error(candidates, tmp_path, change, message):
     change(candidates["20"].scores)
     with pytest.raises(EvaluationError, match=message):
-        select(candidates, tmp_path / "best", SelectConfig(convention=convention))
+        select(candidates, tmp_path / "best")
     assert not (tmp_path / "best").exists()
 
 
