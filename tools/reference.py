@@ -89,7 +89,7 @@ def _text(value: Any) -> str:
 
 def table() -> str:
     """Return the table of stages in docs/stages.md."""
-    rows = [f"| `{stage.name}` | {stage.title} | {_files(stage)} |" for stage in STAGES.values()]
+    rows = [f"| `{name}` | {stage.title} | {_files(stage)} |" for name, stage in STAGES.items()]
     return "\n".join(["| stage | what it does | what it makes, under `results/<run>/` |", "| --- | --- | --- |", *rows])
 
 

@@ -13,7 +13,7 @@ from ffn.commands.run import become_snakemake
 from ffn.errors import ConfigError
 from ffn.workflow.paths import RunPaths
 from ffn.workflow.run import RunConfig
-from ffn.workflow.stages import STAGES
+from ffn.workflow.stages import STAGES, rules_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,8 +43,8 @@ def run(arguments: argparse.Namespace) -> None:
 def rules_after_agglomeration() -> list[str]:
     """Return the rules that corrections can repeat, whatever else has changed since."""
     names = list(STAGES)
-    later = [STAGES[name] for name in names[names.index("cut") :] if name != "learn-affinities"]
-    return ["all", *(rule for stage in later for rule in stage.rules)]
+    later = [name for name in names[names.index("cut") :] if name != "learn-affinities"]
+    return ["all", *(rule for name in later for rule in rules_of(name))]
 
 
 def corrected(folder: Path, volume: str | None, paths: list[str]) -> Path:

@@ -21,7 +21,7 @@ from ffn.io.config import SourceConfig
 from ffn.io.hdf5 import write_arrays
 from ffn.workflow.places import check_sources
 from ffn.workflow.run import RunConfig, load_run
-from ffn.workflow.stages import STAGES
+from ffn.workflow.stages import STAGES, rules_of
 
 from ..small_run import SMALL_RUN, Workflow, shown
 from ..snakemake_forks import is_builtin
@@ -240,7 +240,7 @@ def readers(leaf: Leaf) -> set[str]:
     """Return the rules that read an option."""
     if leaf.keeps_result:
         return UNTRACKED.get(leaf.key, set())
-    rules = {stage.name: set(stage.rules) for stage in STAGES.values()} | READ_BY
+    rules = {name: set(rules_of(name)) for name in STAGES} | READ_BY
     parts = leaf.key.split(".")
     keys = (".".join(parts[:n]) for n in range(len(parts), 0, -1))
     return rules[next(key for key in keys if key in rules)]

@@ -10,21 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from ffn.workflow.stages import STAGES
+from ffn.workflow.stages import STAGES, rules_of
 
 from .runs import pipeline
 
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.mark.parametrize("stage", STAGES.values(), ids=list(STAGES))
-def test_a_stage_has_a_command_a_rule_file_and_its_section(stage):
-    add_arguments = importlib.import_module(stage.module).add_arguments
+@pytest.mark.parametrize("name", STAGES)
+def test_a_stage_has_a_command_a_rule_file_and_its_section(name):
+    add_arguments = importlib.import_module(STAGES[name].module).add_arguments
     add_arguments(parser := argparse.ArgumentParser())
-    parser.parse_args(shlex.split(inspect.getdoc(add_arguments).rpartition(f"ffn {stage.name} ")[2]))
-    rules = (ROOT / f"rules/{stage.name.replace('-', '_')}.smk").read_text()
+    parser.parse_args(shlex.split(inspect.getdoc(add_arguments).rpartition(f"ffn {name} ")[2]))
+    rules = (ROOT / f"rules/{name.replace('-', '_')}.smk").read_text()
     named = re.findall(r"^(?:rule|use rule \w+ as) (\w+)", rules, re.MULTILINE)
-    assert set(named) == set(stage.rules)
+    assert set(named) == set(rules_of(name))
 
 
 @pytest.mark.parametrize("stage", STAGES.values(), ids=list(STAGES))
