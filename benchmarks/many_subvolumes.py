@@ -45,7 +45,7 @@ from ffn.io.block_log import Result
 from ffn.io.blocks import reduce_step
 from ffn.io.open import open_volume
 from ffn.io.scratch import Table, Tables
-from ffn.io.store import Store, StoreFolder
+from ffn.io.store import Store
 from ffn.io.store_names import MAIN
 from ffn.io.volume import Placement
 from ffn.workflow.pipeline import Pipeline
@@ -221,7 +221,7 @@ def time_overlaps(per_axis: int, num_rows: int, path: str) -> None:
         cell = cell_shape(size)
         cells = rng.integers(0, side // np.array(cell), (per_axis**3 * num_rows, 3)) * cell
         rows = np.column_stack([rng.integers(1, 9, (len(cells), 2)) + (0, 9), cells, rng.integers(1, 500, len(cells))])
-        store = Store(StoreFolder(path), path, {MAIN: np.uint64}, Placement(box, size))
+        store = Store(Path(path), "base", {MAIN: np.uint64}, Placement(box, size))
         store.make_arrays()
         store.finish({"overlaps": rows}, {})
         os._exit(0)

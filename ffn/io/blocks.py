@@ -47,7 +47,7 @@ from ffn.io.atomic import write_json
 from ffn.io.block_log import BlockLogs, Has, JobLog, Result, Work
 from ffn.io.scratch import Table, Tables, read_tables, write_tables
 from ffn.io.shards import Shards, shard_shape
-from ffn.io.store_names import LAST, jobs_folder, tracked_file
+from ffn.io.store_names import LAST, jobs_folder, store_to_write, tracked_file
 from ffn.io.volume import Placement
 
 if TYPE_CHECKING:
@@ -192,10 +192,10 @@ def map_blocks(
         Small arrays in the store, or callables that make one, or None, of the results in the order of the blocks; what
         is called with the results before the volumes appear.
     """
-    from ffn.io.store import Store, StoreFolder, require_replaceable
+    from ffn.io.store import Store, require_replaceable
 
     require_replaceable(path, {*dtypes, *(tables or {})})
-    store = Store(StoreFolder(path), path, dtypes, placement)
+    store = Store(store_to_write(path), Path(path).stem, dtypes, placement)
     volumes = {name: dtype.name for name, dtype in store.dtypes.items()}
     logs = BlockLogs(
         jobs_folder(path, LAST),

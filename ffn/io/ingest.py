@@ -31,7 +31,7 @@ from ffn.io.open import identity, open_mip_or_finer, open_volume, readable_forma
 from ffn.io.section_faults import JUMPS as DISPLACED
 from ffn.io.section_faults import Fault, SectionWatch, faults_of, jumps_of, write_faults
 from ffn.io.shards import CHUNK, shard_shape
-from ffn.io.store import new_folder, require_replaceable
+from ffn.io.store import new_folder, require_replaceable, write_metadata
 from ffn.io.store_names import MAIN, OURS
 from ffn.io.volume import IGNORED, Converted, Placement, Volume, require_other_file, split_spec, voxel_size_of
 from ffn.options import add_box_option, add_options, add_store_option, from_arguments
@@ -122,8 +122,7 @@ def ingest(source: str, out: str, config: IngestConfig, box: Box | None = None, 
         box = box or volume.box
         if not volume.box.contains(box):
             raise VolumeError(f"{source}: box {box} leaves the volume {volume.box}, expected a box inside")
-        is_free = "://" not in out and not has_copy(out)
-        stays = not (is_labels or missing) and is_free and can_stay(found, config)
+        stays = not (is_labels or missing or has_copy(out)) and can_stay(found, config)
         if not is_labels:
             volume = _with_even_sections(volume, box, config, stays)
         dtype, max_shift = (IGNORED.dtype, None) if is_labels else (volume.dtype, config.max_shift)
@@ -187,7 +186,7 @@ def _refer(path: str, placed: Placed, placement: Placement, job: Job) -> None:
     }
     require_replaceable(path, {MAIN})
     with new_folder(path) as folder:
-        folder.write_metadata("", group_metadata({OURS: ours}))
+        write_metadata(folder, group_metadata({OURS: ours}))
 
 
 def _with_even_sections(image: Volume, box: Box, config: IngestConfig, stays: bool) -> Volume:

@@ -62,12 +62,12 @@ def files_in(folder: str, in_order: bool = False) -> Iterator[str]:
                 yield entry.path
 
 
-def store_to_write(spec: str) -> str:
-    """Return the path of a store that is to be written."""
+def store_to_write(spec: str) -> Path:
+    """Return the folder of a store that is to be written."""
     store = split_store(spec)
-    if store is None or store[1] != MAIN:
-        raise VolumeError(f"{spec}: expected NAME.zarr to write to. 'ffn convert' writes HDF5 files")
-    return store[0]
+    if store is None or store[1] != MAIN or "://" in spec:
+        raise VolumeError(f"{spec}: expected a folder NAME.zarr to write to. 'ffn convert' writes HDF5 files")
+    return Path(store[0]).absolute()
 
 
 def tracked_file(path: str) -> str:
@@ -84,17 +84,16 @@ def tracked_file(path: str) -> str:
 
 
 def jobs_folder(path: str, step: str = "") -> Path:
-    """Return the folder with the logs of jobs, next to the output; of a URL, in the current folder.
+    """Return the folder with the logs of jobs, next to the output.
 
     Examples
     --------
-    >>> [str(jobs_folder(path)) for path in ("run/raw.zarr", "run/graphs/", "s3://bucket/raw.zarr")]
-    ['run/raw.zarr.jobs', 'run/graphs.jobs', 'raw.zarr.jobs']
+    >>> [str(jobs_folder(path)) for path in ("run/raw.zarr", "run/graphs/")]
+    ['run/raw.zarr.jobs', 'run/graphs.jobs']
     >>> str(jobs_folder("run/raw.zarr", "match"))
     'run/raw.zarr.jobs/match'
     """
-    path = path.rstrip("/").removeprefix("file://")
-    return Path(f"{Path(path).name if '://' in path else path}.{JOBS}", step)
+    return Path(f"{path.rstrip('/')}.{JOBS}", step)
 
 
 def how_to_make(path: Path) -> str:

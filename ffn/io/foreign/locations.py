@@ -217,14 +217,6 @@ def open_folder(spec: str) -> Folder:
     raise VolumeError(f"{spec}: may not be read ({refusal}), expected the right to read it. {advice}")
 
 
-def writable_store(location: Location) -> dict[str, Any]:
-    """Return how TensorStore opens a folder to write to it, with the credentials of this machine."""
-    if urlsplit(location.address).scheme in ("http", "https"):
-        raise VolumeError(f"{location.spec}: a web server cannot be written to, expected a folder, s3:// or gs://")
-    *_, store = _stores(location)
-    return store
-
-
 def _stores(location: Location) -> Iterator[dict[str, Any]]:
     """Yield the ways to open a folder, in the order to try them."""
     if location.path:
