@@ -117,7 +117,8 @@ class JoinedGroup(ProcessGroup, ABC):
     def watch(self) -> None:
         """Start the watchdog, which ends the job when a process is stuck or gone. All processes call this together."""
         address = self._watchdog.listen(is_one_machine=self.local_size == self.size)
-        self._watchdog.start(Address(*self.broadcast(address)))
+        self._watchdog.join(Address(*self.broadcast(address)))
+        self._watchdog.start()
 
     def beat(self) -> None:
         """Tell the watchdog that this process has reached its next step."""

@@ -13,7 +13,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import NamedTuple, NoReturn
 
 BEATS_PER_LIMIT = 10
@@ -66,19 +66,18 @@ class Watchdog:
     def problem(self) -> str | None:
         """Describe the process that is lost, or return None. A rank that was never heard may be behind a firewall."""
         now = self._now()
-        silent = sorted(rank for rank, heard in self._heard.items() if now - heard > self._limit)
-        if silent:
+        if silent := {rank for rank, heard in self._heard.items() if now - heard > self._limit}:
             return f"{_named(silent)} did not answer for {self._limit:g} s"
         patience = self._limit if self._steps >= 2 else max(START_SECONDS, self._limit)
         if self._rank != 0:
             patience *= 1.5  # rank 0 knows most, so it acts first
         if now - self._moved <= patience:
             return None
-        unheard = sorted(set(range(self._size)) - self.reached.keys())
+        unheard = set(range(self._size)) - self.reached.keys()
         if unheard and self._rank == 0:
             return f"no step finished for {patience:g} s, and {_named(unheard)} was never heard"
-        late = sorted(rank for rank, reached in self.reached.items() if reached < max(self.reached.values()))
-        if late:
+        most = max(self.reached.values())
+        if late := {rank for rank, reached in self.reached.items() if reached < most}:
             return f"{_named(late)} made no progress for {patience:g} s while others waited"
         return f"no step finished for {patience:g} s, although all processes have come equally far"
 
@@ -91,9 +90,8 @@ class Watchdog:
         token = secrets.token_hex(TOKEN_BYTES // 2)
         return Address(host or socket.gethostname(), self._socket.getsockname()[1], token)
 
-    def start(self, address: Address) -> None:
-        """Watch the job from a thread that ends with the process; `address` is that of rank 0."""
-        self.join(address)
+    def start(self) -> None:
+        """Watch the job from a thread that ends with the process."""
         threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
 
     def join(self, address: Address) -> None:
@@ -119,16 +117,13 @@ class Watchdog:
     def check(self) -> None:
         """End the job if a process is stuck or gone."""
         now = self._now()
-        if now - self._checked > 3 * self._interval:
-            self._forgive(now - self._checked)
+        pause = now - self._checked
+        if pause > 3 * self._interval:  # this process itself did not run: it was suspended, and others may have been
+            self._moved += pause
+            self._heard = {rank: heard + pause for rank, heard in self._heard.items()}
         self._checked = now
         if problem := self.problem():
             self._end(problem)
-
-    def _forgive(self, seconds: float) -> None:
-        """Ignore a period in which this process itself did not run: its machine slept."""
-        self._moved += seconds
-        self._heard = {rank: heard + seconds for rank, heard in self._heard.items()}
 
     def _watch(self) -> NoReturn:
         # staggered: rank 0 would lose most packets if thousands of processes sent at once
@@ -163,9 +158,7 @@ class Watchdog:
         self._leave(2)
 
 
-def _named(ranks: list[int]) -> str:
-    """Name a few ranks by number, many by their count."""
-    if len(ranks) == 1:
-        return f"rank {ranks[0]}"
-    shown = ", ".join(map(str, ranks[:8]))
-    return f"ranks {shown}" if len(ranks) <= 8 else f"{len(ranks)} processes (ranks {shown}, …)"
+def _named(ranks: Set[int]) -> str:
+    """Name some ranks by number, many by their count."""
+    shown = ", ".join(map(str, sorted(ranks)[:8]))
+    return f"rank {shown}" if len(ranks) == 1 else f"{len(ranks)} ranks ({shown}{', …' * (len(ranks) > 8)})"
