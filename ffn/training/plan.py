@@ -28,7 +28,6 @@ from ffn.training.config import TrainConfig, require_stages
 from ffn.training.data.examples import Example, ExampleMaker
 from ffn.training.data.lanes import COLUMNS, LaneStream, RecordTable, generator
 from ffn.training.data.volumes import TrainingVolume, block_statistics, mean_and_stddev
-from ffn.training.parallel.node_array import NodeArray, node_array
 from ffn.training.parallel.process_group import ProcessGroup
 
 T = TypeVar("T")
@@ -103,20 +102,18 @@ class TrainingPlan:
         )
 
     def load_records(self, group: ProcessGroup) -> None:
-        """Read and check all records, and keep them, once on each machine. All processes call this together."""
-        table = node_array(group, (self.records.total, COLUMNS), np.int32)
-        group.together(lambda: self._fill(table))
-        self.records.rows = table.array
+        """Read and check all records, and keep them. All processes call this together."""
+        self.records.rows = group.together(self._rows)
 
-    def _fill(self, table: NodeArray) -> None:
-        """Fill this process's share of a table of all records: that of every `num_shares`-th shard."""
-        records = self.records
-        for index in range(table.share, len(records.paths), table.num_shares):
-            centers_zyx, names = training_records.read_shard(records.paths[index])
-            self.maker.check(records.paths[index], centers_zyx, names)
+    def _rows(self) -> np.ndarray:
+        """Return a table of all records."""
+        records, rows = self.records, np.empty((self.records.total, COLUMNS), np.int32)
+        for path, start in zip(records.paths, records.starts, strict=True):
+            centers_zyx, names = training_records.read_shard(path)
+            self.maker.check(path, centers_zyx, names)
             volumes = np.stack([names == name for name in records.volumes]).argmax(axis=0)
-            start = records.starts[index]
-            table.array[start : start + len(names)] = np.column_stack((centers_zyx, volumes))
+            rows[start : start + len(names)] = np.column_stack((centers_zyx, volumes))
+        return rows
 
     def fingerprint(self) -> dict[str, Any]:
         """Return everything that the weights after a given number of steps depend on.

@@ -73,7 +73,7 @@ def training_mb(model: ModelConfig, train: TrainConfig, processes: int = 1, volu
     )
     small = [voxels for voxels in volumes if LEAST_VOXEL_BYTES * voxels <= PRELOAD_BYTES]
     kept = sum(min(VOXEL_BYTES * voxels, PRELOAD_BYTES) for voxels in small)
-    return processes * (memory_mb("train") + math.ceil(FLOAT_BYTES * floats / 1e6)) + math.ceil(kept / 1e6)
+    return processes * (memory_mb("train") + math.ceil((FLOAT_BYTES * floats + kept) / 1e6))
 
 
 def flooding_mb(num_voxels: int, model: ModelConfig, canvases: int = 1) -> int:

@@ -15,7 +15,6 @@ from ffn.config import Mask, Normalize
 from ffn.errors import ModelError, VolumeError
 from ffn.geometry import ZYX, Box, scale, zyx
 from ffn.io.coarser import clahe_of
-from ffn.io.hdf5 import CHUNK_ZYX
 from ffn.io.masks import NO_MASKS, Masks, open_masks
 from ffn.io.open import open_labels, open_volume
 from ffn.io.volume import NO_SIZE, Volume, is_ignored, require_image, require_labels, require_same_voxel_size
@@ -23,10 +22,9 @@ from ffn.model.grey_levels import HISTOGRAM_DTYPES, Histogram, count_levels, sam
 from ffn.model.normalize import Normalisation, choose
 from ffn.model.store import Model
 from ffn.model.tissue import Tissue, membranes_of
-from ffn.training.parallel.node_array import node_array
 from ffn.training.parallel.process_group import ProcessGroup
 
-PRELOAD_BYTES = 512 * 2**20  # image plus labels up to this size stay in memory, once on every machine
+PRELOAD_BYTES = 512 * 2**20  # image plus labels up to this size stay in memory
 # For labels of larger volumes. In types with a sign, `IGNORED` is -1.
 SMALL_TYPES = ("int8", "int16", "int32")
 BLOCK_ZYX: ZYX = (64, 128, 128)
@@ -112,18 +110,15 @@ class TrainingVolume:
 
 
 def _loaded(volume: Volume, box: Box, dtype: np.dtype, group: ProcessGroup) -> Reader:
-    """Return a reader of voxels in memory, which the processes of a machine share and read together."""
-    shared = node_array(group, box.shape, dtype)
+    """Return a reader of voxels in memory."""
+    voxels = np.empty(box.shape, dtype)
 
     def load() -> None:
-        part = shared.part(box.shape[0], CHUNK_ZYX[0])
-        for start in range(part.start, part.stop, BLOCK_ZYX[0]):
-            stop = min(start + BLOCK_ZYX[0], part.stop)
-            slab = Box((box.start[0] + start, *box.start[1:]), (box.start[0] + stop, *box.stop[1:]))
-            shared.array[start:stop] = volume.read(slab)
+        for slab in box.blocks((BLOCK_ZYX[0], *box.shape[1:])):
+            voxels[slab.slices(box.start)] = volume.read(slab)
 
     group.together(load)  # an error of any process ends all
-    return lambda wanted: shared.array[wanted.slices(box.start)]
+    return lambda wanted: voxels[wanted.slices(box.start)]
 
 
 @contextlib.contextmanager

@@ -9,7 +9,6 @@ import pytest
 from ffn.config import Mask, ModelConfig
 from ffn.errors import ConfigError, ModelError, RecordError, VolumeError
 from ffn.geometry import Box
-from ffn.io.training_records import read_shard
 from ffn.model.store import Model, save_model
 from ffn.training.checkpoint import Checkpoint, CheckpointFolder
 from ffn.training.config import TrainConfig
@@ -94,35 +93,13 @@ def test_records_of_an_unknown_volume_are_refused(data, make_records):
         plan_of(other)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
-def test_processes_check_all_shards_between_them(data, make_records, run_processes, size):
+def test_records_are_checked_and_kept(data, make_records):
+    plan = plan_of(data)
+    plan.load_records(ProcessGroup())
+    assert plan.records.rows.tolist() == [[6, 8, 13, 0]] * 5
     bad = TrainingData(make_records("others", counts=(1, 1, 1, 1), last=(6, 8, 22)), data.volumes)
-    plan = plan_of(bad)
-    good = plan_of(data)
-    for each, expected in ((good, 0), (plan, size)):
-        results = run_processes(size, lambda group, each=each: load_on_one_machine(each, group))
-        assert sum(isinstance(result, RecordError) for result in results) == expected
-
-
-def load_on_one_machine(plan, group):
-    group.local_rank, group.local_size = group.rank, group.size
-    plan.load_records(group)
-
-
-@pytest.mark.parametrize("size", [1, 3])
-def test_records_are_decoded_once_on_a_machine_and_are_the_same(data, run_processes, size, monkeypatch):
-    decoded = []
-
-    def read(path):
-        decoded.append(path)
-        return read_shard(path)
-
-    monkeypatch.setattr("ffn.training.plan.training_records.read_shard", read)
-    plans = [plan_of(data) for _ in range(size)]
-    assert run_processes(size, lambda group: load_on_one_machine(plans[group.rank], group)) == [None] * size
-    assert len(decoded) == 2
-    for plan in plans:
-        assert plan.records.rows.tolist() == [[6, 8, 13, 0]] * 5
+    with pytest.raises(RecordError):
+        plan_of(bad).load_records(ProcessGroup())
 
 
 def test_a_validation_box_is_held_out_of_the_same_files_under_another_name(data):
