@@ -26,7 +26,6 @@ from ffn.training.metrics import (
     MetricsRow,
     Report,
     RowLog,
-    StepClock,
     classification_scores,
     load_best,
     means_of,
@@ -126,9 +125,8 @@ class Trainer:
         self._validated_with = b""
         self._step = self._skipped_in_row = 0
         self._seconds_before = 0.0
-        self._sums = NO_STEPS
+        self._sums, self._part_seconds = NO_STEPS, np.zeros(len(PARTS_OF_STEP))
         self._report: Report | None = None  # of rank 0
-        self._clock = StepClock()
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Restore the state from a checkpoint."""
@@ -153,7 +151,6 @@ class Trainer:
                 self._report = stack.enter_context(contextlib.closing(report))
             self._started = self._saved = time.monotonic()
             self._row_step = self._step
-            self._clock.lap()
             if not self.group.broadcast(self._report is not None and self._report.has_validated(self._step)):
                 self._validate()
             while self._step < self._config.max_steps:
@@ -172,30 +169,29 @@ class Trainer:
 
     def _train_step(self) -> tuple[bool, bool]:
         """Make one step; return whether any process has to stop, and whether rank 0 wants a checkpoint."""
+        started = time.perf_counter()
         rate = learning_rate(self._config, self._step)
-        outcome = self._make_step(rate)
-        if outcome is None:
-            return True, True
-        self._clock.add("compute", outcome.compute_seconds)
-        self._clock.add("allreduce", outcome.allreduce_seconds)
-        with self._clock.measure("compute"):
-            self._sums = self._sums + sums_of(outcome)
+        if isinstance(self.walks, Server):
+            outcome, input_seconds = self.walks.step(self.learner, rate, lambda: self.interruption.requested), 0.0
+            if outcome is None:
+                return True, True
+            outcome = outcome._replace(stop=self.interruption.requested, save=self._wants_checkpoint)
+        else:
+            batch = self.walks.batch()
+            self.group.beat()  # a rank that never gets here stalls the rest, and the watchdog names it
+            asked = time.perf_counter()
+            outcome = self.learner.step(batch, rate, self.interruption.requested, self._wants_checkpoint)
+            answered = time.perf_counter()
+            self.walks.proceed(outcome)
+            input_seconds = asked - started + time.perf_counter() - answered
+        moved = time.perf_counter()
+        self._sums = self._sums + sums_of(outcome)  # waits for the device
+        compute_seconds = outcome.compute_seconds + time.perf_counter() - moved
+        parts = np.array([input_seconds, compute_seconds, outcome.allreduce_seconds])
+        self._part_seconds += [*parts, max(0.0, time.perf_counter() - started - parts.sum())]
         self._step += 1
         self._require_progress(bool(outcome.finite))
         return outcome.stop, outcome.save
-
-    def _make_step(self, rate: float) -> Outcome | None:
-        """Make a step with all processes and move the FOVs, or one of the gradients that come; None to stop before."""
-        if isinstance(self.walks, Server):
-            outcome = self.walks.step(self.learner, rate, lambda: self.interruption.requested)
-            return outcome and outcome._replace(stop=self.interruption.requested, save=self._wants_checkpoint)
-        with self._clock.measure("input"):
-            batch = self.walks.batch()
-        self.group.beat()  # a rank that never gets here stalls the rest, and the watchdog names it
-        outcome = self.learner.step(batch, rate, self.interruption.requested, self._wants_checkpoint)
-        with self._clock.measure("input"):
-            self.walks.proceed(outcome)
-        return outcome
 
     def _require_progress(self, finite: bool) -> None:
         """End the job if too many steps in a row have been skipped."""
@@ -229,7 +225,7 @@ class Trainer:
 
     def _report_row(self) -> None:
         """Sum the counts of all processes; rank 0 writes them as a row."""
-        own = [*self.walks.take_counts(), sum(self.walks.positions.values()), *self._clock.lap()]
+        own = [*self.walks.take_counts(), sum(self.walks.positions.values()), *self._part_seconds]
         totals = self.group.sum(np.array(own, np.float64))  # exact up to 2^53
         counts, examples = totals[:NUM_COUNTS], totals[NUM_COUNTS]
         seconds = totals[NUM_COUNTS + 1 :] / self.group.size
@@ -244,7 +240,7 @@ class Trainer:
             **means_of(self._sums),
             **dict(zip(PARTS_OF_STEP, (1000 * seconds / num_steps).tolist(), strict=True)),
         }
-        self._sums, self._row_step = NO_STEPS, self._step
+        self._sums, self._part_seconds, self._row_step = NO_STEPS, np.zeros_like(self._part_seconds), self._step
         if self._report:
             self._report.training(row)
 
@@ -252,7 +248,7 @@ class Trainer:
         """Validate if a validation is due."""
         if self.validation is None or not self._due(self._config.validation_steps):
             return
-        with self._clock.measure("pause"), self.learner.averaged():
+        with self.learner.averaged():
             row = self.validation.run(self.learner.forward, self._step)
         if self._report:
             self._report.validation(row, self.learner.averaged_weights)

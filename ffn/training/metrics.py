@@ -12,8 +12,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -169,39 +168,6 @@ def _numbers(row: Mapping[str, str]) -> MetricsRow | None:
         return {**{name: float(value) for name, value in row.items()}, "step": int(row["step"])}
     except (KeyError, TypeError, ValueError):
         return None
-
-
-MEASURED = ("input", "compute", "allreduce", "pause")  # parts of the time between two laps; pauses are no part of steps
-
-
-class StepClock:
-    """Times of the steps since the last lap."""
-
-    def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
-        self._now = now
-        self._restart()
-
-    @contextlib.contextmanager
-    def measure(self, part: str) -> Iterator[None]:
-        """Count the time of a ``with`` block as time of `part`, one of `MEASURED`."""
-        start = self._now()
-        yield
-        self.add(part, self._now() - start)
-
-    def add(self, part: str, seconds: float) -> None:
-        """Count `seconds` as time of `part`."""
-        self._seconds[part] += seconds
-
-    def lap(self) -> np.ndarray:
-        """Return seconds of input, compute, allreduce and the rest since the last lap, and start the next one."""
-        *parts, pause = self._seconds.values()
-        rest = max(0.0, self._now() - self._start - sum(parts) - pause)
-        self._restart()
-        return np.array([*parts, rest])
-
-    def _restart(self) -> None:
-        self._start = self._now()
-        self._seconds = dict.fromkeys(MEASURED, 0.0)
 
 
 # Of a network that answers the same everywhere: about half of the voxels of balanced examples are in the object.

@@ -116,10 +116,6 @@ class Learner(ABC):
         """Replace the current weights by a `weights_vector`."""
         self._load(self._state()._replace(weights=vector))
 
-    def weights(self) -> Weights:
-        """Return the current weights by name."""
-        return self._by_name(self._state().weights)
-
     def averaged_weights(self) -> Weights:
         """Return the weights to save and validate: their moving average if there is one, else the current weights."""
         state = self._state()

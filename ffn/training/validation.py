@@ -6,9 +6,8 @@ import hashlib
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -49,38 +48,17 @@ Forward = Callable[[Batch], tuple[np.ndarray, np.ndarray]]
 class Validation:
     """One process's part in the validations: all processes validate together, each on a share of the same examples."""
 
-    records: tuple[Record, ...]
-    sizes: tuple[int, ...]  # row in `SIZES` of the object of each record
-    boxes: Mapping[str, ValidationBox]
-    maker: ExampleMaker
+    examples: Sequence[Example]  # of this process: every `group.size`-th
+    sizes: Sequence[int]  # row in `SIZES` of the object of each example of all processes
+    digest: bytes  # of the examples: scores of others cannot be compared
     model: ModelConfig
     train: TrainConfig
-    rng_seed: int
     group: ProcessGroup
-
-    @cached_property
-    def digest(self) -> bytes:
-        """Digest of the examples: scores of others cannot be compared."""
-        scored = {name: box for name, (_, box) in self.boxes.items()}
-        checksums = {name: volume.checksum() for name, (volume, _) in self.boxes.items()}
-        usual = Normalisation.of_model(self.model)
-        methods = {name: str(volume.normalisation or usual) for name, (volume, _) in self.boxes.items()}
-        return hashlib.sha256(repr((self.records, scored, checksums, methods)).encode()).digest()
-
-    def example(self, number: int) -> Example:
-        """Return example `number`, with loss weight 0 outside its validation box. It is the same every time."""
-        record = self.records[number]
-        example = self.maker.make(record, generator(self.rng_seed, "validation example", number))
-        patch = self.maker.patch_box(record)
-        inside = patch.intersect(self.boxes[record.volume].box).slices(patch.start)
-        kinds = example.kinds | np.uint8(NOT_COUNTED)
-        kinds[inside] = example.kinds[inside]
-        return replace(example, kinds=kinds)
 
     def run(self, forward: Forward, step: int) -> MetricsRow:
         """Walk over all examples."""
         start = time.monotonic()
-        results = np.empty((len(self.records), 3 + NUM_COUNTS))
+        results = np.empty((len(self.sizes), 3 + NUM_COUNTS))
         for rank, share in enumerate(self.group.gather(self._walk_share(forward))):
             results[rank :: self.group.size] = share
         # in the order of the examples, whichever process had which
@@ -100,15 +78,14 @@ class Validation:
 
     def _walk_share(self, forward: Forward) -> np.ndarray:
         """Return loss sum, weight sum, FOVs and counts of each example of this process, shape (N, 7)."""
-        numbers = range(len(self.records))[self.group.rank :: self.group.size]
-        results = np.zeros((len(numbers), 3 + NUM_COUNTS))
-        waiting = deque(range(len(numbers)))
+        results = np.zeros((len(self.examples), 3 + NUM_COUNTS))
+        waiting = deque(range(len(self.examples)))
         walks: dict[int, Walk] = {}
         # all processes advance together, FOV by FOV, so that the watchdog notices and names one that hangs
         while any(self.group.gather(bool(waiting or walks))):
             while waiting and len(walks) < self.train.batch_size:
                 index = waiting.popleft()
-                walks[index] = Walk(self.example(numbers[index]), self.model, self.train)
+                walks[index] = Walk(self.examples[index], self.model, self.train)
             if walks:
                 self._make_move(forward, walks, results)
         return results
@@ -143,11 +120,28 @@ def make_validation(
     # only rank 0 draws: all processes would read the same file
     drawn = group.together(lambda: draw_records(boxes, size, radius, count, rng_seed) if group.rank == 0 else ())
     drawn = group.broadcast(drawn)
-    records = tuple(Record(zyx(center), volume) for (center, volume), _ in drawn)
+    records = [(Record(zyx(center), volume), size) for (center, volume), size in drawn]
     volumes = {name: volume for name, (volume, _) in boxes.items()}
     plain = train.model_copy(update={**dict.fromkeys(DISTORTIONS, 0.0), "permutable_axes": ()})
     maker = ExampleMaker(volumes, model, plain, reflects=False)
-    return Validation(records, tuple(size for _, size in drawn), boxes, maker, model, train, rng_seed, group)
+    examples = [
+        _example(maker, record, boxes[record.volume].box, generator(rng_seed, "validation example", number))
+        for number, (record, _) in enumerate(records)
+        if number % group.size == group.rank
+    ]
+    usual = Normalisation.of_model(model)
+    known = {name: (box, volume.checksum(), volume.normalisation or usual) for name, (volume, box) in boxes.items()}
+    digest = hashlib.sha256(repr((records, known)).encode()).digest()
+    return Validation(examples, [size for _, size in records], digest, model, train, group)
+
+
+def _example(maker: ExampleMaker, record: Record, box: Box, rng: np.random.Generator) -> Example:
+    """Return the example at a record, with loss weight 0 outside its validation box."""
+    example, patch = maker.make(record, rng), maker.patch_box(record)
+    inside = patch.intersect(box).slices(patch.start)
+    kinds = example.kinds | np.uint8(NOT_COUNTED)
+    kinds[inside] = example.kinds[inside]
+    return replace(example, kinds=kinds)
 
 
 def draw_records(

@@ -12,7 +12,7 @@ from ffn.io.volume import Placement
 from ffn.training.data.volumes import TrainingVolume, open_training_volumes
 from ffn.training.parallel.process_group import ProcessGroup, decode, encode, pairwise_sum
 from ffn.training.plan import TrainingData
-from ffn.training.step import Batch
+from ffn.training.step import WEIGHTS_PREFIX, Batch
 from ffn.training.validation import ValidationBox
 
 from ...training_records import write_shards
@@ -31,6 +31,15 @@ def make_batch(number=0, size=2):
     labels = np.where(image > 0.3, np.float32(0.95), np.float32(0.05))
     loss_weight = (rng.random(image.shape) > 0.1).astype(np.float32)
     return Batch(image, pom_logit - 2, labels, loss_weight)
+
+
+def weights_of(learner):
+    """The current weights by name, without their moving average."""
+    return {
+        name.removeprefix(WEIGHTS_PREFIX): array
+        for name, array in learner.state().items()
+        if name.startswith(WEIGHTS_PREFIX)
+    }
 
 
 class Clock:

@@ -19,7 +19,7 @@ from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.plan import initial_weights
 from ffn.training.walk import LaneWalks
 
-from .conftest import make_batch
+from .conftest import make_batch, weights_of
 from .test_jax_patches import Source
 
 jax = pytest.importorskip("jax")
@@ -31,10 +31,6 @@ SHAPE = weight_shapes(MODEL)
 def make(kind, group=None, seed=1, **options):
     train = TrainConfig(**{"precision": "float32", "batch_size": 2, "engine": kind, **options})
     return make_learner(MODEL, train, initial_weights(MODEL, seed), group or ProcessGroup(), 5)
-
-
-def weights_of(learner):
-    return np.concatenate([learner.weights()[name].ravel() for name in SHAPE])
 
 
 def assert_close(one, other, atol=1e-4):
@@ -61,14 +57,14 @@ def assert_close(one, other, atol=1e-4):
 def test_each_optimizer_trains_as_in_tensorflow_and_either_goes_on_for_the_other(options, rate):
     learners = [make(kind, **options) for kind in ("tensorflow", "jax")]
     size = 2 * options.get("virtual_workers", 1)
-    start = weights_of(learners[0])
+    start = VECTOR(learners[0])
     for number in range(20):
         outcomes = [learner.step(make_batch(number, size), rate, stop=number == 2) for learner in learners]
         np.testing.assert_allclose(outcomes[1].answers, outcomes[0].answers, atol=1e-3)
         for field in ("loss", "gradient_norm", "finite", "stop", "save", "bytes_sent"):
             assert getattr(outcomes[1], field) == pytest.approx(getattr(outcomes[0], field), rel=1e-3), field
     assert_close(*learners)
-    assert np.abs(weights_of(learners[1]) - start).max() > 3e-3
+    assert np.abs(VECTOR(learners[1]) - start).max() > 3e-3
     exchanged = [(learner.state(), learner.worker_states()) for learner in learners]
     for learner, (state, of_workers) in zip(learners, exchanged[::-1], strict=True):
         learner.restore(state, of_workers)
@@ -100,11 +96,11 @@ def test_forward_gives_the_loss_of_each_fov_and_the_averaged_weights_are_there_d
     pom_logit, losses = learner.forward(batch)
     entropy = np.logaddexp(0, pom_logit) - batch.labels * pom_logit
     np.testing.assert_allclose(losses, (batch.loss_weight * entropy).mean((1, 2, 3)), rtol=1e-5)
-    current = learner.weights()
+    current = weights_of(learner)
     with learner.averaged():
-        np.testing.assert_equal(learner.weights(), learner.averaged_weights())
+        np.testing.assert_equal(weights_of(learner), learner.averaged_weights())
         assert np.abs(learner.forward(batch)[0] - pom_logit).max() > 1e-4
-    np.testing.assert_equal(learner.weights(), current)
+    np.testing.assert_equal(weights_of(learner), current)
     np.testing.assert_array_equal(learner.forward(batch)[0], pom_logit)
 
 
@@ -154,9 +150,9 @@ def test_a_gradient_that_no_scale_brings_into_range_is_not_finite():
     broken = make_batch(1)
     broken.image[1, 2, 3, 4] = np.inf
     learner = make("jax", precision="float16")
-    before = learner.weights()
+    before = weights_of(learner)
     assert not learner.step(broken, 0.02).finite
-    np.testing.assert_equal(learner.weights(), before)
+    np.testing.assert_equal(weights_of(learner), before)
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
@@ -164,7 +160,7 @@ def test_half_precision_learns(jax_device, precision):
     learner = on(jax_device, precision=precision)
     losses = [learner.step(make_batch(number), 0.01).loss for number in range(40)]
     assert np.mean(losses[-5:]) < 0.8 * losses[0]
-    assert all(array.dtype == np.float32 for array in learner.weights().values())
+    assert all(array.dtype == np.float32 for array in weights_of(learner).values())
 
 
 class SecondOfTwo(ProcessGroup):

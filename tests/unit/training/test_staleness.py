@@ -18,6 +18,8 @@ from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.plan import Training, ValidationSource
 from ffn.training.train import training_job
 
+from .conftest import weights_of
+
 pytestmark = pytest.mark.usefixtures("no_launcher")
 
 MODEL = ModelConfig(
@@ -51,7 +53,7 @@ def train(plan):
     def train(way, updates):
         nodes = Cluster(np.array([1.0, 1.1]), NETWORK, 1.0)
         result, learner = train_virtually(plan, VirtualCluster(nodes, 0.1, way, WORKERS, 1), updates)
-        return result, learner.weights()
+        return result, weights_of(learner)
 
     return train
 

@@ -10,7 +10,7 @@ from ffn.training.plan import initial_weights
 from ffn.training.step import Batch, model_weights
 from ffn.training.tensorflow_learner import TensorFlowLearner
 
-from .conftest import make_batch
+from .conftest import make_batch, weights_of
 
 MODEL = ModelConfig(depth=1, features=4, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 2, 3))
 FOV = MODEL.fov_size_zyx
@@ -60,7 +60,7 @@ def test_entries_of_the_averaged_gradient_are_clipped():
     for name, options in {"whole": {}, "clipped": {"clip_entries": limit}}.items():
         learner = make_learner(optimizer="sgd", **options)
         norm = learner.step(make_batch(), 1.0).gradient_norm
-        moved[name] = flat(learner.weights()) - start
+        moved[name] = flat(weights_of(learner)) - start
     assert norm == pytest.approx(np.linalg.norm(moved["whole"]), rel=1e-3)  # as it was before clipping
     assert 0 < (np.abs(moved["whole"]) > limit).mean() < 1
     np.testing.assert_allclose(moved["clipped"], np.clip(moved["whole"], -limit, limit), atol=1e-6)
@@ -73,7 +73,7 @@ def test_averaged_weights_follow_every_step():
     for number in range(1, 12):
         learner.step(make_batch(number), 0.01)
         now = min(decay, (1 + number) / (10 + number))
-        average = now * average + (1 - now) * flat(learner.weights())
+        average = now * average + (1 - now) * flat(weights_of(learner))
     np.testing.assert_allclose(flat(learner.averaged_weights()), average, rtol=1e-4, atol=1e-6)
     np.testing.assert_equal(model_weights(learner.state()), learner.averaged_weights())
 

@@ -38,8 +38,7 @@ def test_thin_objects_are_drawn_as_often_as_thick_ones_and_count_as_much(monkeyp
     assert len(found) > 100 and of_label[2] > 10
     assert {size for record, size in found if labels[record.center_zyx] == 2} == {0}
     assert {size for record, size in found if labels[record.center_zyx] == 1} == {1, 2}
-    records, sizes = tuple(record for record, _ in found[:3]), (0, 2, 2)
-    validation = Validation(records, sizes, {}, None, MODEL, TRAIN, 1, ProcessGroup())
+    validation = Validation([], (0, 2, 2), b"", MODEL, TRAIN, ProcessGroup())
     results = np.zeros((3, 3 + NUM_COUNTS))
     results[:, 1], results[:, 3:] = 1, [(1, 1, 0, 1), (90, 0, 0, 0), (10, 0, 0, 0)]  # F1 0.5 of thin, 1 of thick
     monkeypatch.setattr(Validation, "_walk_share", lambda *_: results)
@@ -105,18 +104,18 @@ def test_unusable_boxes_give_one_line(validation_boxes, box, message):
 def test_voxels_outside_the_box_are_not_scored_and_examples_not_augmented(validation_boxes):
     slab = Box.parse("14:17,2:20,10:40")
     boxes = {name: ValidationBox(volume, slab) for name, (volume, _) in validation_boxes.items()}
-    examples = make_validation(boxes, MODEL, TRAIN, 1, ProcessGroup())
-    for number, record in enumerate(examples.records):
-        weights = examples.example(number).loss_weight()
+    validation = make_validation(boxes, MODEL, TRAIN, 1, ProcessGroup())
+    for record, example in zip(drawn(boxes, 7, 1), validation.examples, strict=True):
+        weights = example.loss_weight()
         z = np.arange(weights.shape[0]) + record.center_zyx[0] - PATCH[0] // 2
         assert np.array_equal(weights.max(axis=(1, 2)), (z >= 14) & (z < 17))
-    examples = make_validation(validation_boxes, MODEL, TRAIN, 1, ProcessGroup())
-    record, example = examples.records[0], examples.example(0)
+    first, again = (make_validation(validation_boxes, MODEL, TRAIN, 1, ProcessGroup()).examples[0] for _ in range(2))
+    record = drawn(validation_boxes, 7, 1)[0]
     box = Box.from_shape(PATCH, tuple(c - n // 2 for c, n in zip(record.center_zyx, PATCH, strict=True)))
     raw = validation_boxes[record.volume].volume.read_image(box)
-    np.testing.assert_allclose(example.image(), (raw.astype(np.float32) - 100) / 50, rtol=1e-6)
-    np.testing.assert_array_equal(example.image(), examples.example(0).image())
-    assert example.moves_zyx == examples.example(0).moves_zyx
+    np.testing.assert_allclose(first.image(), (raw.astype(np.float32) - 100) / 50, rtol=1e-6)
+    np.testing.assert_array_equal(first.image(), again.image())
+    assert first.moves_zyx == again.moves_zyx
 
 
 def test_scores_of_another_normalisation_cannot_be_compared(validation_boxes):
