@@ -57,14 +57,14 @@ def assert_close(one, other, atol=1e-4):
 def test_each_optimizer_trains_as_in_tensorflow_and_either_goes_on_for_the_other(options, rate):
     learners = [make(kind, **options) for kind in ("tensorflow", "jax")]
     size = 2 * options.get("virtual_workers", 1)
-    start = VECTOR(learners[0])
+    start = learners[0].weights_vector()
     for number in range(20):
         outcomes = [learner.step(make_batch(number, size), rate, stop=number == 2) for learner in learners]
         np.testing.assert_allclose(outcomes[1].answers, outcomes[0].answers, atol=1e-3)
         for field in ("loss", "gradient_norm", "finite", "stop", "save", "bytes_sent"):
             assert getattr(outcomes[1], field) == pytest.approx(getattr(outcomes[0], field), rel=1e-3), field
     assert_close(*learners)
-    assert np.abs(VECTOR(learners[1]) - start).max() > 3e-3
+    assert np.abs(learners[1].weights_vector() - start).max() > 3e-3
     exchanged = [(learner.state(), learner.worker_states()) for learner in learners]
     for learner, (state, of_workers) in zip(learners, exchanged[::-1], strict=True):
         learner.restore(state, of_workers)
