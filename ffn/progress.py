@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tqdm import tqdm
 
@@ -28,21 +28,12 @@ class _Lines:
 
 def progress_bar(total: float | None, description: str, unit: str, done: int = 0) -> tqdm:
     """Return a tqdm bar on stderr; in a log, it prints at most one line every 15 s."""
-    if sys.stderr.isatty():
-        return tqdm(
-            total=total, initial=done, desc=description, unit=unit, dynamic_ncols=True, mininterval=0.2, miniters=0
-        )
-    return tqdm(
-        total=total,
-        initial=done,
-        desc=description,
-        unit=unit,
-        ascii=True,
-        mininterval=LOG_INTERVAL_SECONDS,
-        miniters=0,  # check the clock at every update, because units take very different times
-        file=_Lines(),
-        bar_format="{desc}: {percentage:3.0f}% {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_fmt}{postfix}]",
-    )
+    looks: dict[str, Any] = {"dynamic_ncols": True, "mininterval": 0.2}
+    if not sys.stderr.isatty():
+        text = "{desc}: {percentage:3.0f}% {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_fmt}{postfix}]"
+        looks = {"ascii": True, "mininterval": LOG_INTERVAL_SECONDS, "file": _Lines(), "bar_format": text}
+    # It checks the clock at every update, because units take very different times.
+    return tqdm(total=total, initial=done, desc=description, unit=unit, miniters=0, **looks)
 
 
 def track(items: Iterable[T], total: int | None, description: str, unit: str = "block") -> Iterator[T]:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from ffn import options
-from ffn.errors import ConfigError
 from ffn.geometry import VoxelSize
 from ffn.model.store import DESCRIPTION, load_tissue
 from ffn.model.tissue import Tissue
@@ -125,14 +124,3 @@ class Models:
     def steps(self) -> list[str]:
         """Checkpoints that `select` chooses from."""
         return [f"{step:08d}" for step in self.run.selectable_steps]
-
-    def check_checkpoints(self) -> None:
-        """Refuse to choose among checkpoints that a finished training did not keep, if it does not run again."""
-        made = [path.parent.name for path in self.paths.existing("select", "candidate")]
-        folder = Path(self.paths.checkpoint("")).parent
-        kept = sorted(path.name for path in folder.glob("step-*"))
-        names = [f"step-{step}" for step in self.steps if int(step)]  # step 0 are the weights of `init`
-        missing = [name for name in names if name not in made + kept]
-        if missing:
-            found = f"select.checkpoints: needs {', '.join(missing)}, {folder} has {', '.join(kept) or 'none'}"
-            raise ConfigError(f"{found}. Undo the change of select or train, or remove {folder.parent} to train again")

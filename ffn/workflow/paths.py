@@ -48,12 +48,6 @@ class RunPaths:
         """How many subvolumes a job floods at least, and whether on GPUs, if either was ever the case."""
         return f"{self.machine}/subvolumes-of-a-job.yaml"
 
-    def check_root(self) -> None:
-        """Raise if the folder of the run exists and is not a directory."""
-        for folder in (Path(self.root), *Path(self.root).parents):
-            if os.path.lexists(folder) and not folder.is_dir():
-                raise ConfigError(f"{folder}: is not a directory, or a dangling link. Move it, or make its target")
-
     def of(self, stage: str, output: str | None = None, **wildcards: str) -> str:
         """Return where a stage writes; wildcards that are not given stay in the path, as Snakemake needs them."""
         path = find_output(stage, output).path

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any
 
 from ffn.config import SegmentConfig
-from ffn.errors import ConfigError
 from ffn.geometry import Box, doubt_about_size, extent_um
 from ffn.inference.canvas import Frame
 from ffn.io.store_names import tracked_file
@@ -156,12 +155,6 @@ class Pipeline:
         return [self.places[name].labelled.num_voxels for name in self.learnt_from]
 
     # --- Inputs --------------------------------------------------------------------------------
-    def training_coordinates(self, wildcards: Any) -> list[str]:
-        """Return the coordinates that records are drawn from; refuse to make records of nothing."""
-        if not self.trained:
-            raise ConfigError("records: no volume is trained on in this configuration. Check train.max_steps")
-        return self.targets("coordinates")
-
     def shown_labels(self, volume: str) -> list[str]:
         """Return the ground truth to export with a segmentation, if there is one."""
         return [self.paths.file("ingest", "labels", volume=volume)] if self.places[volume].shows_truth else []

@@ -62,7 +62,6 @@ try:
     if not workflow.deployment_settings.deployment_method:  # else jobs have a Horovod of their own
         RUN = RUN.model_copy(update={"train": possible_here(RUN.train, SITE)})
     PIPELINE = Pipeline(RUN, PLACES, GPUS, NODES)
-    PIPELINE.paths.check_root()
     LAYOUT = layout_of(RUN.train.num_processes, SITE, snakemake_patches.cores(workflow))
     LAYOUT.command  # names a wrong placeholder now, not in the job
     WARNINGS = PIPELINE.warnings if workflow.is_main_process else []  # they read labels
@@ -141,11 +140,8 @@ if dying_with_parent() and not snakemake_patches.is_module(workflow):
 def start(jobs_of):
     """Lock the run and write what its jobs read."""
     submit = snakemake_patches.submit_command(workflow)
-    trains = bool(jobs_of("train"))
     try:
         check_commands(snakemake_patches.executor(workflow), submit)
-        if jobs_of("checkpoint_model") and not trains:
-            PIPELINE.models.check_checkpoints()
         if lock := take_lock(PATHS.root):
             atexit.register(lock.close)
         else:

@@ -3,7 +3,7 @@
 
 rule records:
     input:
-        coordinates=PIPELINE.training_coordinates,
+        coordinates=PIPELINE.targets("coordinates"),
     output:
         index=ensure(PATHS.of("records"), non_empty=True),
     log:

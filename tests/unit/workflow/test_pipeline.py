@@ -61,7 +61,7 @@ def test_training_gets_the_masks_of_the_volumes_that_it_reads(tmp_path):
     assert made.mask_files(made.learnt_from) == [str(mask)]
 
 
-def test_the_weights_that_training_starts_from_compete_as_step_0(tmp_path, monkeypatch):
+def test_the_weights_that_training_starts_from_compete_as_step_0(tmp_path):
     (tmp_path / "published.index").touch()
     train = {"max_steps": 120, "checkpoint_steps": 40, "permutable_axes": []}
     select = {"checkpoints": 1, "volume": "second", "box": "0:40,0:56,0:72"}
@@ -72,9 +72,6 @@ def test_the_weights_that_training_starts_from_compete_as_step_0(tmp_path, monke
         "00000000": (["results/small/initial/model.yaml"], "results/small/initial --trained results/small/model"),
         "00000120": ([], "results/small/model/checkpoints/step-00000120"),
     }
-    monkeypatch.chdir(tmp_path)
-    Path(made.paths.checkpoint("00000120")).mkdir(parents=True)
-    made.models.check_checkpoints()  # training keeps no checkpoint of step 0
 
 
 def test_without_training_the_initial_model_segments(tmp_path):
