@@ -18,7 +18,7 @@ def test_a_coarse_run_guides_a_fine_one(tmp_path):
     assert main(["synth", "--shape", "64", "56", "72", "--out-image", made[0], "--out-labels", made[1]]) == 0
     for store in made:
         np.save(store.replace(".zarr", ".npy"), read(store))
-    trained = {"train": {**SMALL_RUN["train"], "num_workers": 1, "max_steps": 240}}
+    trained = {"train": {**SMALL_RUN["train"], "num_workers": 1, "max_steps": 240, "engine": "jax"}}
     coarse = Workflow(tmp_path, {**SMALL_RUN, **trained, "run": "coarse", "volumes": {"cube": LABELLED}})
     shown(coarse.fork("reconcile_all"))
     segments = coarse.results / "segmentation/cube/segmentation.zarr"
