@@ -56,7 +56,7 @@ def main(words: Sequence[str] | None = None) -> None:
                     for block in segmentation.box.blocks(BLOCK):
                         is_sure = best_pom(arguments.subvolumes, block) >= round(255 * threshold)
                         out.write(block, np.where(is_sure, segmentation.read(block), 0))
-                fill(kept, arguments.image, filled, config)
+                fill(filled, config, segmentation=kept, image=arguments.image)
                 print(f"{threshold:9.2f}  {line(truth.read, kept, filled, box)}", flush=True)
 
 

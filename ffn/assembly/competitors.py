@@ -13,15 +13,14 @@ import numpy as np
 
 from ffn.assembly.config import FillConfig
 from ffn.assembly.connected import Forest, label_pieces, same_voxel
-from ffn.assembly.contacts import faces_in
-from ffn.assembly.gaps import TRUNCATE, fill_gaps, smoothed
+from ffn.assembly.contacts import TRUNCATE, faces_in, smoothed
 from ffn.contingency import RowSum, add_up
 from ffn.errors import VolumeError
 from ffn.geometry import Box, VoxelSize, divide_up, zyx
 from ffn.io.block_log import Result
 from ffn.io.masks import Masks
 from ffn.io.open import read_table
-from ffn.io.scratch import ScratchRows, Table, folder_beside, sort_rows
+from ffn.io.scratch import ScratchRows, Table, Tables, folder_beside, sort_rows
 from ffn.io.section_faults import JUMPS, cut_at, displaced_in
 from ffn.io.stage import Inputs
 from ffn.io.volume import Volume, require_image_of, voxel_size_of
@@ -40,6 +39,67 @@ MAX_ID = 2**63 - 1  # tables are signed
 CELL_NM = 100.0  # side of the cells, by whose first voxels tiles recognise each other's competitors
 SAMPLES, SAMPLE_SIDE = 4, 64  # along each axis, of the image, for the level of membranes
 MARGIN_NM = DEPTH_NM + TRUNCATE * SIGMA_NM  # around a place, which decides whether a competitor is there
+
+
+def fill_gaps(
+    labels: np.ndarray,
+    image: np.ndarray,
+    voxel_size_zyx_nm: VoxelSize,
+    config: FillConfig,
+    masked: np.ndarray | None = None,
+    competitors: np.ndarray | None = None,
+) -> np.ndarray:
+    """Fill the gaps of `labels` by a seeded watershed of the image.
+
+    Parameters
+    ----------
+    labels : uint64 ndarray of shape (Z, Y, X)
+        0 marks the gaps.
+    image : ndarray of shape (Z, Y, X)
+        Grey levels. Membranes are dark, and the floods of two segments meet on the darkest line between them.
+    voxel_size_zyx_nm : tuple of float
+        Sides of a voxel.
+    config : FillConfig
+        Maximum distance from a segment, smoothing.
+    masked : bool ndarray of shape (Z, Y, X), optional
+        Gaps that stay gaps.
+    competitors : uint64 ndarray of shape (Z, Y, X), optional
+        Ids of places in gaps that are flooded from as well, within the maximum distance from a segment; 0 elsewhere.
+
+    Returns
+    -------
+    uint64 ndarray of shape (Z, Y, X)
+        Segmented voxels keep their ids. Voxels beyond the maximum distance from every segment stay 0.
+    """
+    from scipy import ndimage
+    from skimage.segmentation import watershed
+
+    if not labels.any():
+        return labels
+    gaps = labels == 0
+    flooded = _within(gaps, config.max_distance_nm, voxel_size_zyx_nm)
+    if masked is not None:
+        flooded &= ~masked
+    if not (flooded & gaps).any():
+        return labels
+    if competitors is not None:
+        labels = np.where(flooded & gaps, competitors, labels)
+        gaps = labels == 0
+    flooded &= ndimage.binary_dilation(gaps)  # the gaps and their rims; flooding whole segments only costs time
+    height = smoothed(image, config.sigma_nm, voxel_size_zyx_nm)
+    np.negative(height, out=height)
+    ids, indices = np.unique(labels[flooded], return_inverse=True)  # ids[0] is 0; watershed markers have 32 bits
+    markers = np.zeros(labels.shape, np.int32)
+    markers[flooded] = indices
+    return np.where(gaps, ids[watershed(height, markers, mask=flooded)], labels)
+
+
+def _within(gaps: np.ndarray, distance_nm: float, voxel_size_zyx_nm: VoxelSize) -> np.ndarray:
+    """Return which voxels (bool) are within a distance of a segment."""
+    import edt
+
+    squares = edt.edtsq(gaps, anisotropy=voxel_size_zyx_nm, order="C", parallel=1)
+    return squares <= distance_nm**2 * (1 + 1e-5)  # float32 sums of squares differ by their order
 
 
 class MembraneLevels:
@@ -203,15 +263,21 @@ class Scene(NamedTuple):
     levels: MembraneLevels
     config: FillConfig
     jumps: np.ndarray | None  # of the image, see `ffn.io.section_faults.JUMPS`
+    out: str
 
     @classmethod
-    def open(cls, inputs: Inputs, config: FillConfig, image_spec: str) -> Scene:
+    def open(cls, inputs: Inputs, config: FillConfig, image_spec: str, out: str) -> Scene:
         """Open the inputs of a call of ``ffn fill``."""
         segmentation, image = inputs.segmentation("segmentation"), inputs.volume("image")
         masks = inputs.masks(image)
         require_image_of(segmentation, image)
+        if config.max_distance_nm < min(size := voxel_size_of(segmentation)):
+            log.warning(
+                "%s: max_distance_nm, %g nm, is less than the smallest side of a voxel (%g nm), so nothing is filled",
+                *(out, config.max_distance_nm, min(size)),
+            )
         levels = MembraneLevels(image, segmentation.box, masks)
-        return cls(segmentation, image, masks, levels, config, read_table(image_spec, JUMPS))
+        return cls(segmentation, image, masks, levels, config, read_table(image_spec, JUMPS), out)
 
     def parts(self, tile: Box) -> list[Box]:
         """Cut a tile at the sections that are displaced in it or beside it; each part is filled alone."""
@@ -231,10 +297,14 @@ class Scene(NamedTuple):
         named = names(view.competitors, view.box, self.segmentation.box, size)
         return {"names": named, "faces": faces, "number": number, "largest": largest}
 
-    def filled(self, tile: Box, ids: np.ndarray) -> np.ndarray:
-        """Fill a tile, or a part; `ids` are those of the competitors in and around it, 0 for what does not compete."""
-        view = self._around(tile)
-        return self._fill(view, ids)[tile.slices(view.box.start)]
+    def settle(self, results: Iterable[Result]) -> dict[str, Table]:
+        """Choose the ids of all competitors."""
+        return settle(results, self.out)
+
+    def filled(self, box: Box, tile: Box, settled: Tables, number: int) -> np.ndarray:
+        """Fill a tile, or a part, with this number; return the ids (uint64) of a box in it."""
+        view, (start, stop) = self._around(tile), settled.read("first", number, number + 2).tolist()
+        return self._fill(view, settled.read("ids", start, stop))[box.slices(view.box.start)]
 
     def _around(self, tile: Box) -> View:
         size = voxel_size_of(self.segmentation)

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ffn.assembly.config import AgglomerateConfig
-from ffn.assembly.gaps import TRUNCATE, smoothed
 from ffn.assembly.tables import ALONE, Objects, read_overlaps
 from ffn.config import PART_ZYX, Mask
 from ffn.contingency import RowLookup
@@ -24,6 +23,7 @@ from ffn.progress import track
 log = logging.getLogger(__name__)
 
 SIGMA_NM = 20.0  # smoothing of the image; a real opening is wider than noise
+TRUNCATE = 4.0  # radius of the Gaussian, standard deviations
 MAX_GAP_NM = 80.0  # from a segment to the middle of a contact; our choice
 POINT_CELLS = 2  # around a decision point, in which it is the brightest of its pair; our choice
 
@@ -203,6 +203,14 @@ def _rank(contact: Contact) -> tuple[float, ZYX]:
 def halo_of(voxel_size_zyx_nm: VoxelSize, reach_nm: float = MAX_GAP_NM) -> ZYX:
     """Return the voxels around a block that decide which segments touch in it."""
     return zyx(np.ceil([reach_nm / side + 1 for side in voxel_size_zyx_nm]))
+
+
+def smoothed(image: np.ndarray, sigma_nm: float, voxel_size_zyx_nm: VoxelSize) -> np.ndarray:
+    """Return the image (float32) smoothed by a Gaussian that has the same length on each axis."""
+    from scipy import ndimage
+
+    sigma = [sigma_nm / side for side in voxel_size_zyx_nm]
+    return ndimage.gaussian_filter(image.astype(np.float32), sigma, truncate=TRUNCATE)
 
 
 def spread(labels: np.ndarray, voxel_size_zyx_nm: VoxelSize, max_nm: float) -> np.ndarray:

@@ -17,9 +17,8 @@ import numpy as np
 from ffn.assembly.components import Components
 from ffn.assembly.config import OF_CONTACTS, Agglomeration, require_window
 from ffn.assembly.connected import NO_ROWS, connected_roots, label_pieces, pieces_of_block, same_voxel
-from ffn.assembly.contacts import Scene, open_scene
+from ffn.assembly.contacts import Scene, open_scene, smoothed
 from ffn.assembly.cuts import COLUMNS, WithCuts, write_cuts
-from ffn.assembly.gaps import smoothed
 from ffn.assembly.given import CUT, TRACE, Correction, CorrectionError, id_at, read_corrections, voxel_of
 from ffn.assembly.resegment import Judge
 from ffn.config import PART_ZYX

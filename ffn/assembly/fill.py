@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import logging
-from functools import partial
 
 import numpy as np
 
-from ffn.assembly import competitors, fragments
+from ffn.assembly.competitors import Scene
 from ffn.assembly.config import FillConfig
+from ffn.assembly.fragments import Fragments
 from ffn.config import Mask
 from ffn.geometry import Box
+from ffn.inference.affinities import AXES, FRAGMENTS
 from ffn.io.blocks import WHOLE, Job, Writers, reduce_step
 from ffn.io.shards import Shards
 from ffn.io.stage import Inputs, add_stage_options, stage_options
 from ffn.io.store_names import MAIN
-from ffn.io.volume import voxel_size_of
 
-log = logging.getLogger(__name__)
-
-COMPETE = fragments.STEP  # step before the blocks
+COMPETE = "compete"  # step before the blocks
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,25 +40,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Run the command."""
     config, masks, job = stage_options(arguments, FillConfig)
-    if arguments.affinities:
-        volumes = {"segmentation": arguments.segmentation, "image": arguments.image}
-        fragments.join(arguments.affinities, arguments.out, config, masks, arguments.corrections, job, **volumes)
-    else:
-        fill(arguments.segmentation, arguments.image, arguments.out, config, masks, job)
+    specs = {name: getattr(arguments, name) for name in ("segmentation", "image", "affinities", "corrections")}
+    fill(arguments.out, config, masks, job, **{name: spec for name, spec in specs.items() if spec is not None})
 
 
-def fill(
-    segmentation_spec: str,
-    image_spec: str,
-    out: str,
-    config: FillConfig,
-    masks: tuple[Mask, ...] = (),
-    job: Job = WHOLE,
-) -> None:
+def fill(out: str, config: FillConfig, masks: tuple[Mask, ...] = (), job: Job = WHOLE, **specs: str) -> None:
     """Write a copy of a segmentation with its gaps filled.
 
-    Bright places without a segment compete with the segments; the step `COMPETE` fills for a first time and chooses
-    their ids, see `ffn.assembly.competitors.settle`.
+    With affinities, fragments are joined, see `ffn.assembly.fragments`. Else, bright places without a segment compete
+    with the segments; the step `COMPETE` fills for a first time and chooses their ids, see
+    `ffn.assembly.competitors.settle`.
 
     Tiles of ``config.block_size_zyx``, counted from the first voxel, are filled one by one; shards and jobs do not
     change them. Tiles are cut where sections of the image are displaced (its table ``jumps``): no flood crosses a jump,
@@ -73,40 +61,37 @@ def fill(
 
     Parameters
     ----------
-    segmentation_spec : str
-        Labels, 0 where nothing was segmented.
-    image_spec : str
-        Raw image; covers the labels.
     out : str
         ``NAME.zarr``, uint64.
     config : FillConfig
-        Maximum distance, smoothing, block size.
+        Maximum distance, smoothing, least mean affinities, block size.
     masks : tuple of Mask
         Voxels that are not filled.
     job : Job
         Which blocks to write, see `ffn.io.blocks`.
+    **specs : str
+        ``segmentation`` (labels, 0 where nothing was segmented) and ``image``, which covers it; ``affinities``, a store
+        of `ffn.inference.affinities.affinities`, and with it ``corrections``: segments that they separate stay apart.
     """
-    with Inputs("fill", config, out, masks, segmentation=segmentation_spec, image=image_spec) as inputs:
-        scene = competitors.Scene.open(inputs, config, image_spec)
-        segmentation = scene.segmentation
-        voxel_size, tiles = voxel_size_of(segmentation), Shards(segmentation.box, config.block_size_zyx)
-        if config.max_distance_nm < min(voxel_size):
-            log.warning(
-                "%s: max_distance_nm, %g nm, is less than the smallest side of a voxel (%g nm), so nothing is filled",
-                *(out, config.max_distance_nm, min(voxel_size)),
-            )
-        boxes = [part for tile in tiles.boxes() for part in scene.parts(tile)]
-        combine = partial(competitors.settle, out=out)
-        settled = reduce_step(out, COMPETE, boxes, scene.compete, combine, inputs.key(), job)
+    if affinities := specs.pop("affinities", None):
+        specs |= {name: f"{affinities}/{name}" for name in (*AXES, FRAGMENTS)}
+    with Inputs("fill", config, out, masks, **specs) as inputs:
+        scene: Fragments | Scene
+        if affinities:
+            scene = Fragments.open(inputs, config, specs.get("corrections"))
+        else:
+            scene = Scene.open(inputs, config, specs["image"], out)
+        tiles = Shards(scene.segmentation.box, config.block_size_zyx)
+        parts = [part for tile in tiles.boxes() for part in scene.parts(tile)]
+        settled = reduce_step(out, COMPETE, parts, scene.compete, scene.settle, inputs.key(), job)
         if settled is None:
             return
-        numbers, first = {part.start: number for number, part in enumerate(boxes)}, settled.read("first")
+        numbers = {part.start: number for number, part in enumerate(parts)}
 
         def work(block: Box, writers: Writers) -> None:
             for part in itertools.chain.from_iterable(map(scene.parts, tiles.touched_by(block))):
-                inside, number = part.intersect(block), numbers[part.start]
+                inside = part.intersect(block)
                 if not inside.is_empty:
-                    filled = scene.filled(part, settled.read("ids", first[number], first[number + 1]))
-                    writers[MAIN].write(inside, filled[inside.slices(part.start)])
+                    writers[MAIN].write(inside, scene.filled(inside, part, settled, numbers[part.start]))
 
-        inputs.map(segmentation, {MAIN: np.uint64}, work, job)
+        inputs.map(scene.segmentation, {MAIN: np.uint64}, work, job)

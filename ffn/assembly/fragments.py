@@ -1,4 +1,9 @@
-"""Fragments of bodies, joined to segments: by the segments that cover them, and by the affinities between them."""
+"""Fragments of bodies, joined to segments: by the segments that cover them, and by the affinities between them.
+
+A segment takes the fragments that it covers mostly; the mean affinity joins all others to it, or to each other, see
+`settle`. Voxels without a fragment, as in a section that is wholly dark, keep their segment. The end of the step needs
+memory for all fragments and their contacts. Masked voxels are 0.
+"""
 
 from __future__ import annotations
 
@@ -13,23 +18,18 @@ from ffn.assembly.connected import connected_roots
 from ffn.assembly.contacts import faces_in
 from ffn.assembly.given import Constraints, corrected
 from ffn.assembly.linkage import Linkage
-from ffn.config import Mask
 from ffn.contingency import RowSum, add_up, count_pairs, largest_parts
 from ffn.errors import VolumeError
 from ffn.geometry import Box, add
 from ffn.inference.affinities import AXES, FRAGMENTS
 from ffn.io.block_log import Result
-from ffn.io.blocks import WHOLE, Job, Writers, reduce_step
 from ffn.io.masks import Masks
 from ffn.io.scratch import Table, Tables
-from ffn.io.shards import Shards
 from ffn.io.stage import Inputs
-from ffn.io.store_names import MAIN
 from ffn.io.volume import Volume, require_inside
 
 log = logging.getLogger(__name__)
 
-STEP = "compete"  # of `fill`, before the blocks
 MIN_SHARE = 0.5  # of a fragment that a segment covers, which then has all of it; our choice
 # What denies that a segment is one body; our choices, on SNEMI3D 64:80 and FIB-25 105:145: with 500 faces, the first
 # gains nothing, without a limit the second loses 0.1 bits.
@@ -39,59 +39,6 @@ CERTAIN = 255  # affinity
 MAX_ID = np.uint64(2**64 - 1)
 
 
-def join(
-    affinities: str,
-    out: str,
-    config: FillConfig,
-    masks: tuple[Mask, ...] = (),
-    corrections: str | None = None,
-    job: Job = WHOLE,
-    **specs: str,
-) -> None:
-    """Write a segmentation of all fragments, by the segments that cover them and their affinities.
-
-    A segment takes the fragments that it covers mostly; the mean affinity joins all others to it, or to each other, see
-    `settle`. Voxels without a fragment, as in a section that is wholly dark, keep their segment. The step `STEP` counts
-    and joins; its end needs memory for all fragments and their contacts. Masked voxels are 0.
-
-    Parameters
-    ----------
-    affinities : str
-        Store of `ffn.inference.affinities.affinities`.
-    out : str
-        ``NAME.zarr``, uint64.
-    config : FillConfig
-        Least mean affinities, block size.
-    masks : tuple of Mask
-        Voxels that are left out.
-    corrections : str, optional
-        File of corrections. Segments that it separates stay apart.
-    job : Job
-        Which blocks to write, see `ffn.io.blocks`.
-    **specs : str
-        ``segmentation`` (labels, 0 where nothing was segmented), and ``image``, for masks.
-    """
-    specs |= {name: f"{affinities}/{name}" for name in (*AXES, FRAGMENTS)}
-    specs |= {} if corrections is None else {"corrections": corrections}
-    with Inputs("fill", config, out, masks, **specs) as inputs:
-        found = Fragments.open(inputs)
-        tiles = Shards(found.segmentation.box, config.block_size_zyx)
-
-        def combine(results: Iterable[Result]) -> dict[str, Table]:
-            return settle(results, config, corrected(corrections, found.segmentation))
-
-        settled = reduce_step(out, STEP, tiles.boxes(), found.compete, combine, inputs.key(), job)
-        if settled is None:
-            return
-
-        def work(block: Box, writers: Writers) -> None:
-            for tile in tiles.touched_by(block):
-                part = tile.intersect(block)
-                writers[MAIN].write(part, found.filled(part, settled))
-
-        inputs.map(found.segmentation, {MAIN: np.uint64}, work, job)
-
-
 class Fragments(NamedTuple):
     """A segmentation, and the fragments of the same box."""
 
@@ -99,13 +46,20 @@ class Fragments(NamedTuple):
     fragments: Volume
     affinities: tuple[Volume, ...]
     masks: Masks
+    config: FillConfig
+    corrections: str | None
 
     @classmethod
-    def open(cls, inputs: Inputs) -> Fragments:
+    def open(cls, inputs: Inputs, config: FillConfig, corrections: str | None) -> Fragments:
         """Open the inputs of ``ffn fill --affinities``."""
         segmentation, fragments = inputs.segmentation("segmentation"), inputs.volume(FRAGMENTS)
         require_inside(fragments, segmentation.box)
-        return cls(segmentation, fragments, tuple(map(inputs.volume, AXES)), inputs.masks(inputs.volume("image")))
+        affinities, masks = tuple(map(inputs.volume, AXES)), inputs.masks(inputs.volume("image"))
+        return cls(segmentation, fragments, affinities, masks, config, corrections)
+
+    def parts(self, tile: Box) -> list[Box]:
+        """Return what is worked on at a time."""
+        return [tile]
 
     def read(self, box: Box) -> np.ndarray:
         """Return the fragments (int64) in a box, 0 where it is masked."""
@@ -128,11 +82,15 @@ class Fragments(NamedTuple):
         covered = np.stack([pairs.a, pairs.b, pairs.voxels.astype(np.uint64)], axis=1)[(pairs.a > 0) | (pairs.b > 0)]
         return {"covered": covered, "sums": add_up(sums), "faces": add_up(found[:, [0, 1, 3]])}
 
-    def filled(self, tile: Box, settled: Tables) -> np.ndarray:
-        """Return the ids (uint64) of a tile."""
-        ids, labels = self.read(tile), self.segmentation.read(tile).astype(np.uint64)
+    def settle(self, results: Iterable[Result]) -> dict[str, Table]:
+        """Choose the segment of each fragment."""
+        return settle(results, self.config, corrected(self.corrections, self.segmentation))
+
+    def filled(self, box: Box, _tile: Box, settled: Tables, _number: int) -> np.ndarray:
+        """Return the ids (uint64) of a box."""
+        ids, labels = self.read(box), self.segmentation.read(box).astype(np.uint64)
         if self.masks:
-            labels[self.masks.read(tile)] = 0
+            labels[self.masks.read(box)] = 0
         kept = _renamed(labels, settled, "segments", "names", labels)
         return np.where(ids > 0, _renamed(ids, settled, "fragments", "owners", np.uint64(0)), kept)
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from ffn.assembly.competitors import MembraneLevels, find_competitors, settle
+from ffn.assembly.competitors import MembraneLevels, fill_gaps, find_competitors, settle
 from ffn.assembly.config import FillConfig
+from ffn.assembly.contacts import smoothed
 from ffn.assembly.fill import fill
-from ffn.assembly.gaps import fill_gaps, smoothed
 from ffn.cli import main
 from ffn.config import Mask
 from ffn.geometry import Box
@@ -70,14 +70,15 @@ def tissue():
 
 
 def written(folder, labels, image, size=(10, 10, 10)):
-    return [write(folder / f"{n}.zarr", v, (5, 6, 7), size) for n, v in (("labels", labels), ("image", image))]
+    volumes = {"segmentation": labels, "image": image}
+    return {name: write(folder / f"{name}.zarr", v, (5, 6, 7), size) for name, v in volumes.items()}
 
 
 def fill_in_blocks(folder, labels, image, config):
     """Fill a volume on disk, and check that its place stays."""
     specs = written(folder, labels, image)
     out = f"{folder}/out.zarr"
-    fill(*specs, out, config)
+    fill(out, config, **specs)
     with open_volume(out) as volume:
         assert volume.box == Box.from_shape(labels.shape, (5, 6, 7))
         return volume.read()
@@ -112,7 +113,7 @@ def test_masked_gaps_stay_gaps_and_are_not_crossed(tmp_path):
     filled = fill_gaps(labels, image, (10, 10, 10), CONFIG, masked)
     assert not filled[masked].any() and (filled[:, :, 8] == 2**40 + 1).all()
     assert (filled[:, :, 10:20] == 7).all(), "the first segment cannot pass the mask"
-    fill(*written(tmp_path, labels, image), f"{tmp_path}/out.zarr", CONFIG, (Mask(box="5:23,6:30,16:17"),))
+    fill(f"{tmp_path}/out.zarr", CONFIG, (Mask(box="5:23,6:30,16:17"),), **written(tmp_path, labels, image))
     with open_volume(f"{tmp_path}/out.zarr") as volume:
         np.testing.assert_array_equal(volume.read() > 0, fill_gaps(labels, image, (10, 10, 10), CONFIG, masked) > 0)
 
@@ -196,7 +197,17 @@ def test_thick_sections_have_their_own_levels_and_the_same_smoothing(tmp_path):
 def test_jobs_kills_and_shards_do_not_show(tmp_path, monkeypatch):
     """Tiles cross the borders of shards."""
     specs = written(tmp_path, *tissue())
-    command = ["fill", "--segmentation", specs[0], "--image", specs[1], "--max-distance", "40", "--sigma", "0"]
+    command = [
+        "fill",
+        "--segmentation",
+        specs["segmentation"],
+        "--image",
+        specs["image"],
+        "--max-distance",
+        "40",
+        "--sigma",
+        "0",
+    ]
     command += ["--block-size", "4", "5", "50"]
     assert main([*command, "--out", f"{tmp_path}/whole.zarr"]) == 0
     monkeypatch.setattr("ffn.io.shards.CHUNK", 8)
@@ -213,7 +224,16 @@ def test_a_distance_that_fills_nothing_is_named(options, says, tmp_path, caplog)
     """By hand, none is the default, and 3 may be meant as voxels."""
     labels, image = two_segments()
     specs = written(tmp_path, labels, image, SIZE)
-    words = ["fill", "--segmentation", specs[0], "--image", specs[1], "--out", f"{tmp_path}/out.zarr", *options]
+    words = [
+        "fill",
+        "--segmentation",
+        specs["segmentation"],
+        "--image",
+        specs["image"],
+        "--out",
+        f"{tmp_path}/out.zarr",
+        *options,
+    ]
     assert main(words) == 0
     assert ("nothing is filled" in caplog.text) == says
     assert np.array_equal(read(f"{tmp_path}/out.zarr"), labels) == says

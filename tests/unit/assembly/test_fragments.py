@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from ffn.assembly.config import FillConfig
-from ffn.assembly.fragments import agglomerate, join, settle, undenied
+from ffn.assembly.fill import fill
+from ffn.assembly.fragments import agglomerate, settle, undenied
 from ffn.assembly.given import NOTHING_GIVEN, Constraints
 from ffn.config import Mask
 from ffn.errors import VolumeError
@@ -92,7 +93,7 @@ def test_segments_take_fragments_and_the_rest_becomes_new(scene, tmp_path):
     affinities, specs = scene
     out = f"{tmp_path}/out.zarr"
     mask = Mask.model_validate({"box": "0:6,0:8,38:40"})
-    join(affinities, out, CONFIG, (mask,), **specs)
+    fill(out, CONFIG, (mask,), affinities=affinities, **specs)
     expected = np.broadcast_to(np.repeat([7, 8, 0], [20, 18, 2]), SHAPE)
     assert np.array_equal(read(out), expected)
 
@@ -105,7 +106,7 @@ def test_voxels_without_a_fragment_keep_their_segment(tmp_path):
     labels[2, :, 30:35] = 9
     affinities, specs = written(tmp_path, fragments, labels)
     out = f"{tmp_path}/out.zarr"
-    join(affinities, out, CONFIG, (Mask.model_validate({"box": "2:3,0:8,0:2"}),), **specs)
+    fill(out, CONFIG, (Mask.model_validate({"box": "2:3,0:8,0:2"}),), affinities=affinities, **specs)
     found = read(out)
     assert (found[3] == np.repeat([3, 7], 20)).all()
     assert (found[2] == np.repeat([0, 3, 7, 9, 0], [2, 18, 10, 5, 5])).all()
@@ -117,8 +118,8 @@ def test_jobs_and_tiles_change_nothing(scene, tmp_path):
     command = ["fill", "--affinities", affinities, "--block-size", "4", "8", "12"]
     command += [word for name, spec in specs.items() for word in (f"--{name}", spec)]
     require_same_files(running(command, "out.zarr"), tmp_path, ["compete 2-of-2", "compete", "1-of-1", ""])
-    join(affinities, f"{tmp_path}/tiles.zarr", FillConfig(block_size_zyx=(3, 5, 9)), **specs)
-    join(affinities, f"{tmp_path}/one.zarr", CONFIG, **specs)
+    fill(f"{tmp_path}/tiles.zarr", FillConfig(block_size_zyx=(3, 5, 9)), affinities=affinities, **specs)
+    fill(f"{tmp_path}/one.zarr", CONFIG, affinities=affinities, **specs)
     assert np.array_equal(read(f"{tmp_path}/one.zarr"), read(f"{tmp_path}/tiles.zarr"))
 
 
