@@ -9,10 +9,9 @@ import numpy as np
 
 from ffn.assembly.competitors import Scene
 from ffn.assembly.config import FillConfig
-from ffn.assembly.fragments import Fragments
+from ffn.assembly.fragments import Fragments, volumes_of
 from ffn.config import Mask
 from ffn.geometry import Box
-from ffn.inference.affinities import AXES, FRAGMENTS
 from ffn.io.blocks import WHOLE, Job, Writers, reduce_step
 from ffn.io.shards import Shards
 from ffn.io.stage import Inputs, add_stage_options, stage_options
@@ -74,7 +73,9 @@ def fill(out: str, config: FillConfig, masks: tuple[Mask, ...] = (), job: Job = 
         of `ffn.inference.affinities.affinities`, and with it ``corrections``: segments that they separate stay apart.
     """
     if affinities := specs.pop("affinities", None):
-        specs |= {name: f"{affinities}/{name}" for name in (*AXES, FRAGMENTS)}
+        specs |= volumes_of(affinities)
+    else:
+        specs.pop("corrections", None)
     with Inputs("fill", config, out, masks, **specs) as inputs:
         scene: Fragments | Scene
         if affinities:

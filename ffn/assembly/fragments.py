@@ -39,6 +39,11 @@ CERTAIN = 255  # affinity
 MAX_ID = np.uint64(2**64 - 1)
 
 
+def volumes_of(affinities: str) -> dict[str, str]:
+    """Return the volumes in a store of ``ffn affinities``."""
+    return {name: f"{affinities}/{name}" for name in (*AXES, FRAGMENTS)}
+
+
 class Fragments(NamedTuple):
     """A segmentation, and the fragments of the same box."""
 
