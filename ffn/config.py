@@ -121,36 +121,7 @@ Probability = Annotated[float, Field(gt=0, lt=1)]
 BoxText = Annotated[str, BeforeValidator(_checked_box)]
 PathText = Annotated[str, AfterValidator(_checked_path)]  # of a file, folder or URL that a user names
 Axes = tuple[Literal["z", "y", "x"], ...]
-NORMALIZE_METHODS = ("training", "volume", "match")
-
-
-class GreyLevels(Value):
-    """Mean and standard deviation of the grey levels of an image."""
-
-    mean: float
-    stddev: PositiveFloat
-
-    def __str__(self) -> str:
-        """Return them as options of a command take them."""
-        return f"{self.mean!r},{self.stddev!r}"
-
-
-def _normalize(value: object) -> object:
-    """Read mean and deviation, also from text such as '120,30'; refuse other words than those of the methods."""
-    if isinstance(value, GreyLevels) or value in NORMALIZE_METHODS:
-        return value
-    given = value
-    if isinstance(value, str):
-        mean, _, stddev = value.partition(",")
-        given = {"mean": mean, "stddev": stddev}
-    try:
-        return GreyLevels.model_validate(given)
-    except ValidationError:
-        expected = f"{', '.join(NORMALIZE_METHODS)}, or numbers for mean and stddev"
-        raise ValueError(f"{value} is not a normalisation, expected {expected}") from None
-
-
-Normalize = Annotated[Literal["training", "volume", "match"] | GreyLevels, BeforeValidator(_normalize)]
+Normalize = Literal["training", "volume", "match"]
 
 
 class ModelConfig(Section):
@@ -258,8 +229,8 @@ class ImageConfig(Section):
     )
     normalize: Normalize = Field(
         "training",
-        description="grey levels that the network sees: by mean and deviation of the model's training volumes, of this "
-        "volume, or given as {mean, stddev}; match takes the training volumes' whole histogram",
+        description="grey levels that the network sees: by mean and deviation of the model's training volumes or of "
+        "this volume; match takes the training volumes' whole histogram",
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ffn.config import GreyLevels, ImageConfig, Mask, ModelConfig, Normalize, NormalizeConfig
+from ffn.config import ImageConfig, Mask, ModelConfig, Normalize, NormalizeConfig
 from ffn.errors import ModelError, VolumeError
 from ffn.geometry import Box
 from ffn.io import atomic
@@ -230,8 +230,6 @@ def choose(
 ) -> Normalisation:
     """Return the normalisation of a volume with the histogram `found`, needed only by ``volume`` and ``match``."""
     trained = Normalisation.of_model(model)
-    if isinstance(method, GreyLevels):
-        return Normalisation(method.mean, method.stddev)
     if method == "training":
         return trained
     assert found is not None
