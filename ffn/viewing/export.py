@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ffn.errors import ExportError
 from ffn.geometry import Box
@@ -16,10 +17,10 @@ from ffn.options import add_box_option, add_options, from_arguments
 from ffn.provenance import fingerprint, provenance
 from ffn.viewing import STATE_FILE, STEPS
 from ffn.viewing.config import ExportConfig
-from ffn.viewing.inputs import ExportTables, Sources, open_volumes, tables_of
+from ffn.viewing.inputs import Sources, open_volumes, read_errors
 from ffn.viewing.precomputed import plan_layers
 from ffn.viewing.properties import columns_of, write_segment_properties, write_table
-from ffn.viewing.segments import Counts
+from ffn.viewing.segments import Segments
 from ffn.viewing.state import write_links
 from ffn.viewing.work import ExportWork
 
@@ -42,9 +43,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_box_option(parser)
     parser.add_argument("--out", required=True, metavar="DIR", help="folder to create")
     add_job_options(parser, STEPS)
-    parser.add_argument("--agglomeration", metavar="FILE.csv", help="lines of base_id,group_id of --supervoxels")
-    text = "output of ffn reconcile with seeds and FOV counts of --supervoxels if given, else of --segmentation"
-    parser.add_argument("--origins", metavar="STORE", help=text)
     parser.add_argument("--errors", metavar="FILE.json", help="scores of ffn evaluate; the worst errors get links")
     add_options(parser, ExportConfig)
 
@@ -76,22 +74,22 @@ def export(sources: Sources, out: str | Path, config: ExportConfig, box: Box | N
     ------
     ExportError
         If no volume is given, a volume has an unusable type or does not overlap `box`, voxel sizes are missing or
-        differ, or a table cannot be read. Also if `out` cannot be written, is a folder that is not an export, or an
+        differ, or the scores cannot be read. Also if `out` cannot be written, is a folder that is not an export, or an
         earlier step is missing.
     VolumeError
         If a block is missing.
     """
     folder = Path(out)
     _require_replaceable(folder)
-    tables = tables_of(sources) if job.writes else ExportTables()
+    errors = read_errors(sources.errors) if job.writes and sources.errors else []
     contents = {name: identity(spec) for name, spec in sources.volumes.items()}
     key = {**fingerprint("export", config, box=box, **sources.volumes), "contents": contents}
     with open_volumes(sources) as volumes:
         work = ExportWork(folder, plan_layers(folder, volumes, config, box), config, key, job)
         work.begin()
-        counts = work.run()
-        if job.writes and counts is not None:
-            _write(work, counts, tables, sources)
+        found = work.run()
+        if job.writes and found is not None:
+            _write(work, found, errors, sources)
     if job.record_path:
         write_json(job.record_path, key)
 
@@ -104,15 +102,17 @@ def _require_replaceable(out: Path) -> None:
         raise ExportError(f"{out}: is not an export, so it will not be replaced. Choose another --out")
 
 
-def _write(work: ExportWork, counts: Mapping[str, Counts], tables: ExportTables, sources: Sources) -> None:
+def _write(
+    work: ExportWork, found: Mapping[str, Segments], errors: Sequence[Mapping[str, Any]], sources: Sources
+) -> None:
     """Write tables and links, and the state last."""
     folder, layers, config = work.folder, work.layers, work.config
-    lengths = work.lengths()
-    for name, counted in counts.items():
-        columns = list(columns_of(layers[name], counted, tables, lengths, "truth" in layers))
-        write_segment_properties(folder / name, counted.segments, columns)
-        write_table(folder / f"{name}.csv", counted.segments, columns)
-    state = write_links(folder, layers, {name: each.segments for name, each in counts.items()}, tables.errors, config)
+    for name, segments in found.items():
+        lengths = work.lengths() if name == "segmentation" else None
+        columns = list(columns_of(segments, layers[name].voxel_size_zyx_nm, lengths))
+        write_segment_properties(folder / name, segments, columns)
+        write_table(folder / f"{name}.csv", segments, columns)
+    state = write_links(folder, layers, found, errors, config)
     whole = Box.hull(layer.box for layer in layers.values())
     record = provenance("export", config.model_copy(update={"threads": 0}), box=whole, **sources.given)
     write_json(folder / PROVENANCE_FILE, record)

@@ -6,7 +6,7 @@ import contextlib
 import json
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ from ffn.contingency import RowLookup
 from ffn.errors import ExportError
 from ffn.evaluation.errors import worst_of_each_kind
 from ffn.io.faults import unreadable
-from ffn.io.open import open_segmentation, open_truth, open_volume, read_table
+from ffn.io.open import open_segmentation, open_truth, open_volume
 from ffn.io.volume import Volume
 
 OPENERS = {
@@ -25,7 +25,6 @@ OPENERS = {
     "truth": open_truth,
     "supervoxels": open_segmentation,
 }
-ORIGIN_COLUMNS = 6  # id, seed z, y, x, FOVs, pass
 GROUP_COLUMNS = [("base_id", np.uint64), ("group_id", np.uint64)]
 NUM_LINKS = 10  # worst splits, and worst mergers, that get a link; our choice
 
@@ -38,8 +37,6 @@ class Sources:
     segmentation: str | None = None
     truth: str | None = None
     supervoxels: str | None = None  # segmentation before agglomeration
-    agglomeration: str | None = None  # CSV, base_id,group_id of the supervoxels
-    origins: str | None = None  # store with seeds and FOV counts of the supervoxels if given, else of the segmentation
     errors: str | None = None  # score file of ffn evaluate
 
     @property
@@ -71,33 +68,6 @@ class Groups(NamedTuple):
         groups, rows = ids.copy(), RowLookup(self.base_ids).find(ids)
         groups[rows >= 0] = self.group_ids[rows[rows >= 0]]
         return groups
-
-
-@dataclass(frozen=True)
-class ExportTables:
-    """Tables that complement the volumes."""
-
-    origins: np.ndarray | None = None  # `ORIGIN_COLUMNS` of each part of an object of the segmentation
-    groups: Groups | None = None  # of the supervoxels
-    errors: list[dict[str, Any]] = field(default_factory=list)  # each gets a link
-
-
-def tables_of(sources: Sources) -> ExportTables:
-    """Read all tables that are given."""
-    groups = read_groups(sources.agglomeration) if sources.agglomeration else None
-    origins = read_origins(sources.origins) if sources.origins else None
-    if groups and origins is not None:
-        origins[:, 0] = groups.of(origins[:, 0].astype(np.uint64))
-    errors = read_errors(sources.errors) if sources.errors else []
-    return ExportTables(origins, groups, errors)
-
-
-def read_origins(spec: str) -> np.ndarray:
-    """Read the seeds of objects and their FOV counts."""
-    table = read_table(spec, "origins")
-    if table is None or table.shape[1:] != (ORIGIN_COLUMNS,):
-        raise ExportError(f"{spec}: has no table 'origins', expected a store of ffn segment, reconcile or consensus")
-    return table.copy()
 
 
 def read_groups(path: str) -> Groups:

@@ -185,15 +185,6 @@ def _reader(volume: Volume, dtype: str) -> Read:
     return read
 
 
-def read_padded(read: Read, inside: Box, box: Box) -> np.ndarray:
-    """Return the labels of a box, 0 outside of what can be read."""
-    common = inside.intersect(box)
-    labels = np.zeros(box.shape, np.uint64)
-    if not common.is_empty:
-        labels[common.slices(box.start)] = read(common)
-    return labels
-
-
 def contrast(read: Read, box: Box) -> tuple[float, float]:
     """Return the grey levels of an image to show as black and as white."""
     low, high = np.percentile(read(box.middle(CONTRAST_SHAPE_ZYX).intersect(box)), CONTRAST_PERCENTILES)

@@ -1,7 +1,7 @@
 """Properties of all segments of a layer: a list that Neuroglancer sorts and filters, and a table for other programs.
 
 Source of the format: Neuroglancer, ``src/datasource/precomputed/segment_properties.md``. Its queries handle numbers of
-up to 32 bits, tags and labels, so a bounding box is six numbers.
+up to 32 bits, so a bounding box is six numbers.
 """
 
 from __future__ import annotations
@@ -15,18 +15,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ffn.contingency import RowLookup
 from ffn.errors import ExportError
 from ffn.geometry import VoxelSize
 from ffn.io.atomic import atomic_path
 from ffn.io.faults import unreadable
-from ffn.viewing.inputs import ExportTables
-from ffn.viewing.precomputed import Layer
-from ffn.viewing.segments import Counts, Segments
+from ffn.viewing.segments import Segments
 
 FOLDER = "segment_properties"
 NM3_PER_UM3 = 1e9
-NO_SEED = -1  # coordinate of the seed of a segment without origin; its FOV count is 0
 
 
 Lengths = tuple[np.ndarray, np.ndarray]  # ids and lengths, nm, of skeletons
@@ -40,57 +36,19 @@ class Column(NamedTuple):
     values: np.ndarray
 
 
-def columns_of(
-    layer: Layer, counts: Counts, tables: ExportTables, lengths: Lengths, has_truth: bool
-) -> Iterator[Column]:
-    """Yield all that the export knows of the segments of a layer."""
-    segments = counts.segments
-    yield from place_columns(segments, layer.voxel_size_zyx_nm)
-    if layer.name == "segmentation" and tables.origins is not None:
-        yield from origin_columns(segments, tables.origins)
-    if layer.name == "supervoxels" and tables.groups:
-        yield Column("group", "agglomerated object", tables.groups.of(segments.ids))
-    if layer.name != "segmentation":
-        return
-    yield length_column(segments, *lengths)
-    if has_truth:
-        truth_ids, shares = counts.matches()
-        yield Column("truth", "body with most of its voxels, 0 for none", truth_ids)
-        yield Column("truth_share", "share of its labelled voxels in this body", shares)
-
-
-def place_columns(segments: Segments, voxel_size_zyx_nm: VoxelSize) -> Iterator[Column]:
-    """Yield the size and bounding box of each segment."""
+def columns_of(segments: Segments, voxel_size_zyx_nm: VoxelSize, lengths: Lengths | None) -> Iterator[Column]:
+    """Yield size, bounding box and, where a layer has skeletons, their lengths."""
     yield Column("voxels", "voxels at mip 0", segments.voxels)
     volumes = segments.voxels * (math.prod(voxel_size_zyx_nm) / NM3_PER_UM3)
     yield Column("volume_um3", "volume, µm³", volumes)
     for axis, name in enumerate("zyx"):
         yield Column(f"{name}_start", f"first {name} of the bounding box", segments.start_zyx[:, axis])
         yield Column(f"{name}_stop", f"first {name} after the bounding box", segments.stop_zyx[:, axis])
-
-
-def origin_columns(segments: Segments, origins: np.ndarray) -> Iterator[Column]:
-    """Yield the seed and FOV count of each segment, of rows of id, seed z, y, x, FOVs.
-
-    With several origins, it is the seed with most FOVs, and the sum of FOVs.
-    """
-    origins = origins[np.argsort(origins[:, 4], kind="stable")]
-    rows = RowLookup(segments.ids).find(origins[:, 0])
-    origins, rows = origins[rows >= 0], rows[rows >= 0]
-    num_fovs = np.zeros(len(segments.ids), np.int64)
-    np.add.at(num_fovs, rows, origins[:, 4])
-    seeds = np.full((len(segments.ids), 3), NO_SEED, np.int64)
-    seeds[rows] = origins[:, 1:4]  # of several with the same row, the last one stays
-    yield Column("fovs", "fields of view evaluated from its seeds", num_fovs)
-    for axis, name in enumerate("zyx"):
-        yield Column(f"seed_{name}", f"{name} of the seed", seeds[:, axis])
-
-
-def length_column(segments: Segments, ids: np.ndarray, lengths_nm: np.ndarray) -> Column:
-    """Return the length of each segment's skeleton, which only some `ids` have."""
-    values = np.zeros(len(segments.ids))
-    values[np.searchsorted(segments.ids, ids)] = lengths_nm / 1000
-    return Column("length_um", "length of its skeleton, µm, 0 if it has none", values)
+    if lengths is not None:
+        ids, lengths_nm = lengths
+        values = np.zeros(len(segments.ids))
+        values[np.searchsorted(segments.ids, ids)] = lengths_nm / 1000
+        yield Column("length_um", "length of its skeleton, µm, 0 if it has none", values)
 
 
 def write_segment_properties(layer: Path, segments: Segments, columns: Sequence[Column]) -> None:
@@ -108,17 +66,12 @@ def read_segment_properties(layer: Path) -> dict[str, list]:
     path = layer / FOLDER / "info"
     with unreadable(path, "a list of segments. Run ffn export again", ExportError):
         inline = json.loads(path.read_text())["inline"]
-        numbers = {each["id"]: each["values"] for each in inline["properties"] if each["type"] == "number"}
+        numbers = {each["id"]: each["values"] for each in inline["properties"]}
         return {"id": list(map(int, inline["ids"])), **numbers}
 
 
 def _properties(columns: Sequence[Column]) -> Iterator[dict[str, Any]]:
-    """Yield the members of the list; ids too large for a number of the format are also text, shown with the segment."""
-    for column in columns:
-        if _data_type(column.values) == "float32" and column.values.dtype == np.uint64:
-            texts = [f"{column.name} {value}" if value else "" for value in column.values.tolist()]
-            yield {"id": f"{column.name}_label", "type": "label", "values": texts}
-            break  # a segment has one label only
+    """Yield the members of the list."""
     for name, description, values in columns:
         data_type = _data_type(values)
         shown = (values.astype(np.float32) if data_type == "float32" else values).tolist()

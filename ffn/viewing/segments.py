@@ -1,15 +1,14 @@
-"""Sizes, bounding boxes and bodies of all segments of a layer, counted block by block."""
+"""Sizes and bounding boxes of all segments of a layer, counted block by block."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
-from ffn.contingency import ContingencyTable, TableSum, count_pairs, find_runs, largest_parts, merge_tables
+from ffn.contingency import find_runs
 from ffn.geometry import Box, zyx
-from ffn.io.volume import Read
 
 MIN_PENDING = 2**20  # segments that wait before they are merged: with fewer, each block would sort all again
 
@@ -29,39 +28,10 @@ class Segments:
         return Box(zyx(self.start_zyx[rows].min(0)), zyx(self.stop_zyx[rows].max(0))) if rows.any() else None
 
 
-@dataclass(frozen=True)
-class Counts:
-    """Facts about the segments of a block or of a volume."""
+def count_segments(block: Box, labels: np.ndarray) -> Segments:
+    """Count the segments of a block of labels.
 
-    segments: Segments
-    pairs: ContingencyTable  # voxels shared with bodies of the ground truth
-
-    @property
-    def arrays(self) -> dict[str, np.ndarray]:
-        """All columns, for a record."""
-        return {**vars(self.segments), **{f"pairs.{name}": column for name, column in vars(self.pairs).items()}}
-
-    @classmethod
-    def of(cls, column: Callable[[str], np.ndarray]) -> Counts:
-        """Return the counts in a record, of which `column` returns the arrays."""
-        segments = Segments(*map(column, Segments.__dataclass_fields__))
-        return cls(segments, ContingencyTable(*(column(f"pairs.{name}") for name in ("a", "b", "voxels"))))
-
-    def matches(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the body that shares most voxels with each segment, 0 for none, and the share of labelled ones."""
-        table, ids = self.pairs, self.segments.ids
-        best = table.keep(largest_parts(table.a, table.b, table.voxels))
-        labelled = np.bincount(np.searchsorted(ids, table.a), table.voxels, len(ids))
-        truth_ids, shares = np.zeros(len(ids), np.uint64), np.zeros(len(ids))
-        rows = np.searchsorted(ids, best.a)
-        truth_ids[rows], shares[rows] = best.b, best.voxels / labelled[rows]
-        return truth_ids, shares
-
-
-def count_segments(block: Box, labels: np.ndarray, truth: Read | None = None) -> Counts:
-    """Count the segments of a block of labels; with `truth` also their bodies.
-
-    >>> found = count_segments(Box((5, 0, 0), (6, 1, 4)), np.array([[[7, 7, 0, 3]]], np.uint64)).segments
+    >>> found = count_segments(Box((5, 0, 0), (6, 1, 4)), np.array([[[7, 7, 0, 3]]], np.uint64))
     >>> found.ids.tolist(), found.voxels.tolist(), found.start_zyx.tolist(), found.stop_zyx.tolist()
     ([3, 7], [1, 2], [[5, 0, 3], [5, 0, 0]], [[6, 1, 4], [6, 1, 2]])
     """
@@ -70,23 +40,20 @@ def count_segments(block: Box, labels: np.ndarray, truth: Read | None = None) ->
     stop = start + 1
     stop[:, 2] = start[:, 2] + lengths
     ids = labels.ravel()[first].astype(np.uint64)
-    rows = Segments(*(column[ids > 0] for column in (ids, lengths, start, stop)))
-    return Counts(_merged([rows]), count_pairs(labels, truth(block)).foreground() if truth else merge_tables([]))
+    return _merged([Segments(*(column[ids > 0] for column in (ids, lengths, start, stop)))])
 
 
-def merge_counts(parts: Iterable[Counts]) -> Counts:
-    """Combine the counts of disjoint blocks. Memory grows with the number of segments, not with that of blocks."""
-    pairs = TableSum()
-    merged = count_segments(Box.from_shape((1, 1, 1)), np.zeros((1, 1, 1), np.uint64)).segments
-    pending, num_pending = [merged], 0
+def merge_segments(parts: Iterable[Segments]) -> Segments:
+    """Combine the segments of disjoint blocks. Memory grows with the number of segments, not with that of blocks."""
+    none = count_segments(Box.from_shape((1, 1, 1)), np.zeros((1, 1, 1), np.uint64))
+    pending, num_pending = [none], 0
     for part in parts:
-        pairs.add(part.pairs)
-        if len(part.segments.ids):
-            pending.append(part.segments)
-            num_pending += len(part.segments.ids)
+        if len(part.ids):
+            pending.append(part)
+            num_pending += len(part.ids)
         if num_pending > max(MIN_PENDING, len(pending[0].ids)):
             pending, num_pending = [_merged(pending)], 0
-    return Counts(_merged(pending), pairs.table())
+    return _merged(pending)
 
 
 def _merged(parts: list[Segments]) -> Segments:

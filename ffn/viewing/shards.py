@@ -20,7 +20,7 @@ from ffn.io.atomic import atomic_path, this_job, write_json
 from ffn.io.block_log import Result
 from ffn.io.coarser import Scale
 from ffn.io.scratch import ScratchRows, Table, Tables, sort_rows
-from ffn.viewing.precomputed import open_scale, read_padded
+from ffn.viewing.precomputed import open_scale
 
 SHARD_BYTES = 2**26  # target size of a file
 INDEX_BYTES = 16  # where the index of a minishard starts and ends
@@ -131,8 +131,10 @@ class SegmentFiles(ABC):
 
     def read(self, box: Box) -> np.ndarray:
         """Return the voxels of the mip, 0 outside of the volume."""
-        mip = open_scale(self.layer, self.mip)
-        return read_padded(lambda inside: mip[inside.slices()].read().result(), self.scale.box, box)
+        inside = box.intersect(self.scale.box)
+        labels = np.zeros(box.shape, np.uint64)
+        labels[inside.slices(box.start)] = open_scale(self.layer, self.mip)[inside.slices()].read().result()
+        return labels
 
     def write_pieces(self, wanted: np.ndarray, block: Box) -> Result:
         """Write the pieces in a block; return id, start and stop in the file of each, uint64 of shape (N, 3)."""

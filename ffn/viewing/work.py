@@ -29,9 +29,9 @@ from ffn.io.store_names import LAST, jobs_folder
 from ffn.machine.limits import threads_here
 from ffn.viewing import COARSE, MIPS, PIECES, PLAN, STATE_FILE
 from ffn.viewing.config import ExportConfig
-from ffn.viewing.precomputed import INFO, Layer, read_padded
+from ffn.viewing.precomputed import INFO, Layer
 from ffn.viewing.properties import FOLDER, Lengths
-from ffn.viewing.segments import Counts, count_segments, merge_counts
+from ffn.viewing.segments import Segments, count_segments, merge_segments
 from ffn.viewing.shards import SegmentFiles
 
 
@@ -75,12 +75,12 @@ class ExportWork:
             members = {kind.name: kind.name for kind in self._kinds if kind.layer == layer.folder}
             write_json(path, {**json.loads(path.read_text()), "segment_properties": FOLDER, **members})
 
-    def run(self) -> dict[str, Counts] | None:
+    def run(self) -> dict[str, Segments] | None:
         """Do the job; return all facts about the segments of each layer if it does the last step and finishes it."""
         with named(self.folder):
             return self._run()
 
-    def _run(self) -> dict[str, Counts] | None:
+    def _run(self) -> dict[str, Segments] | None:
         if self.job.step in MIPS:
             self.write_mip(MIPS.index(self.job.step))
         if self.job.step in (PLAN, *MIPS):
@@ -94,7 +94,8 @@ class ExportWork:
         with self._processes() as pool:
             for kind in self._kinds:
                 self._do(self._joined_logs(kind), partial(kind.join_shard, pieces), pool)
-        return {each.name: Counts.of(partial(_column, counted, each.name)) for each in self._labels}
+        names = Segments.__dataclass_fields__
+        return {each.name: Segments(*(_column(counted, each.name, name) for name in names)) for each in self._labels}
 
     def write_mip(self, mip: int) -> None:
         """Write a mip of all volumes; with mip 0, count segments."""
@@ -111,8 +112,8 @@ class ExportWork:
             self.write_mip(mip)
         counted: dict[str, Table] = {}
         for layer in self._labels:
-            parts = (Counts.of(result.__getitem__) for result in self._mip_logs(layer, 0))
-            counted |= {f"{layer.name}-{name}": rows for name, rows in merge_counts(parts).arrays.items()}
+            parts = (Segments(**result) for result in self._mip_logs(layer, 0))
+            counted |= {f"{layer.name}-{name}": rows for name, rows in vars(merge_segments(parts)).items()}
         return counted
 
     def _pieces(self, counted: Tables) -> Tables | None:
@@ -172,11 +173,7 @@ class ExportWork:
             layer.downsample_shard(mip, shard)
             return {}
         voxels = layer.copy_shard(shard)
-        if not layer.is_labels:
-            return {}
-        truth = self.layers.get("truth") if layer.name == "segmentation" else None
-        bodies = partial(read_padded, truth.read, truth.box) if truth else None
-        return count_segments(shard, voxels, bodies).arrays
+        return vars(count_segments(shard, voxels)) if layer.is_labels else {}
 
     @property
     def _state(self) -> str:

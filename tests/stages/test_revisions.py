@@ -108,7 +108,7 @@ MADE = {
     "affinities": (1, "acfe12c9a7fc", 985.6723736),
     "skeletonize": (2, "84444ea14768", 203.9671361),
     "evaluate": (9, "552768cd9be8", 0.0),
-    "export": (8, "fd9985f0d951", 0.0),
+    "export": (9, "fd9985f0d951", 0.0),
 }
 
 

@@ -12,7 +12,6 @@ rule export:
     input:
         **EXPORTED,
         errors=lambda wildcards: PIPELINE.files("evaluate", volume=wildcards.volume),
-        mapping=lambda wildcards: PIPELINE.files("merge", "mapping", volume=wildcards.volume),
         blocks=of("export", "files"),
     output:
         state=ensure(PATHS.of("export"), non_empty=True),
@@ -26,7 +25,6 @@ rule export:
     params:
         truth=lambda wildcards, input: arguments.option("--truth", input.truth),
         errors=lambda wildcards, input: arguments.option("--errors", input.errors),
-        agglomeration=lambda wildcards, input: arguments.option("--agglomeration", input.mapping),
         supervoxels=lambda wildcards, input: arguments.option(
             "--supervoxels", [input.base] if RUN.agglomerate.enabled else []
         ),
@@ -37,8 +35,8 @@ rule export:
         job=of("export", "option"),
     shell:
         "ffn export --image {input.image} --segmentation {input.segmentation} {params.truth} "
-        "{params.errors} --origins {input.base} {params.agglomeration} {params.supervoxels} "
-        "--box={params.box} {params.flags} {params.untracked} {params.job} --out {params.folder} > {log} 2>&1"
+        "{params.errors} {params.supervoxels} --box={params.box} {params.flags} {params.untracked} {params.job} "
+        "--out {params.folder} > {log} 2>&1"
 
 
 # Parts of the blocks of a large volume, without the tables that only the last job needs.
@@ -55,7 +53,6 @@ use rule export as export_blocks with:
     threads: 1
     params:
         errors="",
-        agglomeration="",
         folder=PATHS.folder("export"),
         job=arguments.job,
 

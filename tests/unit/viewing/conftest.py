@@ -75,17 +75,11 @@ def all_sources(tmp_path):
 def write_all(folder):
     """Write everything that can be exported."""
     labels = segments()
-    origins = np.array(
-        [[90, 28, 2, 310, 12, 1], [91, 28, 2, 380, 5, 1], [44, 28, 14, 330, 8, 2], [7, 21, 0, 301, 1, 1]]
-    )
-    write(folder / "origins.zarr", labels[:1], tables={"origins": origins})
-    (folder / "groups.csv").write_text("base_id,group_id\n90,1\n91,1\n44,44\n7,44\n")
     (folder / "scores.json").write_text(json.dumps({"errors": ERRORS}))
     return Sources(
         image=write(folder / "raw.h5", (100 + labels // 2).astype(np.uint8), BOX.start, SIZE_NM),
         segmentation=write(folder / "seg.h5", labels, BOX.start, SIZE_NM),
         truth=write(folder / "truth.h5", np.where(two_tubes() < 10, two_tubes(), 0), BOX.start, SIZE_NM),
-        origins=str(folder / "origins.zarr"),
         errors=str(folder / "scores.json"),
     )
 

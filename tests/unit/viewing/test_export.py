@@ -98,24 +98,14 @@ def test_bad_volumes_leave_nothing(tmp_path, sources):
         export(Sources(segmentation=floats), tmp_path / "out", ExportConfig())
 
 
-@pytest.mark.parametrize(
-    ("option", "content", "message"),
-    [
-        ("agglomeration", f"{2**64},2\n", "bad: cannot be read"),
-        ("errors", "{}", "bad: cannot be read"),
-    ],
-)
-def test_a_bad_table_is_an_error_and_leaves_nothing(tmp_path, all_sources, option, content, message):
-    (tmp_path / "bad").write_text(content)
-    with pytest.raises(ExportError, match=message):
-        export(Sources(image=all_sources.image, **{option: str(tmp_path / "bad")}), tmp_path / "out", ExportConfig())
+def test_bad_scores_are_an_error_and_leave_nothing(tmp_path, all_sources):
+    (tmp_path / "bad").write_text("{}")
+    with pytest.raises(ExportError, match="bad: cannot be read"):
+        export(replace(all_sources, errors=str(tmp_path / "bad")), tmp_path / "out", ExportConfig())
     assert not (tmp_path / "out").exists()
 
 
-def test_other_folders_and_files_without_origins_are_refused(tmp_path, sources):
-    with pytest.raises(ExportError, match="seg.h5:seg: .*'origins'"):
-        lacking = Sources(segmentation=sources.segmentation, origins=sources.segmentation)
-        export(lacking, tmp_path / "out", ExportConfig())
+def test_other_folders_are_refused(tmp_path, sources):
     (tmp_path / "home").mkdir()
     (tmp_path / "home/thesis.tex").write_text("years of work")
     with pytest.raises(ExportError, match="home: .*export"):
@@ -132,6 +122,9 @@ def test_the_last_row_of_an_id_tells_its_group(tmp_path):
     (tmp_path / "map.csv").write_text("base_id,group_id\n")
     groups = read_groups(f"{tmp_path}/map.csv")
     assert groups.of(np.array([7], np.uint64)).tolist() == [7], "nothing was joined"
+    (tmp_path / "map.csv").write_text(f"{2**64},2\n")
+    with pytest.raises(ExportError, match="map.csv: cannot be read"):
+        read_groups(f"{tmp_path}/map.csv")
 
 
 # Several jobs.

@@ -41,7 +41,7 @@ def inputs(tmp_path):
     one = MergeEdge.of(Contact(1, 2, (28, 0, 329), 130.25, 40, 500), evidence, 0.9)
     (tmp_path / "graph.csv").write_text(f"{header({})}{one.row()}\n")
     (tmp_path / "mapping.csv").write_text("base_id,group_id\n1,1\n2,1\n")
-    sources = Sources(image, merged, supervoxels=base, agglomeration=f"{tmp_path}/mapping.csv")
+    sources = Sources(image, merged, supervoxels=base)
     export(sources, tmp_path / "out", ExportConfig(min_mesh_voxels=100))
     paths = {"segmentation": base, "graphs": [f"{tmp_path}/graph.csv"], "mapping": f"{tmp_path}/mapping.csv"}
     return QueueInputs(export=tmp_path / "out", answers=(f"{tmp_path}/ann.csv", f"{tmp_path}/ben.csv"), **paths)

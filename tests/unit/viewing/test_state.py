@@ -19,8 +19,7 @@ def layers(folder, link=None):
 def test_all_layers_are_there_and_only_two_are_visible_at_first(tmp_path, all_sources, monkeypatch):
     monkeypatch.setattr(inputs, "NUM_LINKS", 1)
     out = tmp_path / "out"
-    agglomerated = {"supervoxels": all_sources.segmentation, "agglomeration": f"{tmp_path}/groups.csv"}
-    export(replace(all_sources, **agglomerated), out, ExportConfig())
+    export(replace(all_sources, supervoxels=all_sources.segmentation), out, ExportConfig())
     found = layers(out)
     names = "image segmentation skeletons truth supervoxels errors".split()
     assert [name.split()[-1] for name in found] == names
