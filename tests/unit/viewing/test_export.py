@@ -100,7 +100,7 @@ def test_bad_volumes_leave_nothing(tmp_path, sources):
 
 def test_bad_scores_are_an_error_and_leave_nothing(tmp_path, all_sources):
     (tmp_path / "bad").write_text("{}")
-    with pytest.raises(ExportError, match="bad: cannot be read"):
+    with pytest.raises(ExportError, match="bad: "):
         export(replace(all_sources, errors=str(tmp_path / "bad")), tmp_path / "out", ExportConfig())
     assert not (tmp_path / "out").exists()
 
@@ -123,7 +123,7 @@ def test_the_last_row_of_an_id_tells_its_group(tmp_path):
     groups = read_groups(f"{tmp_path}/map.csv")
     assert groups.of(np.array([7], np.uint64)).tolist() == [7], "nothing was joined"
     (tmp_path / "map.csv").write_text(f"{2**64},2\n")
-    with pytest.raises(ExportError, match="map.csv: cannot be read"):
+    with pytest.raises(ExportError, match="map.csv: "):
         read_groups(f"{tmp_path}/map.csv")
 
 
