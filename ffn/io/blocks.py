@@ -246,8 +246,6 @@ def reduce_blocks(
     sequence of dict or None
         The results, in the order of the blocks, each read when it is asked for; None if `job` does not finish.
     """
-    if job.is_whole and len(blocks) == 1:  # there is nothing to resume
-        return [work(blocks[0])]
     logs = BlockLogs(jobs_folder(path, step), key, blocks)
     job.run(logs, work)
     if not job.finishes:

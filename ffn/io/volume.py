@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -153,6 +153,63 @@ def as_whole(labels: Volume) -> Volume:
         return voxels.astype(np.int64)
 
     return Converted(labels, convert, np.dtype(np.int64))
+
+
+@dataclass(frozen=True)
+class SpatialAxes:
+    """Indices of z, y and x among the `ndim` axes of an array; all others have length 1."""
+
+    zyx: tuple[int, int, int]
+    ndim: int
+
+    @classmethod
+    def find(cls, name: str, shape: Sequence[int], names: Sequence[str] = (), order: str = "zyx") -> SpatialAxes:
+        """Find them by the names of the axes or, where z, y and x are not among these, by length.
+
+        Parameters
+        ----------
+        name : str
+            Name of the volume, for messages.
+        shape : sequence of int
+            Lengths of all axes.
+        names : sequence of str
+            Names of all axes, in any case.
+        order : str
+            Order of the spatial axes where they have no names: ``zyx`` or ``xyz``.
+
+        Raises
+        ------
+        VolumeError
+            If there are not three, another axis is longer than 1, or there are no voxels.
+
+        Examples
+        --------
+        >>> SpatialAxes.find("a.zarr", (1, 5, 12, 20)).zyx, SpatialAxes.find("a.zarr", (20, 12, 5, 1), "xyzc").zyx
+        ((1, 2, 3), (2, 1, 0))
+        """
+        lower = [text.lower() for text in names]
+        if len(lower) == len(shape) and {"z", "y", "x"} <= set(lower):
+            kept = [lower.index(axis) for axis in "zyx"]
+        else:
+            long = [axis for axis, n in enumerate(shape) if n != 1]
+            kept = (long if len(shape) > 3 else list(range(len(shape))))[:: -1 if order == "xyz" else 1]
+        if len(kept) != 3 or 0 in shape or any(n != 1 for axis, n in enumerate(shape) if axis not in kept):
+            raise VolumeError(f"{name}: has shape {tuple(shape)}, expected three axes. Save one channel with its three")
+        z, y, x = kept
+        return cls((z, y, x), len(shape))
+
+    def of(self, values: Sequence[int]) -> tuple[int, int, int]:
+        """Return those of the values, one for each axis, that belong to z, y and x."""
+        z, y, x = (int(values[axis]) for axis in self.zyx)
+        return z, y, x
+
+    def take(self, array: Any, slices_zyx: Sequence[slice]) -> Any:
+        """Return a part of `array` with the axes z, y and x; it may be of NumPy, h5py or TensorStore."""
+        index: list[int | slice] = [0] * self.ndim
+        for axis, part in zip(self.zyx, slices_zyx, strict=True):
+            index[axis] = part
+        stored = sorted(self.zyx)
+        return array[tuple(index)].transpose([stored.index(axis) for axis in self.zyx])
 
 
 @dataclass(frozen=True)

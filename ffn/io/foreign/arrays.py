@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import math
 import warnings
 from typing import Any
@@ -12,10 +11,9 @@ import numpy as np
 from ffn.errors import VolumeError
 from ffn.geometry import ZYX, Box, VoxelSize
 from ffn.io.faults import unreadable
-from ffn.io.foreign.attributes import SpatialAxes, to_nm
-from ffn.io.volume import Volume, number_type
+from ffn.io.foreign.attributes import to_nm
+from ffn.io.volume import SpatialAxes, Volume, number_type
 
-BLOCK_BYTES = 2**20
 NM_PER_ANGSTROM = 0.1
 IMOD_STAMP, IMOD_SIGNED_BYTES = 1146047817, 1  # of imod's header, in bytes 152 to 159
 IMOD_START = 152 - 112  # within `extra2`
@@ -101,10 +99,6 @@ def open_nifti(spec: str) -> ArrayVolume:
         image: Any = nibabel.load(spec)
         array = np.asanyarray(image.dataobj)
         unit, _ = image.header.get_xyzt_units()
-        if spec.lower().endswith(".gz"):  # to the end, where its checksum is; nibabel stops at the last voxel
-            with gzip.open(spec) as file:
-                while file.read(BLOCK_BYTES):
-                    pass
     sides = (*image.header.get_zooms(), 0, 0)[:3]  # of a 2D file only two, which `ArrayVolume` refuses
     x, y, z = (float(str(side)) for side in sides)
     return ArrayVolume(spec, array, to_nm((z, y, x), (unit,) * 3), order="xyz")
