@@ -68,7 +68,8 @@ class BlockLogs(Sequence[Result]):
         whole_key = {**key, "blocks": [*ends, len(blocks)]}
         self.digest = hashlib.sha256(json.dumps(whole_key, sort_keys=True).encode()).hexdigest()
         self._end = f"-{self.digest[:16]}{LOG}"  # of the names
-        self._logs: list[_Log] = []
+        self._logs: list[Path] = []
+        self._read_to: list[int] = []  # of each log
         self._log_of = np.full(len(blocks), NOWHERE)  # which log has the result of a block
         self._place_of = np.zeros(len(blocks), np.int64)  # of its line there
         self._claimed_by = np.full(len(blocks), NOWHERE)  # which log
@@ -83,7 +84,16 @@ class BlockLogs(Sequence[Result]):
         number = range(len(self))[index]
         if self._log_of[number] == NOWHERE:
             self.require_finished()
-        return self._logs[self._log_of[number]].result(int(self._place_of[number]))
+        path = self._logs[self._log_of[number]]
+        with path.open("rb") as lines:
+            lines.seek(self._place_of[number])
+            record = json.loads(lines.readline())
+        if "arrays" not in record:
+            return record["result"]
+        start, length = record["arrays"]
+        with path.with_suffix(ARRAYS).open("rb") as arrays:
+            arrays.seek(start)
+            return {**record["result"], **np.load(io.BytesIO(arrays.read(length)))}
 
     def run(
         self,
@@ -118,15 +128,18 @@ class BlockLogs(Sequence[Result]):
         """Read the lines that jobs have appended since the last look; unless `at_once`, not if that was just now."""
         if not at_once and time.monotonic() <= self._due:
             return
-        known = {each.path for each in self._logs}
-        paths = sorted(self.folder.glob(f"*-of-*{self._end}"))
-        self._logs += [_Log(path) for path in paths if path not in known]
-        for number, each in enumerate(self._logs):
-            for place, record in each.new_records():
-                if "claim" in record:
-                    self._claimed_by[record["claim"]] = number
-                else:
-                    self._log_of[record["block"]], self._place_of[record["block"]] = number, place
+        known = set(self._logs)
+        self._logs += [path for path in sorted(self.folder.glob(f"*-of-*{self._end}")) if path not in known]
+        self._read_to += [0] * (len(self._logs) - len(self._read_to))
+        for number, path in enumerate(self._logs):
+            with contextlib.suppress(FileNotFoundError), path.open("rb") as lines:
+                lines.seek(self._read_to[number])
+                for record, length in _whole_lines(lines):
+                    if "claim" in record:
+                        self._claimed_by[record["claim"]] = number
+                    else:
+                        self._log_of[record["block"]], self._place_of[record["block"]] = number, self._read_to[number]
+                    self._read_to[number] += length
         self._due = time.monotonic() + SECONDS_PER_LOG * len(self._logs)
 
     def is_finished(self, number: int) -> bool:
@@ -139,11 +152,12 @@ class BlockLogs(Sequence[Result]):
         Jobs of another number of jobs are over.
         """
         of = own.partition("-of-")[2]
-        at_work = {each.job for each in self._logs if each.job.endswith(f"-of-{of}")}
+        jobs = [path.name.removesuffix(self._end) for path in self._logs]
+        at_work = {job for job in jobs if job.endswith(f"-of-{of}")}
         is_begun = np.zeros(len(self), bool)
         for job in at_work:
             is_begun[share_of(job, len(self))] = True
-        is_other = [each.job != own and each.job in at_work for each in self._logs]
+        is_other = [job != own and job in at_work for job in jobs]
         is_claimed = np.array([*is_other, False])[self._claimed_by]  # the last one for `NOWHERE`
         return is_begun & (self._log_of == NOWHERE) & ~is_claimed
 
@@ -241,34 +255,6 @@ class JobLog:
         self._taken[block] = number
         _append(self._lines, json.dumps({"claim": number}).encode() + b"\n")  # NFS shows it to others only then
         return block
-
-
-class _Log:
-    """Reads a log as it grows."""
-
-    def __init__(self, path: Path) -> None:
-        self.path, self._read_to = path, 0
-        self.job = path.name.rpartition("-")[0]
-
-    def new_records(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield the places and records of further lines."""
-        with contextlib.suppress(FileNotFoundError), self.path.open("rb") as lines:
-            lines.seek(self._read_to)
-            for record, length in _whole_lines(lines):
-                yield self._read_to, record
-                self._read_to += length
-
-    def result(self, place: int) -> Result:
-        """Return the result in a line."""
-        with self.path.open("rb") as lines:
-            lines.seek(place)
-            record = json.loads(lines.readline())
-        if "arrays" not in record:
-            return record["result"]
-        start, length = record["arrays"]
-        with self.path.with_suffix(ARRAYS).open("rb") as arrays:
-            arrays.seek(start)
-            return {**record["result"], **np.load(io.BytesIO(arrays.read(length)))}
 
 
 def share_of(job: str, num_blocks: int) -> range:
