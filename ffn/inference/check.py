@@ -13,6 +13,7 @@ from ffn.config import ImageConfig, ModelConfig, SegmentConfig
 from ffn.errors import ConfigError, VolumeError, under
 from ffn.geometry import Box, VoxelSize
 from ffn.inference.canvas import Frame, reach_of
+from ffn.io.faults import unreadable
 from ffn.io.masks import open_masks, require_labels_in
 
 if TYPE_CHECKING:
@@ -59,15 +60,11 @@ def read_points(text: str) -> np.ndarray:
     """
     if single := _POINT.fullmatch(text):
         return np.array([single.groups()], np.int64)
-    try:
+    if not Path(text).exists():
+        raise ConfigError(f"seed points: found {text!r}, expected a CSV file or {EXPECTED}")
+    with unreadable(text, "CSV with the header 'z,y,x'. Save it as UTF-8 text", ConfigError):
         # spreadsheets write a byte order mark, and R quotes names
         content = Path(text).read_text(encoding="utf-8-sig").replace('"', "")
-    except FileNotFoundError:
-        raise ConfigError(f"seed points: found {text!r}, expected a CSV file or {EXPECTED}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            f"{text}: cannot be read as CSV ({error}), expected the header 'z,y,x'. Save it as UTF-8 text"
-        ) from None
     header, *lines = content.splitlines() or [""]
     if "".join(header.split()) != HEADER:
         raise ConfigError(f"{text} line 1: found {header!r}, expected the header 'z,y,x'")

@@ -11,40 +11,27 @@ from ffn.geometry import Box
 DECIDED_LOGIT = 1.386  # a POM of 0.8; below 0.2, a voxel is decided as well
 
 
-class PomVoxels(NamedTuple):
-    """Visited voxels of an object by their POM: between 0.2 and 0.8, and above."""
-
-    undecided: int = 0
-    in_object: int = 0
-
-    @classmethod
-    def of(cls, pom_logit: np.ndarray) -> PomVoxels:
-        """Count the voxels of a POM (NaN where not visited)."""
-        above = [int(np.count_nonzero(pom_logit >= limit)) for limit in (-DECIDED_LOGIT, DECIDED_LOGIT)]
-        return cls(above[0] - above[1], above[1])
+NO_VOXELS = Box((0, 0, 0), (0, 0, 0)), np.zeros((0, 0, 0), np.uint8)  # of an object that is too small
 
 
 class Harvest(NamedTuple):
     """An object without its canvas."""
 
-    box: Box  # around its voxels; empty if they are not wanted
+    box: Box  # around its voxels
     probability: np.ndarray  # uint8 in the box: 1 … 255 at the object's voxels, 0 elsewhere
-    pom_voxels: PomVoxels
+    undecided: int  # visited voxels with a POM between 0.2 and 0.8
+    in_object: int  # and above
 
     @classmethod
     def of(cls, visited: Box, pom_logit: np.ndarray, segment_logit: float, least: int | None) -> Harvest:
-        """Take the voxels of a POM above a threshold, if there are `least`; None wants no voxels."""
-        counted, mask = PomVoxels.of(pom_logit), pom_logit >= segment_logit
+        """Take the voxels of a POM (NaN where not visited) above a threshold, if there are `least`; None wants none."""
+        visible, inside = (int(np.count_nonzero(pom_logit >= limit)) for limit in (-DECIDED_LOGIT, DECIDED_LOGIT))
+        mask = pom_logit >= segment_logit
         if least is None or np.count_nonzero(mask) < least:
-            return cls.without_voxels(visited, counted)
+            return cls(*NO_VOXELS, visible - inside, inside)
         probability = np.zeros(visited.shape, np.uint8)
         probability[mask] = quantise(pom_logit[mask])
-        return cls(visited, probability, counted)
-
-    @classmethod
-    def without_voxels(cls, visited: Box, counted: PomVoxels) -> Harvest:
-        """Return no voxels."""
-        return cls(Box(visited.start, visited.start), np.zeros((0, 0, 0), np.uint8), counted)
+        return cls(visited, probability, visible - inside, inside)
 
 
 def quantise(pom_logit: np.ndarray) -> np.ndarray:

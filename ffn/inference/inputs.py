@@ -8,7 +8,7 @@ from typing import Any
 
 from ffn.config import FloodConfig, Mask, flooding_model
 from ffn.geometry import ZYX
-from ffn.inference.fastest import chosen
+from ffn.inference.engine import chosen
 from ffn.io.masks import mask_inputs
 from ffn.io.open import identity
 from ffn.machine.jax_device import keep_programs
@@ -44,7 +44,7 @@ class FloodInputs:
     masks : tuple of Mask
         Voxels that are never seeded, entered or segmented.
     machine : str, optional
-        Folder with what ``auto`` takes in all jobs of the run, see `ffn.inference.fastest.chosen`, and what JAX
+        Folder with what ``auto`` takes in all jobs of the run, see `ffn.inference.engine.chosen`, and what JAX
         compiled for GPUs.
     """
 

@@ -36,24 +36,20 @@ SEEDING_BYTES = 25  # per voxel while seeds are found
 HOST_BASE = 2 * 10**9  # of the process without canvases; our choice
 
 
-class HostLanes:
+class HostLanes(FovBatch):
     """Canvases in the memory of the host, for any engine."""
 
     def __init__(self, network: Network, config: FloodConfig, size: int = 1) -> None:
         model, choice = network.model, network.choice
         engine = create_engine(model, choice.engine, choice.precision, batch_size=size)
-        self.name, self.size = engine.name, size
+        super().__init__(engine, model.config.fov_size_zyx, size)
+        self.name = engine.name
         self._network, self._thresholds = network, Thresholds.of(config)
-        self._batch = FovBatch(engine, model.config.fov_size_zyx, size)
 
     def canvas(self, lane: int, raw: np.ndarray, segmentation: np.ndarray, inside: Box | None = None) -> Canvas:
         """Return canvas number `lane`, for another subvolume or window than before."""
         image = self._network.normalisation.apply(raw)
         return Canvas(image, self._network.model.config, self._thresholds, segmentation, inside)
-
-    def advance(self, growers: Iterable[ObjectGrower]) -> int:
-        """Evaluate one FOV of each object, each on its own canvas; return the number of FOVs."""
-        return self._batch.advance(growers)
 
 
 Lanes: TypeAlias = "HostLanes | DeviceLanes"  # on which objects of different subvolumes, or windows, grow in lockstep

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ffn.contingency import count_ids
 from ffn.geometry import VoxelSize
-from ffn.inference.claims import GIVEN, STARTED, Filling
+from ffn.inference.flood import GIVEN, STARTED, Origin
 
 # Our choices. A neurite with a cross-section of 1 µm² fills most of a box of 1 µm and 15 % of one of 2.6 µm; on FIB-25,
 # the largest segments of eight boxes of 1 µm hold 22 to 42 %, and two of them touch all six faces.
@@ -36,7 +37,7 @@ class Facts(NamedTuple):
     num_through: int  # segments that touch all six faces of the subvolume
     num_given: int  # segments that were there from the start
     side_um: float  # side of a cube as large as the subvolume, µm
-    counters: Mapping[str, int]  # as in `Filling`
+    counters: Mapping[str, int]  # as in `Claims`
 
     @property
     def largest_allowed(self) -> float:
@@ -44,10 +45,10 @@ class Facts(NamedTuple):
         return min(max(LARGEST_SHARE, THICK_UM2 / self.side_um**2), SMALL_BOX_SHARE)
 
 
-def measured(filling: Filling, voxel_size_zyx_nm: VoxelSize) -> dict[str, Any]:
+def measured(segmentation: np.ndarray, origins: Sequence[Origin], voxel_size_zyx_nm: VoxelSize) -> dict[str, Any]:
     """Return the facts besides the counters, ready for JSON; given segments do not count."""
-    num_given = sum(origin.pass_number == GIVEN for origin in filling.origins)  # the first ids
-    labels = np.where(filling.segmentation > num_given, filling.segmentation, 0)
+    num_given = sum(origin.pass_number == GIVEN for origin in origins)  # the first ids
+    labels = np.where(segmentation > num_given, segmentation, 0)
     ids, voxels = count_ids(labels)
     faces = [labels.take(index, axis) for axis in range(3) for index in (0, -1)]
     through = set.intersection(*(set(np.unique(face[face > 0]).tolist()) for face in faces))
@@ -68,45 +69,30 @@ def facts_of(name: str, record: Mapping[str, Any]) -> Facts | None:
 
 def findings(facts: Sequence[Facts]) -> list[str]:
     """Return the signs of trouble in the subvolumes of one segmentation, one line for each kind."""
+    found: defaultdict[str, list[tuple[float, str]]] = defaultdict(list)
+    for one in facts:
+        for sign, measure in _signs(one):
+            found[sign].append((measure, one.name))
     lines = []
-    for measure, text in SIGNS:
-        found = [(measure(one), one.name) for one in facts if measure(one)]
-        if found:
-            others = f" ({len(found)} of {len(facts)} subvolumes looked at are like that)" if len(facts) > 1 else ""
-            lines.append(f"{text.format(*max(found))}{others}. {CAUSE}")
+    for sign, shown in found.items():
+        others = f" ({len(shown)} of {len(facts)} subvolumes looked at are like that)" if len(facts) > 1 else ""
+        lines.append(f"{sign.format(*max(shown))}{others}. {CAUSE}")
     return lines
 
 
-def _too_large(one: Facts) -> float:
-    return one.largest_share if one.largest_share > one.largest_allowed else 0.0
-
-
-def _through(one: Facts) -> float:
-    return one.num_through if one.largest_allowed == LARGEST_SHARE else 0  # branches do so in a small box
-
-
-def _alone(one: Facts) -> float:
-    seeds, is_alone = one.counters["seeds"], one.counters["segments"] == 1 and not one.num_given
-    return seeds if is_alone and seeds >= MIN_SEEDS else 0
-
-
-def _stuck(one: Facts) -> float:
-    started = sum(one.counters[name] for name in STARTED)
-    share = one.counters["stuck"] / started if started >= MIN_SEEDS else 0.0
-    return share if share > STUCK_SHARE else 0.0
-
-
-def _undecided(one: Facts) -> float:
-    undecided, in_object = one.counters["undecided_voxels"], one.counters["object_voxels"]
-    share = undecided / (undecided + in_object) if undecided + in_object >= MIN_VOXELS else 0.0
-    return share if share > UNDECIDED_SHARE else 0.0
-
-
-# Each measure is 0 for a subvolume without the sign, and greater for one that shows it more clearly.
-SIGNS: tuple[tuple[Callable[[Facts], float], str], ...] = (
-    (_too_large, "a segment holds {:.0%} of {}"),
-    (_through, "{} of the segments touch all six faces of {}"),
-    (_alone, "of {} seeds only one became a segment in {}"),
-    (_stuck, "{:.0%} of the objects never left their seed in {}"),
-    (_undecided, "{:.0%} of the POM above 0.2 is below 0.8, so objects have no clear border, in {}"),
-)
+def _signs(one: Facts) -> Iterator[tuple[str, float]]:
+    """Yield the signs that a subvolume shows, and how clearly."""
+    counted, allowed = one.counters, one.largest_allowed
+    if one.largest_share > allowed:
+        yield "a segment holds {:.0%} of {}", one.largest_share
+    if one.num_through and allowed == LARGEST_SHARE:  # branches do so in a small box
+        yield "{} of the segments touch all six faces of {}", one.num_through
+    if counted["segments"] == 1 and not one.num_given and counted["seeds"] >= MIN_SEEDS:
+        yield "of {} seeds only one became a segment in {}", counted["seeds"]
+    started = sum(counted[name] for name in STARTED)
+    if started >= MIN_SEEDS and counted["stuck"] > STUCK_SHARE * started:
+        yield "{:.0%} of the objects never left their seed in {}", counted["stuck"] / started
+    undecided, visible = counted["undecided_voxels"], counted["undecided_voxels"] + counted["object_voxels"]
+    if visible >= MIN_VOXELS and undecided > UNDECIDED_SHARE * visible:
+        sign = "{:.0%} of the POM above 0.2 is below 0.8, so objects have no clear border, in {}"
+        yield sign, undecided / visible

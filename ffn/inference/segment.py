@@ -7,18 +7,19 @@ import contextlib
 import itertools
 import json
 import logging
+import signal
+import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ffn.config import ImageConfig, SegmentConfig, SubvolumesConfig
+from ffn.config import ImageConfig, SegmentConfig, SubvolumesConfig, flooding_model
 from ffn.errors import ConfigError, SegmentError
 from ffn.geometry import ZYX, Box, Grid, tile, zyx
 from ffn.inference.canvas import Frame
 from ffn.inference.check import check, read_points
-from ffn.inference.checkpoint import sigterm_noticed
-from ffn.inference.inputs import Network, SegmentInputs, add_flood_inputs, flood_inputs
+from ffn.inference.inputs import SegmentInputs, add_flood_inputs, flood_inputs
 from ffn.inference.lanes import Lanes, open_lanes, run_jobs
 from ffn.inference.subvolume import Common, SubvolumeFlood, fingerprint
 from ffn.io.blocks import WHOLE, Job, add_job_options, job_of, make_files
@@ -109,8 +110,8 @@ def segment(
             require_inside(volume, within)
             if not within.contains(box):
                 raise ConfigError(f"--within: {within} does not contain --box {box}")
-        network = _network(volume, [box], inputs, config, within)
-    common, lanes = _prepared(inputs, network, config, [box], 1, within)
+        common = _checked(volume, [box], inputs, config, within)
+    common, lanes = _opened(common, 1)
     _flood_all([SubvolumeFlood(common, box, out)], lanes, config, 1)
 
 
@@ -146,15 +147,14 @@ def segment_subvolumes(
         within = box or volume.box
         boxes = tile(within, tiles.size_zyx, tiles.overlap_zyx)
         _require_overlap(boxes, tiles.overlap_zyx, load_model(inputs.model).config.fov_size_zyx)
-        shapes = _of_all_shapes(boxes)
-        network = _network(volume, shapes, inputs, config, within)
-    key = {**_key(inputs, network, config), "within": within}
-    with make_files(folder, ".zarr", boxes, fingerprint(config, {**key, "size": boxes[0].shape}), job) as left:
+        common = _checked(volume, _of_all_shapes(boxes), inputs, config, within)
+    key = fingerprint(config, {**common.key, "within": within, "size": boxes[0].shape})
+    with make_files(folder, ".zarr", boxes, key, job) as left:
         taken = iter(left)
         first = next(taken, None)
         if first is None:
             return
-        common, lanes = _prepared(inputs, network, config, shapes, -(-len(boxes) // max(1, job.of)), within)
+        common, lanes = _opened(common, -(-len(boxes) // max(1, job.of)))
         jobs = (SubvolumeFlood(common, box, f"{folder}{box.stem}.zarr") for box in itertools.chain([first], taken))
         _flood_all(jobs, lanes, config, left.num_left, lambda box: left.finish(box, {}))
 
@@ -188,6 +188,17 @@ def _flood_all(
             job.leave()
 
 
+@contextlib.contextmanager
+def sigterm_noticed() -> Iterator[threading.Event]:
+    """Yield whether SIGTERM has arrived, which no longer ends the process."""
+    arrived = threading.Event()
+    before = signal.signal(signal.SIGTERM, lambda number, frame: arrived.set())
+    try:
+        yield arrived
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 class _Progress:
     """A bar of the seeds decided, with FOVs/s, over all subvolumes that have begun."""
 
@@ -218,17 +229,22 @@ class _Progress:
         self._bar.close()
 
 
-def _network(
+def _checked(
     volume: Volume, boxes: Sequence[Box], inputs: SegmentInputs, config: SegmentConfig, within: Box | None
-) -> Network:
-    """Check all inputs, and return the network; choosing engine and precision may take minutes."""
+) -> Common:
+    """Check all inputs, and return what the floods of `boxes`, or of boxes of these shapes, have in common."""
     require_image(volume)
     for box in boxes:
         require_inside(volume, box)
-    model = load_model(inputs.model).config
+    model = flooding_model(load_model(inputs.model).config, config)
     frames = [Frame.of(box, volume.box, model, config.mirror, within) for box in boxes]
     check(volume.box, frames, volume.voxel_size_zyx_nm, inputs, config, model)
-    return replace(inputs.network(config), padding=_padding(volume, within or boxes[0], inputs))
+    network = replace(inputs.network(config), padding=_padding(volume, within or boxes[0], inputs))
+    points, named = None, None
+    if config.seed_points is not None:
+        points, named = read_points(config.seed_points), identity(config.seed_points)
+    shape = zyx(map(max, zip(*(frame.canvas.shape for frame in frames), strict=True)))
+    return Common(inputs, network, config, points, {**inputs.key(network), "points": named}, within, shape)
 
 
 def _padding(volume: Volume, box: Box, inputs: SegmentInputs) -> tuple[int, ...]:
@@ -251,29 +267,14 @@ def _padding(volume: Volume, box: Box, inputs: SegmentInputs) -> tuple[int, ...]
     return tuple(padding)
 
 
-def _prepared(
-    inputs: SegmentInputs,
-    network: Network,
-    config: SegmentConfig,
-    boxes: Sequence[Box],
-    num_boxes: int,
-    within: Box | None,
-) -> tuple[Common, Lanes]:
-    """Return the common part of all floods of `boxes`, or of boxes of these shapes, and as many canvases."""
-    with open_volume(inputs.image) as volume:
-        dtype, model = volume.dtype, network.model.config
-        shapes = [Frame.of(box, volume.box, model, config.mirror, within).canvas.shape for box in boxes]
-    lanes = open_lanes(network, config, num_boxes, zyx(map(max, zip(*shapes, strict=True))), dtype)
-    points = None if config.seed_points is None else read_points(config.seed_points)
-    key = {**_key(inputs, network, config), "engine": lanes.name, "canvases": lanes.size}  # others may round otherwise
-    if network.choice.engine == "jax":
+def _opened(common: Common, num_boxes: int) -> tuple[Common, Lanes]:
+    """Open canvases for so many floods; results depend on them, too: others may round otherwise."""
+    with open_volume(common.inputs.image) as volume:
+        lanes = open_lanes(common.network, common.config, num_boxes, common.shape_zyx, volume.dtype)
+    key = {**common.key, "engine": lanes.name, "canvases": lanes.size}
+    if common.network.choice.engine == "jax":
         key["device"] = results_depend_on(jax_device())
-    return Common(inputs, network, config, points, lanes.name, key, within), lanes
-
-
-def _key(inputs: SegmentInputs, network: Network, config: SegmentConfig) -> dict[str, object]:
-    """Return all that a result depends on besides options and box."""
-    return {**inputs.key(network), "points": identity(config.seed_points) if config.seed_points else None}
+    return replace(common, key=key, engine=lanes.name), lanes
 
 
 def _of_all_shapes(boxes: Grid) -> list[Box]:

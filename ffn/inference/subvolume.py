@@ -1,27 +1,29 @@
-"""The flood of one subvolume, from its image to its file."""
+"""The flood of one subvolume, from its image to its file, and its checkpoint: one file, verified when read."""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+import time
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from ffn.config import SegmentConfig
-from ffn.geometry import Box, VoxelSize, cell_shape
+from ffn.geometry import ZYX, Box, VoxelSize, cell_shape
 from ffn.inference.canvas import MASKED, Frame
-from ffn.inference.checkpoint import CheckpointFile, path_for
-from ffn.inference.claims import Cells, Filling, origins_table, overlaps_table
-from ffn.inference.flood import FloodFill
+from ffn.inference.flood import Cells, FloodFill, Origin, origins_table, overlaps_table
 from ffn.inference.grower import Arrays, ObjectGrower
 from ffn.inference.inputs import Network, SegmentInputs
 from ffn.inference.lanes import Lanes
 from ffn.inference.movement import centres_across
 from ffn.inference.sanity import Facts, findings, measured
 from ffn.inference.seeds import empty_space_seeds, find_seeds
+from ffn.io.atomic import atomic_path
 from ffn.io.masks import open_masks, read_nearest
 from ffn.io.open import open_truth, open_volume, read_table
 from ffn.io.section_faults import JUMPS
@@ -32,6 +34,8 @@ from ffn.model.tissue import is_padding
 from ffn.provenance import provenance, revision
 
 log = logging.getLogger(__name__)
+
+FINGERPRINT = "fingerprint"  # in a checkpoint
 
 
 class ImagePart(NamedTuple):
@@ -55,9 +59,10 @@ class Common:
     network: Network
     config: SegmentConfig
     points: np.ndarray | None  # seed points
-    engine: str
     key: Mapping[str, object]  # all that a result depends on besides options and box
-    within: Box | None = None  # the box that they cover together; default: each is one for itself
+    within: Box | None  # the box that they cover together; None: each is one for itself
+    shape_zyx: ZYX  # of the largest canvas
+    engine: str = ""
 
 
 class SubvolumeFlood:
@@ -136,31 +141,30 @@ class SubvolumeFlood:
 
     def write(self) -> None:
         """Write the result."""
-        filling, frame = self.flood.filling(), self._part.frame
+        claims, frame = self.flood.claims, self._part.frame
         wanted = frame.wanted.slices()
-        segmentation, probability = filling.segmentation[wanted], filling.probability[wanted]
-        filling = replace(filling, segmentation=segmentation, probability=probability)
-        log.info("%s: segmented %s", self.box, json.dumps(filling.counters))
-        sanity = measured(filling, self._part.voxel_size_zyx_nm)
-        for finding in findings([Facts(self.box.stem, **sanity, counters=filling.counters)]):
+        segmentation, probability = np.maximum(claims.segmentation[wanted], 0), claims.probability[wanted]
+        log.info("%s: segmented %s", self.box, json.dumps(claims.counters))
+        sanity = measured(segmentation, claims.origins, self._part.voxel_size_zyx_nm)
+        for finding in findings([Facts(self.box.stem, **sanity, counters=claims.counters)]):
             log.warning("%s", finding)
         common = self._common
         inputs = {**common.inputs.about(common.network, common.engine), "box": self.box, **common.inputs.known}
         if frame.seen != self.box:
             inputs["seen"] = frame.seen
         record = provenance("segment", common.config, **inputs)
-        record |= {"counters": filling.counters, "sanity": sanity}
+        record |= {"counters": dict(claims.counters), "sanity": sanity}
         placement = Placement(self.box, self._part.voxel_size_zyx_nm, record)
         dtypes: dict[str, np.dtype | type] = {MAIN: np.uint64, "probability": np.uint8}
-        with create_volumes(self.path, dtypes, placement, self._tables(filling), former=("given",)) as writers:
-            writers[MAIN].write(self.box, filling.segmentation.astype(np.uint64))
-            writers["probability"].write(self.box, filling.probability)
+        with create_volumes(self.path, dtypes, placement, self._tables(claims.origins), former=("given",)) as writers:
+            writers[MAIN].write(self.box, segmentation.astype(np.uint64))
+            writers["probability"].write(self.box, probability)
 
-    def _tables(self, filling: Filling) -> dict[str, np.ndarray]:
+    def _tables(self, found: list[Origin]) -> dict[str, np.ndarray]:
         """Origins and overlaps; `given` are the ids, elsewhere, of the first segments."""
-        origins = origins_table(filling.origins)
+        origins = origins_table(found)
         origins[:, 1:4] += self._part.frame.canvas.start
-        overlaps, cell = overlaps_table(filling.origins), cell_shape(self._part.voxel_size_zyx_nm)
+        overlaps, cell = overlaps_table(found), cell_shape(self._part.voxel_size_zyx_nm)
         in_box = (overlaps[:, 2:5] < self.box.stop) & (overlaps[:, 2:5] + cell > self.box.start)
         tables = {"origins": origins, "overlaps": overlaps[in_box.all(axis=1)]}
         if self._ids is not None:
@@ -186,3 +190,60 @@ def _given(spec: str | None, box: Box, voxel_size_zyx_nm: VoxelSize | None) -> n
         return None
     with open_truth(spec) as labels:
         return read_nearest(labels, box, voxel_size_zyx_nm, outside=0)
+
+
+class CheckpointFile:
+    """A file, written at intervals while a job runs."""
+
+    def __init__(self, path: str | Path, fingerprint: Mapping[str, str], seconds: float) -> None:
+        self.path = Path(path)
+        self._fingerprint = dict(fingerprint)
+        self._seconds = seconds
+        self._last = time.monotonic()
+
+    def load(self) -> Arrays | None:
+        """Return the saved arrays; return None and log the reason if they cannot be used."""
+        if not self.path.exists():
+            return None
+        try:
+            with open(self.path, "rb") as file, np.load(file) as saved:  # which compares the content with its checksums
+                arrays = dict(saved)
+            other = json.loads(str(arrays.pop(FINGERPRINT)))
+        except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
+            log.warning("starting over, because the checkpoint %s is damaged: %s", self.path, error)
+            return None
+        mine = self._fingerprint
+        for name in sorted(mine.keys() | other.keys()):
+            if mine.get(name) != other.get(name):
+                reason = f"{name} is {mine.get(name)}, was {other.get(name)}"
+                log.info("starting over, because %s is from another job: %s", self.path, reason)
+                return None
+        log.info("resuming from %s", self.path)
+        return arrays
+
+    def save_when_due(self, state: Callable[[], Arrays], now: bool = False) -> None:
+        """Save ``state()`` if the interval has passed, or `now`."""
+        if now or time.monotonic() - self._last >= self._seconds:
+            self.save(state())
+
+    def save(self, arrays: Arrays) -> None:
+        """Write `arrays`, replacing the file atomically."""
+        with atomic_path(self.path) as temporary, open(temporary, "wb") as file:
+            np.savez(file, **arrays, **{FINGERPRINT: np.array(json.dumps(self._fingerprint))})  # type: ignore[arg-type]
+        self._last = time.monotonic()
+
+    def remove(self) -> None:
+        """Remove the file when the job is done."""
+        self.path.unlink(missing_ok=True)
+
+
+def path_for(output: str) -> str:
+    """Return the path of the checkpoint of an output: next to it, or in this folder if the output is remote.
+
+    Examples
+    --------
+    >>> path_for("out/seg.h5"), path_for("file:///out/seg.zarr"), path_for("s3://bucket/a/seg.zarr")
+    ('out/seg.h5.checkpoint', '/out/seg.zarr.checkpoint', 's3-bucket-a-seg.zarr.checkpoint')
+    """
+    path = output.removeprefix("file://")
+    return f"{path.replace('://', '-').replace('/', '-') if '://' in path else path}.checkpoint"

@@ -15,8 +15,7 @@ import pytest
 from ffn.cli import main
 from ffn.errors import SegmentError
 from ffn.geometry import Box
-from ffn.inference.checkpoint import CheckpointFile
-from ffn.inference.subvolume import SubvolumeFlood
+from ffn.inference.subvolume import CheckpointFile, SubvolumeFlood
 from ffn.io.open import open_volume
 from ffn.io.volume import Placement
 from ffn.model.choice import Choice
@@ -219,7 +218,7 @@ def test_a_folder_goes_on_with_what_auto_took_first(scene, monkeypatch):
     times = []
     for precision in ("float32", "bfloat16"):
         choice = Choice("openvino", precision, "it was the fastest")
-        monkeypatch.setattr("ffn.inference.fastest._choose", lambda *_, choice=choice: choice)
+        monkeypatch.setattr("ffn.inference.engine._choose", lambda *_, choice=choice: choice)
         code, stores = segment_parts(scene)
         times.append([(path / "zarr.json").stat().st_mtime_ns for path in stores])
     assert code == 0 and times[0] == times[1] and len(times[0]) == 3
@@ -279,7 +278,7 @@ def test_a_job_goes_on_where_auto_would_take_another_engine(scene, caplog, monke
     pytest.importorskip("jax")
     options = ("--machine", f"{scene}/machine")
     with monkeypatch.context() as patch:
-        patch.setattr("ffn.inference.fastest._choose", lambda *_: Choice("jax", "float32", "there is no other"))
+        patch.setattr("ffn.inference.engine._choose", lambda *_: Choice("jax", "float32", "there is no other"))
         interrupt(scene, monkeypatch, *options)
     with caplog.at_level("INFO"):
         path = segment(scene, *options)
@@ -305,7 +304,7 @@ def test_sigterm_saves_the_state_and_the_same_command_resumes(scene, caplog):
     options = ("--checkpoint-seconds", "0.02", "--precision", "float32")  # auto may differ each time
     whole = data(segment(scene, *options, name="whole"))
     command = words(scene, "--box", str(BOX), *options, out="again.zarr")
-    pause = Pause("segment", "ffn.inference.checkpoint:CheckpointFile.save")
+    pause = Pause("segment", "ffn.inference.subvolume:CheckpointFile.save")
     environment = {**os.environ, **pause.variables()}
     process = subprocess.Popen(
         [sys.executable, "-m", "ffn", *command], env=environment, stderr=subprocess.PIPE, text=True

@@ -25,7 +25,7 @@ BOX = Box((0, 0, 0), (32, 40, 120))
 LEFT, RIGHT = "0:32,0:40,0:70", "0:32,0:40,50:120"
 STARTS, PIECE = (4, 18), 20
 
-SAVED = "ffn.inference.checkpoint:CheckpointFile.save"
+SAVED = "ffn.inference.subvolume:CheckpointFile.save"
 FINISHED = "ffn.io.store:Store.finish"
 WRITTEN, JUDGED = "ffn.io.store:ShardWriter.write", "ffn.assembly.merge_graph:MergeEdge.row"
 # By stage: its output, the points at which one attempt after the other is killed, the unfinished file on disk after the

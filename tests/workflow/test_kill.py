@@ -56,7 +56,7 @@ def test_killed_in_train_and_in_segment_ends_with_the_same_bytes(finished, tmp_p
     assert list((results / "model/checkpoints").glob("step-*"))
     assert not (results / "model/model.yaml").exists()
 
-    segmenting = Pause("segment", "ffn.inference.checkpoint:CheckpointFile.save")
+    segmenting = Pause("segment", "ffn.inference.subvolume:CheckpointFile.save")
     with workflow.started(TARGET, pause=segmenting) as process:
         segmenting.wait(process)
         assert "resum" in (results / "logs/train.log").read_text().lower()

@@ -16,7 +16,7 @@ from ffn.geometry import ZYX, Box, zyx
 from ffn.inference.canvas import Canvas, Thresholds, is_free
 from ffn.inference.device.burst import ANSWER, CROWDED, REQUEST, Burst, Growing, Scenes
 from ffn.inference.grower import ObjectGrower
-from ffn.inference.harvest import DECIDED_LOGIT, Harvest, PomVoxels, quantised_from
+from ffn.inference.harvest import DECIDED_LOGIT, NO_VOXELS, Harvest, quantised_from
 from ffn.inference.inputs import Network
 from ffn.machine.jax_device import jax_device
 from ffn.model.jax_network import engine_name, prepared
@@ -275,12 +275,12 @@ class DeviceLanes:
         corner = np.array((lane, *start))
         levels, found = _quantised()(self._growing.pom_logit, corner, limits, self._quantised_from, size)
         (visible, in_object, num_voxels), *occupied = np.split(np.asarray(found), np.cumsum((3, *size[:2])))
-        counted = PomVoxels(int(visible - in_object), int(in_object))
+        counted = int(visible - in_object), int(in_object)
         if least is None or num_voxels < max(1, least):
-            return Harvest.without_voxels(visited, counted)
+            return Harvest(*NO_VOXELS, *counted)
         hits = [np.flatnonzero(planes) + first for planes, first in zip(occupied, start, strict=True)]
         box = Box(zyx(int(hit[0]) for hit in hits), zyx(int(hit[-1]) + 1 for hit in hits))
-        return Harvest(box, np.asarray(levels)[box.slices(start)], counted)
+        return Harvest(box, np.asarray(levels)[box.slices(start)], *counted)
 
 
 def _canvas(grower: ObjectGrower) -> DeviceCanvas:

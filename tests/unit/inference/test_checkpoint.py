@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from ffn.config import SegmentConfig
-from ffn.inference.checkpoint import CheckpointFile
-from ffn.inference.subvolume import fingerprint
+from ffn.inference.subvolume import CheckpointFile, fingerprint
 from ffn.provenance import REVISIONS, revision
 
 STATE = {"claims/segmentation": np.arange(24).reshape(2, 3, 4), "seeds": np.empty((0, 3), np.int64)}

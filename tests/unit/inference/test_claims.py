@@ -1,4 +1,5 @@
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -6,8 +7,9 @@ import pytest
 from ffn.config import ModelConfig, SegmentConfig
 from ffn.geometry import Box
 from ffn.inference.canvas import MASKED, REJECTED, Canvas, Thresholds
-from ffn.inference.claims import Cells, Claims, GrownObject, origins_table, overlaps_table
+from ffn.inference.flood import Cells, Claims, origins_table, overlaps_table
 from ffn.inference.grower import ObjectGrower
+from ffn.inference.harvest import Harvest
 
 SHAPE = (6, 8, 10)
 
@@ -19,8 +21,9 @@ def new_claims(cells=None, **options):
 
 def grown(box, seed=None, is_strong=True, limited=False, num_fovs=5):
     """An object that fills `box`."""
+    canvas = SimpleNamespace(harvest=lambda least: Harvest(box, np.full(box.shape, 200, np.uint8), 0, 0))
     seed = seed or box.start
-    return GrownObject(seed, num_fovs, is_strong, limited, box, np.full(box.shape, 200, np.uint8))
+    return SimpleNamespace(canvas=canvas, seed_zyx=seed, num_fovs=num_fovs, is_strong=is_strong, limited=limited)
 
 
 FIRST = Box((1, 2, 2), (4, 5, 6))
@@ -37,13 +40,12 @@ def settle_both(cells=None):
 
 def test_earlier_objects_keep_their_voxels_and_overlaps_are_counted_in_the_full_volume():
     claims = settle_both()
-    filling = claims.filling()
-    assert (filling.segmentation[FIRST.slices()] == 1).all()
-    assert np.count_nonzero(filling.segmentation == 2) == SECOND.num_voxels - 3 * 3 * 2
-    assert ((filling.probability > 0) == (filling.segmentation > 0)).all()
-    assert origins_table(filling.origins).tolist() == [[1, 1, 2, 2, 5, 1], [2, 1, 2, 8, 5, 2]]
-    assert overlaps_table(filling.origins).tolist() == [[2, 1, 0, 0, 0, 3 * 3 * 2]]
-    table = overlaps_table(settle_both(Cells((120.0, 60.0, 60.0), (101, 20, 30))).filling().origins)
+    assert (claims.segmentation[FIRST.slices()] == 1).all()
+    assert np.count_nonzero(claims.segmentation == 2) == SECOND.num_voxels - 3 * 3 * 2
+    assert ((claims.probability > 0) == (claims.segmentation > 0)).all()
+    assert origins_table(claims.origins).tolist() == [[1, 1, 2, 2, 5, 1], [2, 1, 2, 8, 5, 2]]
+    assert overlaps_table(claims.origins).tolist() == [[2, 1, 0, 0, 0, 3 * 3 * 2]]
+    table = overlaps_table(settle_both(Cells((120.0, 60.0, 60.0), (101, 20, 30))).origins)
     shared = np.argwhere(np.ones(SHARED.shape)) + SHARED.start + (101, 20, 30)
     expected = Counter(map(tuple, (shared // (2, 4, 4) * (2, 4, 4)).tolist()))
     assert {tuple(place): n for _, _, *place, n in table.tolist()} == expected and len(expected) > 1
@@ -86,7 +88,7 @@ def test_a_seed_too_close_to_a_segment_is_rejected_until_the_next_pass():
     claims.refuse((3, 5, 5), "too_close")
     claims.refuse((0, 0, 0), "outside")
     assert np.argwhere(claims.segmentation == REJECTED).tolist() == [[3, 5, 5]]
-    assert not claims.filling().segmentation.any()
+    assert not (claims.segmentation > 0).any()
     claims.forget_rejections()
     assert not claims.segmentation.any()
 
@@ -108,10 +110,10 @@ def grower():
 
 
 def test_a_harvested_object_has_its_voxels_without_the_canvas(grower):
-    grown = GrownObject.harvest(grower, min_voxels=3)
-    assert grown.is_strong and not grown.limited and grown.num_fovs == 1
-    assert grown.box == Box((2, 2, 2), (5, 7, 9))
-    assert (np.argwhere(grown.probability > 0) + grown.box.start).tolist() == [[3, 4, 5], [3, 4, 6], [3, 4, 7]]
-    before = grown.probability.copy()
+    found = grower.canvas.harvest(3)
+    assert grower.is_strong and not grower.limited and grower.num_fovs == 1
+    assert found.box == Box((2, 2, 2), (5, 7, 9))
+    assert (np.argwhere(found.probability > 0) + found.box.start).tolist() == [[3, 4, 5], [3, 4, 6], [3, 4, 7]]
+    before = found.probability.copy()
     grower.canvas.start((3, 4, 20))
-    assert np.array_equal(grown.probability, before)
+    assert np.array_equal(found.probability, before)

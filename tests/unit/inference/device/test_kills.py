@@ -43,7 +43,7 @@ def test_a_killed_flood_ends_with_the_same_bytes(jax_device, tmp_path, capfd):
         return subprocess.Popen(command, env={**variables, **more})
 
     assert started("whole").wait() == 0
-    pause = Pause("killed", "ffn.inference.checkpoint:CheckpointFile.save", calls=3)
+    pause = Pause("killed", "ffn.inference.subvolume:CheckpointFile.save", calls=3)
     process = started("killed", **pause.variables())
     pause.wait(process)
     process.kill()

@@ -12,7 +12,7 @@ from scipy import ndimage
 
 from ffn.config import ModelConfig, SegmentConfig
 from ffn.geometry import Box
-from ffn.inference import engine
+from ffn.inference import lanes as inference_lanes
 from ffn.inference.canvas import MASKED, Frame, Thresholds
 from ffn.inference.device import burst
 from ffn.inference.device import lanes as device
@@ -20,6 +20,7 @@ from ffn.inference.device.lanes import DeviceLanes
 from ffn.inference.flood import FloodFill
 from ffn.inference.inputs import Network
 from ffn.inference.lanes import HostLanes
+from ffn.model import jax_network
 from ffn.model.choice import Choice
 from ffn.model.normalize import Normalisation
 
@@ -32,6 +33,29 @@ CONFIG = ModelConfig(
 )
 SHAPES = [(20, 26, 33), (16, 30, 24), (22, 18, 40), (18, 22, 26)]
 OPTIONS = {"min_segment_um3": 3e-05, "disco_seed_threshold": 0.3, "max_fovs": 30}
+
+
+class OnHost:
+    """Engine with the network by JAX on a CPU, whatever else there is."""
+
+    name = "jax float32"
+
+    def __init__(self, model, engine, precision, batch_size):
+        self._size = batch_size
+        self._device = jax.devices("cpu")[0]
+        with jax.default_device(self._device):
+            self._weights = jax_network.prepared(model.weights, model.config, precision)
+        self._call = jax.jit(lambda weights, *fovs: jax_network.updated_pom(weights, *fovs, model.config, precision))
+
+    def predict(self, image, pom_logit):
+        full = (np.concatenate([each, each[:1].repeat(self._size - len(each), 0)]) for each in (image, pom_logit))
+        with jax.default_device(self._device):
+            return np.array(self._call(self._weights, *full))[: len(image)]
+
+
+@pytest.fixture(autouse=True)
+def _engine(monkeypatch):
+    monkeypatch.setattr(inference_lanes, "create_engine", OnHost)
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +130,6 @@ def test_unequal_subvolumes_together_are_those_of_one_after_another_on_the_host(
 ):
     """On a GPU, float32 takes the same decisions; of the probabilities in 255 steps, some may be rounded otherwise."""
     monkeypatch.setattr(device, "jax_device", lambda: jax_device)
-    monkeypatch.setattr(engine, "jax_device", lambda: jax.devices("cpu")[0])
     for name, value in changed.items():
         monkeypatch.setattr(burst if hasattr(burst, name) else device, name, value)
     config = SegmentConfig(**{**OPTIONS, **options})
@@ -122,7 +145,7 @@ def test_unequal_subvolumes_together_are_those_of_one_after_another_on_the_host(
         host = HostLanes(network(model), config)
         (alone,) = floods(host, config, [scene])
         run_together(host, [alone])
-        same(flood.filling(), alone.filling(), most_off=int(jax_device.platform == "gpu"))
+        same(flood.claims, alone.claims, most_off=int(jax_device.platform == "gpu"))
         assert flood._canvas.num_deleted == alone._canvas.num_deleted
         totals.update(alone.claims.counters)
     assert totals["segments"] > 1 and totals["limited"] > 0
@@ -147,7 +170,7 @@ def test_a_saved_flood_resumes_on_another_canvas_and_on_the_host(model):
             resumed[-1].resume(state)
         run_together(other, resumed)
         for one, whole in zip(resumed, together, strict=True):
-            same(one.filling(), whole.filling())
+            same(one.claims, whole.claims)
 
 
 @pytest.mark.parametrize("dtype", [np.uint16, np.float32])
@@ -159,7 +182,7 @@ def test_the_network_sees_any_image_as_on_the_host(model, dtype):
     for lanes in (device_lanes(matched, config, 1, dtype), HostLanes(matched, config)):
         (flood,) = floods(lanes, config, [(raw.astype(dtype), *rest)])
         run_together(lanes, [flood])
-        results.append(flood.filling())
+        results.append(flood.claims)
     same(*results)
     assert results[0].counters["segments"] > 0
 
