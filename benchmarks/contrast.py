@@ -15,10 +15,11 @@ import argparse
 import json
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
-from ffn.config import ImageConfig, Normalize, NormalizeConfig, SegmentConfig
+from ffn.config import ImageConfig, Normalize, SegmentConfig
 from ffn.contingency import count_pairs
 from ffn.evaluation.scores import score
 from ffn.geometry import scale
@@ -27,8 +28,8 @@ from ffn.inference.segment import segment
 from ffn.io.open import open_truth, open_volume
 from ffn.io.store import create_volume
 from ffn.io.volume import Placement, voxel_size_of
-from ffn.model.normalize import normalize
-from ffn.model.store import load_architecture
+from ffn.model.normalize import normalize, survey_of
+from ffn.model.store import load_architecture, load_model, save_model
 from ffn.options import add_box_option, add_options, from_arguments
 
 METHODS: tuple[Normalize, ...] = ("training", "volume", "match")
@@ -81,8 +82,9 @@ def write_changed(image_spec: str, out_spec: str, change: Callable[[np.ndarray],
 def line(arguments: argparse.Namespace, image_spec: str, method: Normalize, config: SegmentConfig, folder: str) -> str:
     """Normalise, segment and score; return the row of the table without its first column."""
     chosen, out = f"{folder}/normalization.json", f"{folder}/out.zarr"
-    reference = NormalizeConfig(reference_image=arguments.image)
-    normalize(image_spec, arguments.model, chosen, ImageConfig(normalize=method), reference)
+    knowing = replace(load_model(arguments.model), histogram=survey_of(arguments.image).histogram)
+    save_model(f"{folder}/model", knowing)
+    normalize(image_spec, f"{folder}/model", chosen, ImageConfig(normalize=method))
     segment(SegmentInputs(image_spec, arguments.model, chosen), out, config, arguments.box)
     with open(chosen) as file:
         found = json.load(file)

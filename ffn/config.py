@@ -234,14 +234,6 @@ class ImageConfig(Section):
     )
 
 
-class NormalizeConfig(Section):
-    """Reference for the grey levels of volumes."""
-
-    reference_image: PathText | None = Field(
-        None, description="an image that the network was trained on, for weights that do not record its histogram"
-    )
-
-
 class SubvolumesConfig(Section):
     """How a box is divided into subvolumes, one job of flood filling each."""
 

@@ -6,8 +6,8 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from ffn.config import ModelConfig, NormalizeConfig
-from ffn.model.store import load_model, save_model
+from ffn.config import ModelConfig
+from ffn.model.store import import_published, load_model, save_model
 from ffn.options import add_options, from_arguments
 from ffn.provenance import provenance
 
@@ -16,8 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Convert a checkpoint to a model folder: a published TensorFlow 1 FFN, or a checkpoint or model of 'ffn train'.
 
     Depth and features come from the checkpoint. One of 'ffn train' also holds normalisation, FOV and deltas; options
-    replace these two. Where it does not record the grey levels of its training volumes, as published ones, the model
-    records those of the reference image, and other volumes can be matched to them.
+    replace these two.
 
     example:
       ffn import-checkpoint model.ckpt-27465036 --out model/
@@ -35,14 +34,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", required=True, metavar="MODEL_DIR", help="model folder to write")
     add_options(parser, ModelConfig, skip=("depth", "features"))
-    add_options(parser, NormalizeConfig)
     # the only published weights of this architecture are those for FIB-25
     parser.set_defaults(image_mean="128", image_stddev="33")
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Run the command."""
-    path, reference_image = Path(arguments.checkpoint), from_arguments(NormalizeConfig, arguments).reference_image
+    path = Path(arguments.checkpoint)
     if arguments.trained:
         trained, start = load_model(arguments.trained), arguments.checkpoint
         origin = provenance("import-checkpoint", trained.config, checkpoint=start)
@@ -53,7 +51,7 @@ def run(arguments: argparse.Namespace) -> None:
 
         source, is_model = arguments.checkpoint, path.is_dir() and not is_checkpoint(path)
         if not is_model:
-            export_checkpoint(source, arguments.out, reference_image)
+            export_checkpoint(source, arguments.out)
         sizes = [name for name in ("fov_size_zyx", "deltas_zyx") if getattr(arguments, name)]
         if is_model or sizes:
             model = load_model(source if is_model else arguments.out)
@@ -62,6 +60,4 @@ def run(arguments: argparse.Namespace) -> None:
             origin = provenance("import-checkpoint", config, checkpoint=source)
             save_model(arguments.out, replace(model, config=config, provenance=origin))
         return
-    from ffn.model.published import import_checkpoint
-
-    import_checkpoint(arguments.checkpoint, arguments.out, from_arguments(ModelConfig, arguments), reference_image)
+    import_published(arguments.checkpoint, arguments.out, from_arguments(ModelConfig, arguments))

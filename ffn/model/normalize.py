@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ffn.config import ImageConfig, Mask, ModelConfig, Normalize, NormalizeConfig
+from ffn.config import ImageConfig, Mask, ModelConfig, Normalize
 from ffn.errors import ModelError, VolumeError
 from ffn.geometry import Box
 from ffn.io import atomic
@@ -106,17 +106,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", required=True, metavar="MODEL_DIR", help="trained or imported model")
     parser.add_argument("--out", required=True, metavar="FILE.json", help="normalisation to write")
     add_options(parser, ImageConfig, skip=("init_segmentation",))
-    add_options(parser, NormalizeConfig)
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Run the command."""
-    config = from_arguments(NormalizeConfig, arguments)
-    image = from_arguments(ImageConfig, arguments)
-    normalize(arguments.image, arguments.model, arguments.out, image, config)
+    normalize(arguments.image, arguments.model, arguments.out, from_arguments(ImageConfig, arguments))
 
 
-def normalize(image_spec: str, model_folder: str, out: str, how: ImageConfig, config: NormalizeConfig) -> None:
+def normalize(image_spec: str, model_folder: str, out: str, how: ImageConfig) -> None:
     """Write the normalisation of a volume as JSON, and warn if the network was trained on something else.
 
     The statistics are those of at most 125 blocks, the same ones every time. The file has ``normalize`` (the method),
@@ -134,18 +131,16 @@ def normalize(image_spec: str, model_folder: str, out: str, how: ImageConfig, co
         File to write.
     how : ImageConfig
         Method, and masks of voxels that do not count.
-    config : NormalizeConfig
-        Reference image.
 
     Raises
     ------
     VolumeError
         If the image cannot be read, has another type, or is blank.
     ModelError
-        If the model is damaged, or has neither histogram nor reference image for a match.
+        If the model is damaged, or has no histogram for a match.
     """
     model = load_architecture(model_folder)
-    reference = reference_histogram(config.reference_image) or load_histogram(model_folder)
+    reference = load_histogram(model_folder)
     seen = survey_of(image_spec, how.masks)
     method, found = how.normalize, seen.of_several_levels(image_spec)
     try:
@@ -161,7 +156,7 @@ def normalize(image_spec: str, model_folder: str, out: str, how: ImageConfig, co
     record = {"normalize": str(method), **normalisation.as_json(), **compared, "warning": warning}
     if seen.padding:
         record["padding"] = list(seen.padding)
-    text = json.dumps(record | {"provenance": provenance("normalize", config, **inputs)})
+    text = json.dumps(record | {"provenance": provenance("normalize", None, **inputs)})
     atomic.write_text(out, text + "\n")
 
 
@@ -215,16 +210,6 @@ def survey_of(spec: str, masks: Sequence[Mask] = (), box: Box | None = None) -> 
     return Survey(Histogram.of_counts(counts), padding, membranes)
 
 
-def reference_histogram(image_spec: str | None) -> Histogram | None:
-    """Return the histogram of a reference image, None without one."""
-    return survey_of(image_spec).of_several_levels(image_spec) if image_spec else None
-
-
-def reference_input(image_spec: str | None) -> dict[str, str]:
-    """Return the entry of a reference image in the provenance."""
-    return {"reference_image": image_spec} if image_spec else {}
-
-
 def choose(
     method: Normalize, found: Histogram | None, model: ModelConfig, reference: Histogram | None
 ) -> Normalisation:
@@ -237,9 +222,7 @@ def choose(
         return Normalisation(found.mean, found.stddev)
     if reference is None:
         raise ModelError(
-            "does not record the histogram of its training volumes, match needs it. Name an image that the network was "
-            "trained on in normalize.reference_image (by hand: ffn import-checkpoint --reference-image), or take "
-            "normalize: volume"
+            "does not record the histogram of its training volumes, match needs it. Take normalize: volume"
         )
     bins = found.coarse()
     return Normalisation(trained.mean, trained.stddev, (bins.levels, reference.at(bins.ranks)))

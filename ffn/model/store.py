@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,11 @@ from ffn.io.faults import unreadable
 from ffn.model.grey_levels import Histogram
 from ffn.model.network import Weights, weight_shapes
 from ffn.model.tissue import Tissue
+from ffn.provenance import provenance
 
 DESCRIPTION = "model.yaml"
 WEIGHTS = "weights.h5"
+_VARIABLE = re.compile(r"seed_update/(conv(?:\d+_[ab]|_lom)/(?:weights|biases))")  # of published checkpoints
 
 
 @dataclass(frozen=True)
@@ -120,3 +123,50 @@ def weights_checksum(weights: Weights) -> str:
         digest.update(name.encode())
         digest.update(np.ascontiguousarray(weights[name], "<f4").tobytes())
     return digest.hexdigest()
+
+
+def import_published(prefix: str, out_folder: str, config: ModelConfig) -> None:
+    """Convert a published TensorFlow 1 checkpoint (google/ffn ``convstack_3d``) to a model folder.
+
+    Parameters
+    ----------
+    prefix : str
+        Checkpoint without suffix, such as ``model.ckpt-27465036``.
+    out_folder : str
+        Model folder to write.
+    config : ModelConfig
+        FOV, deltas and normalisation, which a checkpoint does not hold; depth and features come from the checkpoint.
+
+    Raises
+    ------
+    ModelError
+        If the files are missing or damaged or hold another network, or `config` lacks the normalisation.
+    """
+    if config.image_mean is None or config.image_stddev is None:
+        raise ModelError(
+            f"{prefix}: a checkpoint does not record the normalisation of images, expected --image-mean and "
+            "--image-stddev. For FIB-25, pass 128 and 33"
+        )
+    weights = read_published(prefix)
+    depth = sum(name.endswith("_a/weights") for name in weights)
+    config = config.model_copy(update={"depth": depth, "features": weights["conv0_a/weights"].shape[-1]})
+    check_weights(config, weights, prefix)
+    save_model(out_folder, Model(config, weights, provenance("import-checkpoint", config, checkpoint=prefix)))
+
+
+def read_published(prefix: str) -> Weights:
+    """Return the weights of the network by our names, without optimizer slots and counters."""
+    import tensorflow as tf
+
+    if not Path(prefix + ".index").is_file():
+        raise ModelError(
+            f"{prefix}.index: no such file, expected a TensorFlow checkpoint. Pass its path without the suffix"
+        )
+    with unreadable(prefix, "a checkpoint. Copy it again", ModelError):
+        reader = tf.train.load_checkpoint(prefix)
+        names = reader.get_variable_to_shape_map()
+        found = {match[1]: name for name in names if (match := _VARIABLE.fullmatch(name))}
+        weights = {ours: np.asarray(reader.get_tensor(theirs), np.float32) for ours, theirs in found.items()}
+    if "conv0_a/weights" not in weights:
+        raise ModelError(f"{prefix}: has no variable seed_update/conv0_a/weights, expected a flood-filling network")
+    return weights

@@ -17,7 +17,6 @@ from ffn.config import ModelConfig
 from ffn.errors import ModelError, TrainError
 from ffn.io import atomic, hdf5
 from ffn.io.faults import unreadable
-from ffn.model.normalize import reference_histogram, reference_input
 from ffn.model.store import DESCRIPTION, Model, load_architecture, load_histogram, load_tissue, save_model
 from ffn.provenance import provenance
 from ffn.training.parallel.process_group import ProcessGroup
@@ -173,13 +172,13 @@ def describe_checkpoint(path: str | Path) -> dict[str, Any]:
     return manifest
 
 
-def export_checkpoint(path: str | Path, out_folder: str | Path, reference_image: str | None = None) -> None:
+def export_checkpoint(path: str | Path, out_folder: str | Path) -> None:
     """Write the model in a checkpoint as a model folder."""
     model = load_checkpoint(path)
-    origin = provenance("import-checkpoint", model.config, checkpoint=path, **reference_input(reference_image))
+    origin = provenance("import-checkpoint", model.config, checkpoint=path)
     around = Path(path).absolute().parents[1]  # the model folder of the finished training records its volumes
     is_finished = (around / DESCRIPTION).is_file()
-    histogram = (load_histogram(around) if is_finished else None) or reference_histogram(reference_image)
+    histogram = load_histogram(around) if is_finished else None
     tissue = load_tissue(around) if is_finished else None
     save_model(out_folder, Model(model.config, model.weights, origin, histogram, tissue))
 

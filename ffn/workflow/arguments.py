@@ -33,12 +33,10 @@ def option(name: str, values: Iterable[object]) -> str:
 
 
 def import_flags(pipeline: Pipeline) -> str:
-    """Return the options of the import, as one parameter: without a reference image, it is as it was before."""
-    reference = pipeline.reference_of_initial
+    """Return the options of the import."""
     own = pipeline.models.resized  # a model of ours brings its sizes, so that the usual ones have to be said
     sizes: dict[str, object] = dict.fromkeys(("fov_size_zyx", "deltas_zyx")) if own else {}
-    network = flags(pipeline.run.model, skip=("depth", "features"), defaults=sizes)
-    return f"{network} {option('--reference-image', [reference] if reference else [])}".strip()
+    return flags(pipeline.run.model, skip=("depth", "features"), defaults=sizes)
 
 
 def files(pipeline: Pipeline, stage: str, **wildcards: str) -> str:

@@ -129,12 +129,6 @@ class Pipeline:
         orders = {"": "forward", "-reversed": "reversed"}
         return {suffix: config.model_copy(update={"seed_order": order}) for suffix, order in orders.items()}
 
-    @property
-    def reference_of_initial(self) -> str | None:
-        """The image whose grey levels the import records, because training matches volumes to them."""
-        matches = any(self.run.volumes[name].normalize == "match" for name in self.learnt_from)
-        return self.run.normalize.reference_image if matches else None
-
     # --- Voxels ---------------------------------------------------------------------------------------------
     @property
     def selection_voxels(self) -> int:

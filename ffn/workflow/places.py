@@ -161,9 +161,6 @@ def check_sources(config: RunConfig) -> dict[str, Place]:
 
 def _check_files(config: RunConfig) -> None:
     """Read the files that sections name."""
-    if config.normalize.reference_image:
-        with under("normalize.reference_image"):
-            check_source(config.normalize.reference_image)
     if config.affinities.enabled and config.affinities.network:
         from ffn.io.hdf5 import read_arrays
 

@@ -20,7 +20,6 @@ from ffn.config import (
     BoxText,
     ImageConfig,
     ModelConfig,
-    NormalizeConfig,
     PathText,
     SameResult,
     Section,
@@ -174,7 +173,6 @@ class RunConfig(Section):
     coordinates: sampling.CoordinatesConfig = sampling.CoordinatesConfig()
     records: sampling.RecordsConfig = sampling.RecordsConfig()
     model: ModelConfig = ModelConfig()
-    normalize: NormalizeConfig = NormalizeConfig()
     subvolumes: SubvolumesConfig = SubvolumesConfig()
     segment: SegmentConfig = SegmentConfig()
     reconcile: assembly.ReconcileConfig = assembly.ReconcileConfig()

@@ -58,20 +58,8 @@ def test_depth_features_and_weights_are_read(checkpoints, tmp_path):
     assert all(np.array_equal(model.weights[name], array) for name, array in weights.items())
 
 
-def test_the_model_records_the_grey_levels_of_a_reference_image(checkpoints, tmp_path):
-    """Without them, no volume could be matched to what published weights know."""
-    levels = np.random.default_rng(1).integers(0, 256, (4, 5, 6), np.uint8)
-    np.save(tmp_path / "raw.npy", levels)
-    assert main(["ingest", f"{tmp_path}/raw.npy", "--voxel-size", "9", "9", "9", "--out", f"{tmp_path}/raw.zarr"]) == 0
-    words = ["import-checkpoint", checkpoints["whole"], "--reference-image", f"{tmp_path}/raw.zarr"]
-    assert main([*words, "--out", str(tmp_path / "model")]) == 0
-    model = load_model(tmp_path / "model")
-    assert model.histogram.mean == pytest.approx(levels.mean(), abs=0.5)
-    assert model.provenance["inputs"]["reference_image"] == f"{tmp_path}/raw.zarr"
-
-
 @pytest.mark.parametrize(
-    ("name", "message"), [("other", "has no variable seed_update/conv0_a/weights"), ("part", "do not form")]
+    ("name", "message"), [("other", "has no variable seed_update/conv0_a/weights"), ("part", "conv1_a/weights: ")]
 )
 def test_another_network_is_refused(checkpoints, tmp_path, capsys, name, message):
     assert main(["import-checkpoint", checkpoints[name], "--out", str(tmp_path / "model")]) == 2

@@ -131,7 +131,6 @@ OTHER_VALUES: dict[str, list[Any]] = {
     "volumes.image_box": ["0:64,0:56,0:72"],
     "volumes.clahe_tile": [64],
     "volumes.intensity_range": [[0, 200]],
-    "normalize.reference_image": ["raw.npy"],
     "volumes.train_box": ["0:24,0:56,0:72"],
     "volumes.validate_box": ["27:40,0:56,0:72", "40:52,0:56,0:72"],
     "volumes.segment_box": ["2:64,0:56,0:72"],

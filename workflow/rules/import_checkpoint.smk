@@ -4,7 +4,6 @@
 rule import_checkpoint:
     input:
         checkpoint=PIPELINE.models.imported_files,
-        reference=files_among(PIPELINE.reference_of_initial),
     output:
         model=ensure(PATHS.of("import-checkpoint"), non_empty=True),
         weights=ensure(PATHS.of("import-checkpoint", "weights"), non_empty=True),

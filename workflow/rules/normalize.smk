@@ -5,7 +5,7 @@ rule normalize:
     input:
         image=IMAGE,
         masks=MASKS,
-        model=[TRAINED, *files_among(RUN.normalize.reference_image)],
+        model=TRAINED,
     output:
         normalization=ensure(PATHS.of("normalize"), non_empty=True),
     log:
@@ -20,7 +20,7 @@ rule normalize:
         masks=MASKED,
         model=lambda wildcards: shlex.quote(PIPELINE.models.trained),
         method=lambda wildcards: arguments.image_option(PIPELINE, wildcards.volume, "normalize"),
-        flags=flags(RUN.normalize),
+        flags="",  # another shell line would repeat this and all that follows
     shell:
         "ffn normalize --image {input.image} --model {params.model} {params.method} {params.masks} {params.flags} "
         "--out {output.normalization} > {log} 2>&1"

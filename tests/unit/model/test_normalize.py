@@ -64,8 +64,8 @@ def test_a_match_needs_to_know_what_was_trained_on(tmp_path, capsys):
     command = ["normalize", "--image", raw, "--model", model, "--normalize", "match", "--out", f"{tmp_path}/n.json"]
     assert main(command) == 2
     assert f"{model}: " in capsys.readouterr().err
-    reference = write_image(tmp_path / "reference.h5", CONTRASTS["gamma"])
-    assert main([*command, "--reference-image", reference]) == 0
+    matched = write_model(tmp_path / "matched", CONTRASTS["gamma"])
+    assert main([matched if word == model else word for word in command]) == 0
     written = json.loads((tmp_path / "n.json").read_text())
     assert written["trained_on"]["mean"] == pytest.approx(CONTRASTS["gamma"].mean())
     found = read_normalisation(f"{tmp_path}/n.json", CONFIG).apply(TISSUE)

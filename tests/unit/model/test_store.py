@@ -5,13 +5,14 @@ from ffn.config import ModelConfig
 from ffn.errors import ModelError
 from ffn.model.grey_levels import Histogram
 from ffn.model.network import build_network, conv_names, get_weights, set_weights, weight_shapes
-from ffn.model.published import import_checkpoint, read_checkpoint
 from ffn.model.store import (
     Model,
     check_weights,
+    import_published,
     load_histogram,
     load_model,
     load_tissue,
+    read_published,
     save_model,
     weights_checksum,
 )
@@ -37,10 +38,10 @@ def test_weights_of_another_model_or_damaged_ones_are_refused(tmp_path, folder):
     with pytest.raises(ModelError, match="weights.h5"):
         load_model(folder)
     with pytest.raises(ModelError, match="model.ckpt-7.index"):
-        read_checkpoint(f"{tmp_path}/model.ckpt-7")
+        read_published(f"{tmp_path}/model.ckpt-7")
     (tmp_path / "model.ckpt-7.index").write_bytes(b"not a checkpoint")
     with pytest.raises(ModelError, match="model.ckpt-7: "):
-        read_checkpoint(f"{tmp_path}/model.ckpt-7")
+        read_published(f"{tmp_path}/model.ckpt-7")
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -119,7 +120,7 @@ def test_the_checksum_covers_names_and_values():
 def test_the_normalisation_must_be_given(tmp_path, missing):
     config = ModelConfig(**{"image_mean": 128, "image_stddev": 33, missing: None})
     with pytest.raises(ModelError, match="--image-mean"):
-        import_checkpoint("model.ckpt-7", str(tmp_path / "model"), config)
+        import_published("model.ckpt-7", str(tmp_path / "model"), config)
     assert not (tmp_path / "model").exists()
 
 

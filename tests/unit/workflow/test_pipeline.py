@@ -1,6 +1,5 @@
 """What a run makes of which volume."""
 
-import copy
 import itertools
 import math
 import os
@@ -83,21 +82,6 @@ def test_without_training_the_initial_model_segments(tmp_path):
     ]
     assert made.models.used == made.models.trained == made.models.initial == "results/small/initial"
     assert made.trained == made.targets("train") == []
-
-
-@pytest.mark.parametrize("method", ["match", "training"])
-def test_published_weights_record_a_reference_image_where_training_matches_to_it(method, tmp_path):
-    (tmp_path / "published.index").touch()
-    model, volumes = {**MODEL, "image_mean": 128, "image_stddev": 33}, copy.deepcopy(RUN["volumes"])
-    for volume in volumes.values():
-        volume["normalize"] = method
-    np.save(tmp_path / "it is.npy", np.arange(8, dtype=np.uint8).reshape(2, 2, 2))
-    reference = {"normalize": {"reference_image": f"{tmp_path}/it is.npy"}}
-    made = pipeline(init=str(tmp_path / "published"), model=model, volumes=volumes, **reference)
-    assert made.reference_of_initial == (f"{tmp_path}/it is.npy" if method == "match" else None)
-    assert arguments.import_flags(made).endswith(
-        f"--reference-image '{tmp_path}/it is.npy'" if method == "match" else "--image-stddev 33.0"
-    )
 
 
 def test_initial_weights_bring_the_network_that_memory_and_time_follow_from(tmp_path):
