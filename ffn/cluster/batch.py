@@ -14,6 +14,7 @@ import json
 import math
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -88,19 +89,38 @@ def scheduler_of(submit_command: str) -> Scheduler:
     raise ClusterError(f"cluster-generic-submit-cmd: found {submit_command!r}, expected {expected}")
 
 
-def makers_of(folder: str) -> list[str]:
-    """Return the submitted jobs that make files in a folder and are not known to have ended."""
-    makers = {p.stem: p.read_text().splitlines() for p in STATE.glob("*.submitted") if _exit_code(p.stem) is None}
-    return sorted(job_id for job_id, paths in makers.items() if any(path.startswith(f"{folder}/") for path in paths))
+def check_commands(executor: str, submit: str | None) -> None:
+    """Raise ClusterError if this machine lacks a command that the profile submits jobs with."""
+    scheduler = scheduler_of(submit) if submit else slurm if executor == slurm.name else None
+    if scheduler is not None:
+        require_commands(scheduler)
 
 
-def still_queued(scheduler: Scheduler, ids: Sequence[str]) -> list[str]:
-    """Return which of these jobs have not ended, all if the scheduler does not answer; forget the others."""
-    queued = scheduler.queued(run_command(scheduler.queue_command(ids)))
-    left = [job_id for job_id in ids if queued is None or job_id in queued]
+def require_commands(scheduler: Scheduler) -> None:
+    """Raise ClusterError if this machine lacks a command of a scheduler."""
+    if missing := [name for name in scheduler.commands if shutil.which(name) is None]:
+        raise ClusterError(
+            f"profile: no {' and no '.join(missing)} on this machine, expected {' '.join(scheduler.commands)}. Use a "
+            "login node of the profile's site, load the site's module, or choose another profile"
+        )
+
+
+def check_none_left(submit: str, folder: str) -> None:
+    """Raise ClusterError if a job of an earlier, killed Snakemake still works on a run: two would write one file."""
+    waiting = [path for path in STATE.glob("*.submitted") if _exit_code(path.stem) is None]
+    ids = [path.stem for path in waiting if f"\n{folder}/" in f"\n{path.read_text()}"]
+    if not ids:
+        return
+    scheduler = scheduler_of(submit)
+    queued = scheduler.queued(run_command(scheduler.queue_command(sorted(ids))))
+    left = sorted(job_id for job_id in ids if queued is None or job_id in queued)
     for job_id in set(ids) - set(left):
         _record(job_id, "submitted").unlink(missing_ok=True)
-    return left
+    if left:
+        raise ClusterError(
+            f"{folder}: {len(left)} jobs of an earlier Snakemake are still working on it. Wait for them, or cancel "
+            f"them, which keeps what they have done: {shlex.join(scheduler.cancel_command(left))}"
+        )
 
 
 def is_answering(scheduler: Scheduler) -> bool:

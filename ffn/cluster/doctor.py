@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import logging
+import os
 import secrets
 import shlex
 import shutil
@@ -12,30 +13,48 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import yaml
+
 from ffn import kernels
-from ffn.cluster.batch import is_answering
+from ffn.cluster.batch import is_answering, require_commands, scheduler_of
 from ffn.cluster.job_script import PRIVATE
 from ffn.cluster.probe import answers
-from ffn.cluster.site import Site, read_site, require_commands
 from ffn.config import ModelConfig
 from ffn.errors import ClusterError
+from ffn.io.faults import unreadable
 from ffn.kernels import inference
 from ffn.machine.cpu import cpu_name
 from ffn.machine.gpu import cards
-from ffn.machine.limits import cores_here, memory_mb
-from ffn.machine.schedulers import Scheduler
+from ffn.machine.limits import cores_here, memory_mb, usable_cores
+from ffn.machine.schedulers import Scheduler, slurm
 from ffn.options import positive_number
-from ffn.workflow.rank_layout import Layout
+from ffn.workflow.config_files import ROOT
+from ffn.workflow.rank_layout import Layout, layout_of
 
-TIMEOUT_SECONDS = 600.0  # for all ranks to start, join and answer; our choice
+PATIENCE = 600.0  # for all ranks to start, join and answer; our choice
 
 Probe = dict[str, Any]
 Verdict = Literal["ok", "FAIL", "warn", "skip"]
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Site:
+    """The parts of a profile that `ffn doctor` needs."""
+
+    layout: Layout  # ranks of the check, and their launcher
+    scheduler: Scheduler | None = None  # None for a workstation
+    num_gpus: int = 0  # of a node, that training asks for
+
+    @property
+    def is_inside_job(self) -> bool:
+        """Whether this process runs in a job of the scheduler, or there is no scheduler."""
+        return self.scheduler is None or self.scheduler.JOB_ID in os.environ
 
 
 class Finding(NamedTuple):
@@ -61,8 +80,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nodes", type=positive_number(int), default=2, metavar="INT", help=text)
     text = "where runs will be written (default: %(default)s)"
     parser.add_argument("--folder", type=Path, default="results", help=text)
-    text = "until all ranks have answered (default: %(default)g)"
-    parser.add_argument("--timeout", type=positive_number(float), default=TIMEOUT_SECONDS, metavar="SECONDS", help=text)
     text = "library that joins the processes, as train.collective (default: %(default)s)"
     parser.add_argument("--collective", choices=("horovod", "mpi"), default="horovod", help=text)
 
@@ -70,20 +87,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Print the table; exit with 1 if anything fails."""
     site = read_site(arguments.profile, arguments.nodes)
-    findings = examine(site, arguments.folder, arguments.collective, arguments.timeout)
+    findings = examine(site, arguments.folder, arguments.collective)
     failed = sum(finding.verdict == "FAIL" for finding in findings)
     verdict = f"{failed} of {len(findings)} checks failed" if failed else "no check failed"
     sys.stdout.write(f"{table(findings)}\n{verdict}\n")
     raise SystemExit(1 if failed else 0)
 
 
-def examine(site: Site, folder: Path, collective: str, timeout: float) -> list[Finding]:
+def read_site(profile: str, num_nodes: int) -> Site:
+    """Read a profile: a folder with ``config.yaml``, or the name of one of this software's."""
+    folders = (Path(profile), ROOT / "profiles" / profile)
+    folder = next((f for f in folders if (f / "config.yaml").is_file()), None)
+    if folder is None:
+        found = " ".join(sorted(path.parent.name for path in ROOT.glob("profiles/*/config.yaml")))
+        raise ClusterError(f"--profile: no {profile}/config.yaml, expected the folder of a profile or one of {found}")
+    with unreadable(folder / "config.yaml", "options of Snakemake, a mapping in YAML", ClusterError):
+        values = dict(yaml.safe_load((folder / "config.yaml").read_text()))
+    train = (values.get("set-resources") or {}).get("train") or {}
+    if "executor" not in values:
+        return Site(layout_of(2, train, usable_cores()))
+    if "launcher" not in train:
+        raise ClusterError(f"{folder}/config.yaml: set-resources: train has no launcher, a cluster needs one")
+    per_node = layout_of(1, train, 1).ranks_per_node
+    layout = layout_of(num_nodes * per_node, {"ranks_per_node": 1} | train, 1)
+    is_plugin = values["executor"] == slurm.name
+    scheduler = slurm if is_plugin else scheduler_of(str(values.get("cluster-generic-submit-cmd", "")))
+    return Site(layout, scheduler, int(train.get("gpu", (values.get("resources") or {}).get("gpu", 0))))
+
+
+def examine(site: Site, folder: Path, collective: str) -> list[Finding]:
     """Check all that can be checked from here, in order of dependence; skip checks that depend on a failed one."""
     findings = _commands(site)
     if _failed(findings):
         findings.append(Finding("nodes", "skip", "fix the above first"))
     elif site.is_inside_job:
-        findings += [_machine(), *_nodes(site, folder, collective, timeout)]
+        findings += [_machine(), *_nodes(site, folder, collective)]
     else:
         findings.append(Finding("nodes", "skip", f"run the same inside a job of {site.layout.nodes} nodes"))
     return findings
@@ -129,10 +167,10 @@ def _machine() -> Finding:
     return Finding("machine", "warn", f"{text}; our kernels are missing: {'; '.join(filter(None, missing))}")
 
 
-def _nodes(site: Site, folder: Path, collective: str, timeout: float) -> list[Finding]:
+def _nodes(site: Site, folder: Path, collective: str) -> list[Finding]:
     """Start the ranks on all nodes; judge the nodes, and whether the ranks join."""
     with _own_folder(folder) as place:
-        probes = _answers([collective, str(place)], timeout, shlex.split(site.layout.command))
+        probes = _answers([collective, str(place)], shlex.split(site.layout.command))
     findings = judge_nodes([probe for probe in probes if "host" in probe], site.layout, site.num_gpus)
     if _failed(findings):
         return [*findings, Finding("one job", "skip", "fix the above first")]
@@ -212,14 +250,14 @@ def _own_folder(folder: Path) -> Iterator[Path]:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _answers(arguments: Sequence[str], timeout: float, launcher: Sequence[str]) -> list[Probe]:
+def _answers(arguments: Sequence[str], launcher: Sequence[str]) -> list[Probe]:
     """Start the probes and return their answers; log their output if none tells of joining."""
     command = [*launcher, sys.executable, "-m", "ffn.cluster.probe", *arguments]
     try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout)
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=PATIENCE)
         output = done.stdout
     except subprocess.TimeoutExpired as late:
-        output = f"{(late.stdout or b'').decode(errors='replace')}\n{command[0]}: still running after {timeout:.0f} s"
+        output = f"{(late.stdout or b'').decode(errors='replace')}\n{command[0]}: still running after {PATIENCE:.0f} s"
     found = answers(output)
     if all("host" in answer for answer in found):
         log.warning("%s\n%s", shlex.join(command), output.strip())

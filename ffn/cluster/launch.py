@@ -34,8 +34,6 @@ class Launch:
     ranks_per_node: int | None = None  # at most; None leaves it to the launcher
     launcher: str = "auto"  # one of `LAUNCHERS`, or local
     launcher_options: Sequence[str] = ()
-    interface: str | None = None  # of the first node, which the other nodes reach; None finds one
-    timeout: float = 300.0  # seconds within which all ranks must have started
     # Between the failure of a rank and the end of the others; without the launcher local, the launcher decides this.
     grace_seconds: float = GRACE_SECONDS
 
@@ -58,10 +56,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--launcher", choices=names, default="auto", help="default: the one of this job's scheduler")
     text = "passed to the launcher, such as '--cpu-bind none'"
     parser.add_argument("--launcher-options", type=shlex.split, default=(), metavar="TEXT", help=text)
-    text = "network on which ranks meet (default: HOROVOD_GLOO_IFACE, or that of the host's name)"
-    parser.add_argument("--interface", metavar="NAME", help=text)
-    text = "until all ranks must have started (default: %(default)g)"
-    parser.add_argument("--timeout", type=seconds, default=Launch.timeout, metavar="SECONDS", help=text)
     text = "until the other ranks are killed after one has failed, with --launcher local (default: %(default)g)"
     parser.add_argument("--grace-seconds", type=seconds, default=Launch.grace_seconds, metavar="SECONDS", help=text)
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="[--] COMMAND", help="command of each rank")
@@ -88,13 +82,13 @@ def launch(job: Launch, command: Sequence[str]) -> int:
     name = choose_launcher(os.environ) if job.launcher == "auto" else job.launcher
     if name != "local" and shutil.which(name) is None:
         raise ClusterError(f"--launcher: {name} is not on PATH. Choose another one, or load the site's module")
-    address = "127.0.0.1" if name == "local" else own_address(job.interface)
+    address = "127.0.0.1" if name == "local" else own_address()
     secret = secrets.token_urlsafe()
     environment = {**os.environ, SECRET: secret}
     with serving(RendezvousServer(address, secret)) as meeting:
         known = (LOCAL,) if name == "local" else LAUNCHERS[name].variables
         variables = ",".join(variable.rank for variable in known)
-        server = [address, str(meeting.port), str(job.num_ranks), f"{job.timeout:g}", variables]
+        server = [address, str(meeting.port), str(job.num_ranks), variables]
         wrapped = [sys.executable, "-m", "ffn.cluster.rank", *server, *command]
         log.info("starting %d ranks by %s, rendezvous at %s:%d", job.num_ranks, name, address, meeting.port)
         if name == "local":
@@ -133,18 +127,18 @@ def launcher_words(name: str, job: Launch) -> list[str]:
     return [*words, *job.launcher_options]
 
 
-def own_address(interface: str | None) -> str:
+def own_address() -> str:
     """Return the address at which other nodes reach this one.
 
-    Without an interface, take ``HOROVOD_GLOO_IFACE``, else the address of the host's name, else the first interface
-    that is not the loopback.
+    It is that of the interface ``HOROVOD_GLOO_IFACE``, else of the host's name, else of the first interface that is not
+    the loopback.
     """
-    interface = interface or os.environ.get("HOROVOD_GLOO_IFACE")
+    interface = os.environ.get("HOROVOD_GLOO_IFACE")
     names = [name for _, name in socket.if_nameindex()]
     if interface:
         address = address_of(interface)
         if address is None:
-            raise ClusterError(f"--interface: {interface} has no IPv4 address, expected one of {' '.join(names)}")
+            raise ClusterError(f"HOROVOD_GLOO_IFACE: {interface} has no IPv4 address, expected {' '.join(names)}")
         return address
     with contextlib.suppress(OSError):
         address = socket.gethostbyname(socket.gethostname())

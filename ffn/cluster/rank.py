@@ -1,6 +1,6 @@
 """One rank of `ffn launch`: learn its place from the server, then become the command.
 
-A scheduler's launcher runs this as ``python -m ffn.cluster.rank ADDRESS PORT RANKS TIMEOUT VARIABLES COMMAND…``, with
+A scheduler's launcher runs this as ``python -m ffn.cluster.rank ADDRESS PORT RANKS VARIABLES COMMAND…``, with
 the job's secret in the environment. Thousands of these start at once from one file system, so it imports little.
 """
 
@@ -21,18 +21,19 @@ from ffn.machine.rendezvous import OF, Server
 
 HOSTS = "ffn-hosts"  # scope of the server in which ranks register their hosts
 SECRET = "FFN_LAUNCH_SECRET"  # variable with the first part of every path that the server answers
+START_SECONDS = 600  # within which all ranks must have started
 PAUSE_SECONDS = 2.0  # at most, between attempts to reach the server
 SIOCGIFADDR = 0x8915  # Linux: IPv4 address of an interface
 
 
 def main(arguments: Sequence[str]) -> None:
     """Find the place of this rank and replace this process with the command."""
-    address, port, size, timeout, variables, *command = arguments
+    address, port, size, variables, *command = arguments
     rank = _rank(variables.split(","))
     if rank >= int(size):
         sys.exit(f"ffn launch: the launcher started rank {rank}, but -n is {size}. See --launcher-options")
     server = Server(address, int(port), _secret())
-    hosts, own_address = meet(server, rank, int(size), float(timeout))
+    hosts, own_address = meet(server, rank, int(size))
     environment = rank_environment(server, interface_of(own_address), places(hosts, rank))
     if rank == 0:
         nodes = ", ".join(f"{host} {number}" for host, number in Counter(hosts).items())
@@ -43,12 +44,12 @@ def main(arguments: Sequence[str]) -> None:
         sys.exit(f"ffn launch: {command[0]} cannot be started on {socket.gethostname()}: {reason.strerror}")
 
 
-def meet(server: Server, rank: int, size: int, timeout: float) -> tuple[list[str], str]:
+def meet(server: Server, rank: int, size: int) -> tuple[list[str], str]:
     """Tell the server where this rank runs, and wait until all ranks have done so.
 
     Returns the host of every rank, and this machine's address on the server's network.
     """
-    deadline = time.monotonic() + timeout
+    deadline = time.monotonic() + START_SECONDS
     own_host, is_registered = socket.gethostname(), False
     while time.monotonic() < deadline:
         try:
@@ -62,9 +63,9 @@ def meet(server: Server, rank: int, size: int, timeout: float) -> tuple[list[str
             # The server is not reachable yet, or busy with thousands of other ranks.
             time.sleep(PAUSE_SECONDS * random.uniform(0.1, 1))
     where = f"{server.address}:{server.port}"
-    found = f"could not reach the first node, {where}, in {timeout:.0f} s. Name another network with --interface"
+    found = f"could not reach the first node, {where}, in {START_SECONDS} s. Name another network, HOROVOD_GLOO_IFACE"
     if is_registered:
-        found = f"not all ranks reached {where} in {timeout:.0f} s. See the errors of other ranks, or raise --timeout"
+        found = f"not all ranks reached {where} in {START_SECONDS} s. See the errors of other ranks"
     sys.exit(f"ffn launch: rank {rank} on {own_host}: {found}")
 
 

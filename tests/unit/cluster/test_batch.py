@@ -117,16 +117,6 @@ def test_submitting_writes_the_command_that_cancels(submit, folder):
     assert place.read_text() == "7 8\n"
 
 
-def test_jobs_that_left_the_queue_are_forgotten(record, monkeypatch):
-    record("7", "submitted")
-    record("8", "submitted")
-    monkeypatch.setattr(batch, "run_command", lambda command: done("7 running\n"))
-    assert batch.still_queued(cobalt, ["7", "8"]) == ["7"]
-    assert [path.name for path in batch.STATE.iterdir()] == ["7.submitted"]
-    monkeypatch.setattr(batch, "run_command", lambda command: CONNECTION_LOST)
-    assert batch.still_queued(cobalt, ["7", "8"]) == ["7", "8"], "no answer, so both may be in the queue"
-
-
 @pytest.mark.parametrize("command", ["", "qsub -q prod", "python -m ffn.cluster.batch submit lfs"])
 def test_a_submit_command_names_a_known_scheduler(command):
     with pytest.raises(ClusterError, match="cluster-generic-submit-cmd: "):

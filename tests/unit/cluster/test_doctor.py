@@ -8,9 +8,8 @@ import sys
 import pytest
 
 from ffn.cluster import doctor
-from ffn.cluster.doctor import examine, judge_job, judge_nodes
+from ffn.cluster.doctor import examine, judge_job, judge_nodes, read_site
 from ffn.cluster.probe import answers, join, node
-from ffn.cluster.site import read_site
 from ffn.workflow.rank_layout import Layout
 
 
@@ -31,10 +30,10 @@ def slurm(tmp_path, monkeypatch):
 def test_a_silent_or_missing_scheduler_is_a_failure(slurm, tmp_path, monkeypatch):
     for listed, scheduler in (("echo no controller >&2; exit 1", "FAIL"), ("true", "ok")):
         slurm("true", listed=listed)
-        verdicts = {name: verdict for name, verdict, _ in examine(read_site("slurm", 2), tmp_path, "mpi", 9)}
+        verdicts = {name: verdict for name, verdict, _ in examine(read_site("slurm", 2), tmp_path, "mpi")}
         assert verdicts == {"scheduler": scheduler, "launcher": "ok", "nodes": "skip"}
     monkeypatch.setenv("PATH", "/nowhere")
-    found = {name: (verdict, text) for name, verdict, text in examine(read_site("slurm", 2), tmp_path, "mpi", 9)}
+    found = {name: (verdict, text) for name, verdict, text in examine(read_site("slurm", 2), tmp_path, "mpi")}
     assert found["scheduler"][0] == found["launcher"][0] == "FAIL" and "srun" in found["launcher"][1]
 
 

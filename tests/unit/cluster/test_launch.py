@@ -34,7 +34,7 @@ def wait_for(number, folder, pattern, process):
 def test_every_rank_learns_its_place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-    assert launch(Launch(3, launcher="local", timeout=600), [sys.executable, "-c", SHOW]) == 0
+    assert launch(Launch(3, launcher="local"), [sys.executable, "-c", SHOW]) == 0
     assert [(tmp_path / str(rank)).read_text().split() for rank in range(3)] == [
         [str(rank), "3", str(rank), "3", "0", "1", "lo", "gloo"] for rank in range(3)
     ]
@@ -47,7 +47,8 @@ def test_the_secret_is_on_no_command_line(tmp_path, monkeypatch):
     fake.chmod(0o755)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    assert launch(Launch(1, launcher="mpirun", interface="lo"), ["true"]) == 0
+    monkeypatch.setenv("HOROVOD_GLOO_IFACE", "lo")
+    assert launch(Launch(1, launcher="mpirun"), ["true"]) == 0
     seen, secret = (tmp_path / "seen").read_text(), (tmp_path / "secret").read_text().strip()
     assert len(secret) > 30 and secret not in seen
     assert "-x FFN_LAUNCH_SECRET" in seen  # Open MPI passes on only what it is told to
@@ -107,9 +108,10 @@ def test_signals_reach_the_ranks(number, tmp_path):
 def test_a_missing_launcher_or_interface_is_named(monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(ClusterError, match="aprun is not"):
-        launch(Launch(2, launcher="aprun", interface="lo"), ["true"])
-    with pytest.raises(ClusterError, match="--interface: no-such .*lo"):
-        own_address("no-such")
+        launch(Launch(2, launcher="aprun"), ["true"])
+    monkeypatch.setenv("HOROVOD_GLOO_IFACE", "no-such")
+    with pytest.raises(ClusterError, match="HOROVOD_GLOO_IFACE: no-such .*lo"):
+        own_address()
     with pytest.raises(SystemExit, match="192.0.2.1"):
         interface_of("192.0.2.1")
 
@@ -124,12 +126,13 @@ def test_a_missing_launcher_or_interface_is_named(monkeypatch):
     ],
 )
 def test_a_rank_that_lacks_something_names_it(monkeypatch, variables, named):
+    monkeypatch.setattr("ffn.cluster.rank.START_SECONDS", 1)
     for name in ("R", "FFN_LAUNCH_SECRET"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(SystemExit, match=f"ffn launch: .*{named}"):
-        main(["127.0.0.1", "9", "5", "1", "R", "true"])
+        main(["127.0.0.1", "9", "5", "R", "true"])
 
 
 def test_ranks_that_alternate_between_nodes_of_different_size_have_their_places():

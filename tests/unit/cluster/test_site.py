@@ -5,7 +5,8 @@ import shutil
 import pytest
 
 from ffn.cluster import batch
-from ffn.cluster.site import ROOT, check_commands, check_none_left, read_site
+from ffn.cluster.batch import check_commands, check_none_left
+from ffn.cluster.doctor import ROOT, read_site
 from ffn.errors import ClusterError, FfnError
 
 from .conftest import done
@@ -73,6 +74,7 @@ def test_no_run_starts_alongside_the_jobs_of_a_killed_snakemake(submit, record, 
     with pytest.raises(ClusterError, match="^results/a: .*qdel 7$"):
         check_none_left(SUBMIT, "results/a")
     check_none_left(SUBMIT, "results/another")
+    assert sorted(path.name for path in batch.STATE.glob("*.submitted")) == ["7.submitted", "9.submitted"]
     monkeypatch.setattr(batch, "run_command", lambda command: done(stderr="cannot connect", code=1))
     with pytest.raises(ClusterError, match="qdel 7$"):
         check_none_left(SUBMIT, "results/a")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yte
 
-from ffn.cluster.site import read_site
+from ffn.cluster.doctor import read_site
 from ffn.errors import ConfigError
 from ffn.machine import limits
 from ffn.machine.limits import threads_here
