@@ -1,10 +1,13 @@
 """A network whose answers depend on all that it sees."""
 
+import functools
+
 import numpy as np
 
 from ffn.config import ModelConfig
 from ffn.inference.inputs import Network
 from ffn.model.choice import Choice
+from ffn.model.jax_network import prepared, updated_pom
 from ffn.model.network import weight_shapes
 from ffn.model.normalize import Normalisation
 from ffn.model.store import Model
@@ -24,3 +27,22 @@ def follower(config: ModelConfig) -> Model:
     weights["conv0_b/weights"][1, 1, 1] += np.eye(config.features)
     weights["conv_lom/weights"][0, 0, 0, :2, 0] += [1.5, -1.5]
     return Model(config, weights, {})
+
+
+class JaxOnHost:
+    """An engine with the network by JAX on a CPU, whatever else there is."""
+
+    name = "jax float32"
+
+    def __init__(self, model: Model, engine: str, precision: str, batch_size: int) -> None:
+        import jax
+
+        self._size, self._on_cpu = batch_size, functools.partial(jax.default_device, jax.devices("cpu")[0])
+        with self._on_cpu():
+            self._weights = prepared(model.weights, model.config, precision)
+        self._call = jax.jit(lambda weights, *fovs: updated_pom(weights, *fovs, model.config, precision))
+
+    def predict(self, image: np.ndarray, pom_logit: np.ndarray) -> np.ndarray:
+        full = (np.concatenate([each, each[:1].repeat(self._size - len(each), 0)]) for each in (image, pom_logit))
+        with self._on_cpu():
+            return np.array(self._call(self._weights, *full))[: len(image)]

@@ -21,7 +21,7 @@ from ffn.io.masks import open_masks
 from ffn.io.open import open_volume
 from ffn.model.store import Model
 
-from ..networks import follower, network_of
+from ..networks import JaxOnHost, follower, network_of
 from ..volumes import write
 
 
@@ -126,6 +126,8 @@ def test_contacts_at_the_faces_of_a_segmentation_are_judged(judge_of, mirror, mo
     """Two sections at the face, where a FOV with a radius of 2 is centred only if the image goes on, by `more`."""
     labels = np.zeros((12, 21, 40), np.uint64)
     labels[-2:, 1:20, 1:20], labels[-2:, 1:20, 20:39] = 3, 8
+    pytest.importorskip("jax")
+    monkeypatch.setattr(lanes, "create_engine", JaxOnHost)
     monkeypatch.setattr("ffn.assembly.resegment.MAX_TRIES", 1)
     image = np.pad(np.where(labels > 0, 160, 90).astype(np.uint8), [(0, more), (0, 0), (0, 0)], constant_values=90)
     config = Agglomeration(window_radius_zyx=(4, 10, 20), mirror=mirror, min_recovered=0, max_deleted=1, min_crossing=1)
@@ -169,6 +171,7 @@ def pieces():
 def test_many_contacts_at_once_have_the_evidence_of_one_after_another(judge_of, monkeypatch):
     """Windows wait for a canvas, the last ones leave some free, and a mask keeps objects out; on a CPU in float32."""
     pytest.importorskip("jax")
+    monkeypatch.setattr(lanes, "create_engine", JaxOnHost)
     raw, labels, contacts = pieces()
     config = Agglomeration(window_radius_zyx=(8, 9, 12), max_fovs=20, min_recovered=0.5, move_threshold=0.9)
     here = judge_of(raw, labels, follower(NETWORK), config, [Mask(box="0:30,20:36,0:44")], "jax")

@@ -20,11 +20,10 @@ from ffn.inference.device.lanes import DeviceLanes
 from ffn.inference.flood import FloodFill
 from ffn.inference.inputs import Network
 from ffn.inference.lanes import HostLanes
-from ffn.model import jax_network
 from ffn.model.choice import Choice
 from ffn.model.normalize import Normalisation
 
-from ...networks import follower
+from ...networks import JaxOnHost, follower
 
 jax = pytest.importorskip("jax")
 
@@ -35,27 +34,9 @@ SHAPES = [(20, 26, 33), (16, 30, 24), (22, 18, 40), (18, 22, 26)]
 OPTIONS = {"min_segment_um3": 3e-05, "disco_seed_threshold": 0.3, "max_fovs": 30}
 
 
-class OnHost:
-    """Engine with the network by JAX on a CPU, whatever else there is."""
-
-    name = "jax float32"
-
-    def __init__(self, model, engine, precision, batch_size):
-        self._size = batch_size
-        self._device = jax.devices("cpu")[0]
-        with jax.default_device(self._device):
-            self._weights = jax_network.prepared(model.weights, model.config, precision)
-        self._call = jax.jit(lambda weights, *fovs: jax_network.updated_pom(weights, *fovs, model.config, precision))
-
-    def predict(self, image, pom_logit):
-        full = (np.concatenate([each, each[:1].repeat(self._size - len(each), 0)]) for each in (image, pom_logit))
-        with jax.default_device(self._device):
-            return np.array(self._call(self._weights, *full))[: len(image)]
-
-
 @pytest.fixture(autouse=True)
 def _engine(monkeypatch):
-    monkeypatch.setattr(inference_lanes, "create_engine", OnHost)
+    monkeypatch.setattr(inference_lanes, "create_engine", JaxOnHost)
 
 
 @pytest.fixture(scope="module")
