@@ -59,7 +59,7 @@ def test_depth_features_and_weights_are_read(checkpoints, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "message"), [("other", "has no variable seed_update/conv0_a/weights"), ("part", "conv1_a/weights: ")]
+    ("name", "message"), [("other", "has no variable seed_update/conv0_a/weights"), ("part", "conv1_b/biases: ")]
 )
 def test_another_network_is_refused(checkpoints, tmp_path, capsys, name, message):
     assert main(["import-checkpoint", checkpoints[name], "--out", str(tmp_path / "model")]) == 2
