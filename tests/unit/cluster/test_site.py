@@ -37,8 +37,9 @@ def test_a_profile_is_found_by_its_name_from_any_folder(profile, commands, tmp_p
 def test_ranks_are_bound_to_the_gpus_of_training(tmp_path):
     polaris = read_site("polaris", 2)
     assert polaris.num_gpus == 4
-    assert polaris.layout.words[:8] == "mpiexec -n 8 --ppn 4 --depth 8 --cpu-bind".split()
-    assert "CUDA_VISIBLE_DEVICES=3,2,1,0" in polaris.layout.words
+    words = polaris.layout.command.split()
+    assert words[:8] == "mpiexec -n 8 --ppn 4 --depth 8 --cpu-bind".split()
+    assert "CUDA_VISIBLE_DEVICES=3,2,1,0" in words
     shutil.copytree(ROOT / "profiles/slurm-generic", tmp_path / "site")
     place = tmp_path / "site/config.yaml"
     assert read_site(str(place.parent), 2).num_gpus == 0
