@@ -43,8 +43,12 @@ def run(arguments: argparse.Namespace) -> None:
     config = from_arguments(Agglomeration, arguments)
     inputs = AgglomerateInputs(**flood_inputs(arguments), segmentation=arguments.segmentation)
     job, size_zyx = job_of(arguments), from_arguments(AgglomerateJobs, arguments).job_size_zyx
+    if "://" in arguments.out:
+        raise VolumeError(
+            f"{arguments.out}: is an address, expected a path on this machine. Copy the graph there later"
+        )
     if arguments.out.endswith("/") or Path(arguments.out).is_dir():
-        agglomerate_parts(inputs, arguments.out, config, size_zyx, arguments.box, job)
+        agglomerate_parts(inputs, f"{arguments.out.rstrip('/')}/", config, size_zyx, arguments.box, job)
     elif job != WHOLE or arguments.job_size_zyx:
         raise ConfigError(f"--out: {arguments.out} is a file, --job-size and --job need --out FOLDER/")
     else:

@@ -6,7 +6,8 @@ import contextlib
 import itertools
 import logging
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -54,7 +55,7 @@ def open_scene(
 
 @dataclass(frozen=True)
 class Contact:
-    """A place where two segments touch or nearly touch: their contact in one cell, or around a decision point."""
+    """A place where two segments touch or nearly touch, where they may be one object."""
 
     segment_a: int  # ids, the smaller one first
     segment_b: int
@@ -62,15 +63,27 @@ class Contact:
     # split most likely continues there
     position_zyx: ZYX
     brightness: float  # smoothed image at the decision point, grey levels
-    # size of the contact: faces between voxels nearest to one segment and voxels nearest to the other, in the cell, or,
-    # of a decision point, in its cell and the cells around it
+    # size of the contact: faces between voxels nearest to one segment and voxels nearest to the other, in the cell of
+    # the decision point and the cells around it
     faces: int
-    overlap: int = 0  # of a decision point: voxels in the same cells that both segments claimed during flood filling
+    overlap: int = 0  # voxels in the same cells that both segments claimed during flood filling
 
     @property
     def pair(self) -> tuple[int, int]:
         """Both ids."""
         return self.segment_a, self.segment_b
+
+
+class Cells(NamedTuple):
+    """The contacts of pairs of segments, one of each pair and cell of the volume."""
+
+    pairs: np.ndarray  # uint64 (N, 2), the smaller id first
+    position_zyx: np.ndarray  # int64 (N, 3), the brightest place, full-volume voxels
+    brightness: np.ndarray  # float (N,), of the smoothed image there
+    faces: np.ndarray  # int64 (N,)
+
+
+NO_CELLS = Cells(np.empty((0, 2), np.uint64), np.empty((0, 3), np.int64), np.empty(0), np.empty(0, np.int64))
 
 
 def candidates(scene: Scene, box: Box, config: AgglomerateConfig) -> list[Contact]:
@@ -82,17 +95,17 @@ def candidates(scene: Scene, box: Box, config: AgglomerateConfig) -> list[Contac
     claims = read_overlaps(volume.name, near)
     pairs = np.unique(claims[:, :2], axis=0).astype(np.uint64)
     blocks = list(near.intersect(volume.box).blocks(PART_ZYX))
-    found = (contact for b in track(blocks, len(blocks), "contacts") for contact in find_contacts(scene, b, pairs))
-    touching = with_overlaps(add_contacts(found, size), claims, size, scene.objects)
-    deep = {
-        pair: {place: c for place, c in cells.items() if is_one or _is_deep(c, config)}
-        for pair, cells in touching.items()
-        for is_one in [len(set(scene.objects.of_pair(pair))) == 1]
-    }
-    points = decision_points(deep, box, POINT_CELLS)
-    counts = (len(pairs), len(touching), sum(map(bool, deep.values())), len(points))
-    log.info("%d pairs overlap, %d touch, %d deeply enough: %d decision points", *counts)
-    return points
+    found = combined((find_contacts(scene, b, pairs) for b in track(blocks, len(blocks), "contacts")), size)
+    faces, overlap = around(found, claims, size, scene.objects)
+    one, other = scene.objects.of(found.pairs).T
+    is_deep = overlap >= np.maximum(config.min_overlap_voxels, config.min_overlap_depth * faces)
+    deep = np.flatnonzero(is_deep | (one == other))
+    rows = deep[decision_points(Cells(*(column[deep] for column in found)), box, size)]
+    counts = (len(np.unique(each, axis=0)) for each in (found.pairs, found.pairs[deep]))
+    log.info("%d pairs overlap, %d touch, %d deeply enough: %d decision points", len(pairs), *counts, len(rows))
+    columns = (*found[:3], faces, overlap)
+    each = zip(*(column[rows].tolist() for column in columns), strict=True)
+    return [Contact(a, b, zyx(place), *values) for (a, b), place, *values in each]
 
 
 def searched(segmentation: Volume, box: Box) -> Box:
@@ -108,96 +121,80 @@ def _whole_cells(box: Box, cell_zyx: ZYX) -> Box:
     return Box(zyx(start // cell_zyx * cell_zyx), zyx(-(-stop // cell_zyx) * cell_zyx))
 
 
-def _is_deep(contact: Contact, config: AgglomerateConfig) -> bool:
-    return contact.overlap >= max(config.min_overlap_voxels, config.min_overlap_depth * contact.faces)
-
-
-def find_contacts(scene: Scene, block: Box, pairs: np.ndarray) -> list[Contact]:
+def find_contacts(scene: Scene, block: Box, pairs: np.ndarray) -> Cells:
     """Find the contacts in a block of segments that belong to given pairs of objects, or to one object.
 
-    One of each pair and cell of the full volume; `add_contacts` combines them. The block is read with the halo that it
-    needs. A face counts if its lower voxel lies in the block, so disjoint blocks share no face.
+    The block is read with the halo that it needs. A face counts if its lower voxel lies in the block, so disjoint
+    blocks share no face.
     """
     size = voxel_size_of(scene.segmentation)
     outer = block.grow(halo_of(size, max(MAX_GAP_NM, TRUNCATE * SIGMA_NM))).intersect(scene.segmentation.box)
     labels = scene.segmentation.read(outer)
     pairs = scene.objects.segments(pairs, np.unique(labels))
     if not len(pairs):
-        return []
+        return NO_CELLS
     smooth = smoothed(scene.image.read(outer), SIGMA_NM, size)
     near = spread(labels, size, MAX_GAP_NM)
     if scene.masks:
         near[scene.masks.read(outer)] = 0
-    return _brightest(near, smooth, block, outer, pairs, cell_shape(size))
+    lookup, found = RowLookup(*pairs.T), []
+    for ids, places, step in faces_in(near, block, outer):
+        is_wanted = lookup.find(*ids.T) >= 0
+        ids, places = ids[is_wanted], places[is_wanted]
+        lower, upper = (tuple((places - outer.start + shift).T) for shift in (0, step))
+        found.append(Cells(ids, places, np.minimum(smooth[lower], smooth[upper]), np.ones(len(ids), np.int64)))
+    return combined(found, size)
 
 
-Contacts = dict[tuple[int, int], dict[ZYX, Contact]]  # by pair, then by number of the cell along each axis
+def combined(parts: Iterable[Cells], voxel_size_zyx_nm: VoxelSize) -> Cells:
+    """Combine the contacts of disjoint voxels, in any order; of equally bright places, the first in zyx order stays."""
+    pairs, places, brightness, faces = map(np.concatenate, zip(*parts, strict=True))
+    cells = places // np.array(cell_shape(voxel_size_zyx_nm))
+    order = np.lexsort((*places.T[::-1], -brightness, *cells.T, *pairs.T[::-1]))
+    keys = np.column_stack([pairs.astype(np.int64), cells])[order]
+    first = np.flatnonzero(np.append(True, (keys[1:] != keys[:-1]).any(axis=1))[: len(keys)])
+    best, faces = order[first], np.append(0, np.cumsum(faces[order]))
+    return Cells(pairs[best], places[best], brightness[best], np.diff(faces[np.append(first, len(keys))]))
 
 
-def add_contacts(contacts: Iterable[Contact], voxel_size_zyx_nm: VoxelSize) -> Contacts:
-    """Combine the contacts of disjoint blocks, in any order: one of each pair and cell."""
-    cell = cell_shape(voxel_size_zyx_nm)
-    found: Contacts = {}
-    for contact in contacts:
-        cells = found.setdefault(contact.pair, {})
-        place = zyx(np.floor_divide(contact.position_zyx, cell))
-        known = cells.get(place)
-        if known is None:
-            cells[place] = contact
-        else:
-            cells[place] = replace(min(known, contact, key=_rank), faces=known.faces + contact.faces)
-    return found
+def around(
+    cells: Cells, claims: np.ndarray, voxel_size_zyx_nm: VoxelSize, objects: Objects = ALONE
+) -> tuple[np.ndarray, np.ndarray]:
+    """Count the faces and the common claims of each contact in its cell and the 26 cells next to it.
 
-
-def with_overlaps(
-    contacts: Contacts, claims: np.ndarray, voxel_size_zyx_nm: VoxelSize, objects: Objects = ALONE
-) -> Contacts:
-    """Return contacts that know the faces and the overlap around them, in their cell and the 26 cells next to it."""
-    cells = (claims[:, 2:5] // cell_shape(voxel_size_zyx_nm)).tolist()
-    overlaps: dict[tuple[int, int], dict[ZYX, int]] = {}
-    for (a, b), place, voxels in zip(claims[:, :2].tolist(), cells, claims[:, 5].tolist(), strict=True):
-        overlaps.setdefault((a, b), {})[zyx(place)] = voxels
-    total: Contacts = {}
-    for pair, places in contacts.items():
-        claimed = overlaps.get(objects.of_pair(pair), {})
-        total[pair] = {
-            place: replace(
-                contact,
-                faces=sum(places[near].faces for near in _around(place, 1) if near in places),
-                overlap=sum(claimed.get(near, 0) for near in _around(place, 1)),
-            )
-            for place, contact in places.items()
-        }
-    return total
-
-
-def decision_points(contacts: Contacts, box: Box, radius: int) -> list[Contact]:
-    """Choose the places inside `box` that are brighter than all others of their pair within some cells.
-
-    `contacts` are those that may be decision points, complete within `radius` cells of the box, so that jobs whose
-    boxes tile the volume find every point once. By ascending pair, then by falling brightness.
+    `claims` are rows of ``overlaps``, of `objects`.
     """
-    chosen = []
-    for _, places in sorted(contacts.items()):
-        points = [
-            contact
-            for place, contact in places.items()
-            if box.contains(Box.around(contact.position_zyx))
-            and all(_rank(contact) <= _rank(places[near]) for near in _around(place, radius) if near in places)
-        ]
-        chosen += sorted(points, key=_rank)
-    return chosen
+    cell = np.array(cell_shape(voxel_size_zyx_nm))
+    places, of_claims = cells.position_zyx // cell, claims[:, 2:5] // cell
+    faces, voxels = np.append(cells.faces, 0), np.append(claims[:, 5], 0)  # the last ones are those of row -1
+    own, claimed = RowLookup(*cells.pairs.T, *places.T), RowLookup(*claims[:, :2].T, *of_claims.T)
+    owners = np.sort(objects.of(cells.pairs), axis=1)
+    return (
+        np.sum([faces[rows] for rows in _near(own, cells.pairs, places, 1)], axis=0),
+        np.sum([voxels[rows] for rows in _near(claimed, owners, places, 1)], axis=0),
+    )
 
 
-def _around(place: ZYX, radius: int) -> Iterator[ZYX]:
-    """Yield the cells within `radius` of one, and itself."""
-    z, y, x = (range(n - radius, n + radius + 1) for n in place)
-    return itertools.product(z, y, x)
+def decision_points(cells: Cells, box: Box, voxel_size_zyx_nm: VoxelSize, radius: int = POINT_CELLS) -> np.ndarray:
+    """Choose the contacts inside `box` that are brighter than all others of their pair within some cells.
+
+    `cells` are those that may be decision points, complete within `radius` cells of the box, so that jobs whose boxes
+    tile the volume find every point once. The result has their rows, by ascending pair, then by falling brightness.
+    """
+    places = cells.position_zyx // np.array(cell_shape(voxel_size_zyx_nm))
+    rank = np.empty(len(places), np.int64)
+    rank[np.lexsort((*cells.position_zyx.T[::-1], -cells.brightness))] = np.arange(len(places))
+    lookup, ranks, is_point = RowLookup(*cells.pairs.T, *places.T), np.append(rank, len(rank)), box.holds(cells[1])
+    for rows in _near(lookup, cells.pairs, places, radius):
+        is_point &= ranks[rows] >= rank
+    points = np.flatnonzero(is_point)
+    return points[np.lexsort((rank[points], *cells.pairs[points].T[::-1]))]
 
 
-def _rank(contact: Contact) -> tuple[float, ZYX]:
-    """Sort key: brightest first, then zyx order."""
-    return -contact.brightness, contact.position_zyx
+def _near(lookup: RowLookup, pairs: np.ndarray, cells: np.ndarray, radius: int) -> Iterator[np.ndarray]:
+    """Yield the rows of pairs in the cells around theirs, and in their own, -1 for none."""
+    for step in itertools.product(range(-radius, radius + 1), repeat=3):
+        yield lookup.find(*pairs.T, *(cells + step).T)
 
 
 def halo_of(voxel_size_zyx_nm: VoxelSize, reach_nm: float = MAX_GAP_NM) -> ZYX:
@@ -235,23 +232,3 @@ def faces_in(labels: np.ndarray, block: Box, outer: Box) -> Iterator[tuple[np.nd
         a, b = labels[lower.slices(outer.start)], labels[lower.shift(step).slices(outer.start)]
         where = np.nonzero((a != b) & (a != 0) & (b != 0))
         yield np.sort(np.stack([a[where], b[where]], axis=1), axis=1), np.stack(where, axis=1) + lower.start, step
-
-
-def _brightest(
-    near: np.ndarray, smooth: np.ndarray, block: Box, outer: Box, pairs: np.ndarray, cell_zyx: ZYX
-) -> list[Contact]:
-    """Return the brightest face of each pair and cell as a contact; ties go to the first in zyx order."""
-    lookup, found = RowLookup(*pairs.T), []
-    for ids, places, step in faces_in(near, block, outer):
-        row = lookup.find(*ids.T)
-        lower, upper = (tuple((places - outer.start + shift).T) for shift in (0, step))
-        brightness = np.minimum(smooth[lower], smooth[upper])
-        found.append((row[row >= 0], places[row >= 0], brightness[row >= 0]))
-    row, places, brightness = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    _, group = np.unique(np.column_stack([row, places // np.array(cell_zyx)]), axis=0, return_inverse=True)
-    z, y, x = places.T
-    order = np.lexsort((x, y, z, -brightness, group.ravel()))
-    _, first, counts = np.unique(group.ravel()[order], return_index=True, return_counts=True)
-    best = order[first]
-    columns = pairs[row[best]].tolist(), places[best].tolist(), brightness[best].tolist(), counts.tolist()
-    return [Contact(a, b, zyx(place), value, count) for (a, b), place, value, count in zip(*columns, strict=True)]
