@@ -11,14 +11,13 @@ from ffn.errors import ConfigError
 from ffn.options import Parser, add_options, from_arguments
 from ffn.studies.config import (
     CurvesConfig,
-    EfficiencyConfig,
     MeasureConfig,
     RatesConfig,
     ScalingConfig,
     StalenessConfig,
 )
 from ffn.studies.learning_rate import study_learning_rate
-from ffn.studies.runs import study_curves, study_efficiency, train_point
+from ffn.studies.runs import study_curves, train_point
 from ffn.studies.scaling import measure, study_scaling
 from ffn.studies.staleness import study_staleness
 from ffn.training.config import TrainConfig
@@ -46,8 +45,7 @@ STUDIES = {
         study_scaling, ScalingConfig, "throughput: measured here, modelled on many nodes (Fig. 3)", *TIMES
     ),
     "learning-rate": Study(study_learning_rate, RatesConfig, "best learning rate for each number of workers (Fig. 4)"),
-    "efficiency": Study(study_efficiency, EfficiencyConfig, "cost of reaching an F1 score (Fig. 5)", needs_others=True),
-    "curves": Study(study_curves, CurvesConfig, "training curves (Fig. 6)", needs_others=True),
+    "curves": Study(study_curves, CurvesConfig, "training curves, cost of an F1 score (Fig. 5, 6)", needs_others=True),
 }
 
 
@@ -55,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Study how training scales with the number of processes, the learning rate and the number of workers.
 
     Usually the workflow calls these commands: snakemake study_scaling, study_learning_rate, study_curves,
-    study_efficiency, study_staleness. All except `train` and `measure` write FILE.json and FILE.png.
+    study_staleness. All except `train` and `measure` write FILE.json and FILE.png.
 
     example:
       ffn study scaling measure-1.h5 measure-2.h5 --out scaling.json

@@ -21,15 +21,10 @@ NUM_ROWS = 80  # of scores in a training run, before smoothing; our choice
 OpenFraction = Annotated[float, Field(gt=0, lt=1)]
 
 
-class CurvesConfig(Section):
-    """Study of training curves."""
-
-    steps: PositiveInt = Field(2000, description="optimizer steps of each training run; scores are compared at the end")
-
-
-class RatesConfig(CurvesConfig):
+class RatesConfig(Section):
     """Study of the learning rate."""
 
+    steps: PositiveInt = Field(2000, description="optimizer steps of each training run; scores are compared at the end")
     workers: AscendingCounts = Field(
         (1, 2, 4, 8, 16), description="numbers of workers to compare, with one FOV per worker and step"
     )
@@ -38,8 +33,8 @@ class RatesConfig(CurvesConfig):
     )
 
 
-class EfficiencyConfig(Section):
-    """Study of the cost of a score."""
+class CurvesConfig(Section):
+    """Study of training curves, and of the cost of a score."""
 
     f1_targets: Annotated[tuple[OpenFraction, ...], Field(min_length=1)] = Field(
         (0.15, 0.35), description="smoothed F1 scores to reach; their costs are compared"
@@ -76,7 +71,7 @@ class StalenessConfig(NetworkConfig):
     )
 
 
-class StudyConfig(ScalingConfig, StalenessConfig, MeasureConfig, EfficiencyConfig, RatesConfig):
+class StudyConfig(ScalingConfig, StalenessConfig, MeasureConfig, CurvesConfig, RatesConfig):
     """Studies of distributed training; section `train` sets everything else."""
 
     ranks: SameResult[PositiveInt] = Field(

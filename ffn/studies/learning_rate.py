@@ -11,7 +11,7 @@ import numpy as np
 from ffn.errors import EvaluationError
 from ffn.provenance import provenance
 from ffn.studies.config import RatesConfig
-from ffn.studies.pages import BLACK, Cells, Line, Panel, draw, write_study
+from ffn.studies.pages import BLACK, Cells, Line, Panel, write_study
 from ffn.studies.runs import Run, read_runs
 
 NAMES = {"accuracy": "Accuracy", "f1": "F1"}
@@ -25,7 +25,6 @@ def study_learning_rate(metrics: list[str], out_path: str, config: RatesConfig) 
     results = {name: _result(runs, name, config) for name in NAMES}
     best = dict(zip(config.workers, (o["best_tried"] for o in results[BEST_BY]["optima"]), strict=True))
     content = {
-        "provenance": provenance("study learning-rate", config),
         "workers": config.workers,
         "learning_rates": config.learning_rates,
         "step": config.steps,
@@ -33,7 +32,7 @@ def study_learning_rate(metrics: list[str], out_path: str, config: RatesConfig) 
         **results,
     }
     panels = [_panel(NAMES[name], results[name], config) for name in NAMES]
-    write_study(out_path, content, draw(panels))
+    write_study(out_path, provenance("study learning-rate", config), content, panels)
 
 
 def score_grid(runs: list[Run], name: str, config: RatesConfig) -> np.ndarray:

@@ -90,9 +90,11 @@ def _edges(values: np.ndarray) -> np.ndarray:
     return np.exp([logs[0] - steps[0] / 2, *upper])
 
 
-def write_study(out_path: str, content: dict[str, Any], figure: Figure) -> None:
+def write_study(
+    out_path: str, provenance: dict[str, Any], content: dict[str, Any], panels: Sequence[Panel], num_rows: int = 1
+) -> None:
     """Write numbers as JSON; the figure gets the same name with ``.png``."""
     path = Path(out_path)
     with atomic.atomic_path(path.with_suffix(".png")) as temporary:
-        figure.savefig(temporary, dpi=DPI, metadata={"Software": None})
-    atomic.write_json(path, content)
+        draw(panels, num_rows).savefig(temporary, dpi=DPI, metadata={"Software": None})
+    atomic.write_json(path, {"provenance": provenance, **content})

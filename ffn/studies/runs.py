@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,13 +17,14 @@ from ffn.io.faults import unreadable
 from ffn.machine.launchers import launched_rank
 from ffn.model.choice import FOLDER
 from ffn.provenance import provenance
-from ffn.studies.config import CurvesConfig, EfficiencyConfig
-from ffn.studies.pages import BLACK, Line, Panel, draw, write_study
+from ffn.studies.config import CurvesConfig
+from ffn.studies.pages import BLACK, Line, Panel, write_study
 from ffn.training.metrics import SMOOTHING, read_metrics, smoothed
 from ffn.training.plan import Training
 from ffn.training.train import train
 
-LABELS = {"time": "relative time to reach F1", "fovs": "relative FOVs to reach F1"}
+COLUMNS = {"step": "step", "seconds": "modelled time, s"}  # what scores are drawn over
+COSTS = {"fovs": "relative FOVs to reach F1", "time": "relative time to reach F1"}
 SCORES = ("accuracy", "f1", "precision", "recall")
 NAME = re.compile(r"workers-(?P<workers>\d+)(-rate-(?P<rate>[0-9.e+-]+))?-seed-(?P<seed>\d+)\.csv")
 
@@ -134,28 +136,24 @@ class BestRuns(NamedTuple):
     step_seconds: dict[int, float]
 
 
-def study_efficiency(metrics: list[str], out_path: str, config: EfficiencyConfig, rates: str, scaling: str) -> None:
-    """Compare the time and the FOVs that different numbers of workers need to reach an F1 score.
+def study_curves(metrics: list[str], out_path: str, config: CurvesConfig, rates: str, scaling: str) -> None:
+    """Draw scores over steps and time, and compare what different numbers of workers need to reach an F1 score.
 
     `metrics` are those of all runs; `rates` and `scaling` are outputs of these studies.
     """
     best = read_best_runs(metrics, rates, scaling)
-    costs = {target: costs_to_reach(best, target) for target in config.f1_targets}
-    provided = provenance("study efficiency", config, rates=rates, scaling=scaling)
-    content = {"provenance": provided, "rates": best.rates, "targets": costs}
-    write_study(out_path, content, draw([_cost_panel(kind, costs, list(best.runs)) for kind in LABELS]))
-
-
-def study_curves(metrics: list[str], out_path: str, config: CurvesConfig, rates: str, scaling: str) -> None:
-    """Draw scores over steps and time; see `study_efficiency` for the parameters."""
-    best = read_best_runs(metrics, rates, scaling)
     curves = {workers: mean_curves(runs, best.step_seconds[workers]) for workers, runs in best.runs.items()}
+    costs = {target: costs_to_reach(best, target) for target in config.f1_targets}
     content = {
-        "provenance": provenance("study curves", config, rates=rates, scaling=scaling),
         "rates": best.rates,
         "curves": {w: {name: values.tolist() for name, values in curve.items()} for w, curve in curves.items()},
+        "targets": costs,
     }
-    write_study(out_path, content, draw(_curve_panels(curves), num_rows=2))
+    panels = []
+    for over, cost in zip(COLUMNS, COSTS, strict=True):
+        panels += [*_curve_panels(curves, over), _cost_panel(cost, costs, list(best.runs))]
+    panels[0] = replace(panels[0], legend="workers")
+    write_study(out_path, provenance("study curves", config, rates=rates, scaling=scaling), content, panels, num_rows=2)
 
 
 def read_best_runs(metrics: list[str], rates_path: str, scaling_path: str) -> BestRuns:
@@ -165,7 +163,7 @@ def read_best_runs(metrics: list[str], rates_path: str, scaling_path: str) -> Be
     with unreadable(scaling_path, "output of 'ffn study scaling'", EvaluationError):
         scaling = json.loads(Path(scaling_path).read_text())
         exchange = np.array(scaling["exchange_seconds"])
-        compute = np.array(scaling["here"]["step_seconds"]) - exchange
+        compute = np.array(scaling["step_seconds"]) - exchange
         steps = compute / scaling["fovs_per_step"] + exchange  # here, a worker has one FOV in a step
         seconds = np.interp(np.log(list(runs)), np.log(scaling["nodes"]), steps)
     return BestRuns(runs, rates, dict(zip(runs, seconds.tolist(), strict=True)))
@@ -216,7 +214,7 @@ def _cost_panel(kind: str, costs: dict[float, dict[str, Any]], workers: list[int
         more = np.array([n for n in workers if n >= first])  # each F1 is relative to the fewest that reach it
         ideal = first / more if kind == "time" else np.ones(len(more))
         lines.append(Line(more, ideal, f"ideal, from {first}", ":", BLACK))
-    return Panel(lines, "workers", LABELS[kind], {"xscale": "log", "yscale": "log"}, workers, legend="")
+    return Panel(lines, "workers", COSTS[kind], {"xscale": "log", "yscale": "log"}, workers, legend="")
 
 
 def mean_curves(runs: list[Run], step_seconds: float) -> Curves:
@@ -229,14 +227,13 @@ def mean_curves(runs: list[Run], step_seconds: float) -> Curves:
     return curves
 
 
-def _curve_panels(curves: dict[int, Curves]) -> list[Panel]:
-    """Draw a column for each score, over steps in the first row and over time in the second."""
-    panels: list[Panel] = []
-    for over, label in (("step", "step"), ("seconds", "modelled time, s")):
-        for name in SCORES:
-            lines = [
-                Line(curve[over], curve[name], f"{workers}", colour=i, band=curve[f"{name}_stddev"])
-                for i, (workers, curve) in enumerate(curves.items())
-            ]
-            panels.append(Panel(lines, label, name, {"ylim": (0, 1)}, legend=None if panels else "workers"))
+def _curve_panels(curves: dict[int, Curves], over: str) -> list[Panel]:
+    """Draw each score over steps or time."""
+    panels = []
+    for name in SCORES:
+        lines = [
+            Line(curve[over], curve[name], f"{workers}", colour=i, band=curve[f"{name}_stddev"])
+            for i, (workers, curve) in enumerate(curves.items())
+        ]
+        panels.append(Panel(lines, COLUMNS[over], name, {"ylim": (0, 1)}))
     return panels

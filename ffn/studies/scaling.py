@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ from ffn.model.network import num_weights
 from ffn.progress import track
 from ffn.provenance import provenance
 from ffn.studies.config import WARM_UP_STEPS, ScalingConfig
-from ffn.studies.pages import GREY, Line, Panel, draw, write_study
+from ffn.studies.pages import GREY, Line, Panel, write_study
 from ffn.training.choice import make_learner, make_patches
 from ffn.training.optimizers import learning_rate
 from ffn.training.parallel.process_group import ProcessGroup
@@ -31,8 +32,6 @@ from ffn.training.walk import LaneWalks, Prefetcher
 
 # Dong et al. 2019, Fig. 3 and text: one and 1024 nodes of Theta (64-core Knights Landing), depth 9, FOV 33³, batch 1.
 PAPER_FOVS_PER_SECOND = {1: 0.72, 1024: 523.0}
-PAPER_NODES = 1024
-PAPER_EFFICIENCY = 0.71
 PAPER_WEIGHTS = 472_353
 PAPER_STEP_SECONDS = 1 / PAPER_FOVS_PER_SECOND[1]
 SPREAD = 0.1  # of the logarithms of its times, where none were measured; our choice
@@ -47,21 +46,17 @@ class Interconnect(NamedTuple):
 
     latency: float
     bandwidth: float
-    source: str
 
 
 # Figures for one pair of nodes without other traffic: lower bounds of the cost, as the model needs to show which losses
 # are *not* due to the network.
 NETWORKS = {
-    "aries": Interconnect(
-        1.3e-6, 10e9, "Cray XC Series Network, white paper WP-Aries01-1112 (2012): MPI between two nodes, approximately"
-    ),
-    "slingshot": Interconnect(
-        2.0e-6, 25e9, "200 Gb/s of a Slingshot 11 NIC; latency as in De Sensi et al. 2020 (SC'20), approximately"
-    ),
-    "ethernet": Interconnect(
-        30e-6, 1.25e9, "10 Gb/s of IEEE 802.3ae; a typical latency of MPI over TCP, our assumption"
-    ),
+    # Cray XC Series Network, white paper WP-Aries01-1112 (2012): MPI between two nodes, approximately
+    "aries": Interconnect(1.3e-6, 10e9),
+    # 200 Gb/s of a Slingshot 11 NIC; latency as in De Sensi et al. 2020 (SC'20), approximately
+    "slingshot": Interconnect(2.0e-6, 25e9),
+    # 10 Gb/s of IEEE 802.3ae; a typical latency of MPI over TCP, our assumption
+    "ethernet": Interconnect(30e-6, 1.25e9),
 }
 
 
@@ -73,7 +68,7 @@ def ring_allreduce_seconds(num_nodes: int, num_bytes: float, network: Interconne
 
     Examples
     --------
-    >>> ring_allreduce_seconds(2, 1e6, Interconnect(latency=0.5, bandwidth=1e6, source=""))
+    >>> ring_allreduce_seconds(2, 1e6, Interconnect(latency=0.5, bandwidth=1e6))
     2.0
     """
     return 2 * (num_nodes - 1) * (network.latency + num_bytes / num_nodes / network.bandwidth)
@@ -115,10 +110,6 @@ class Cluster:
     def fovs_per_second(self, num_nodes: int) -> float:
         """Return the throughput of all nodes."""
         return num_nodes * self.fovs_per_step / self.step_seconds(num_nodes)
-
-    def efficiency(self, num_nodes: int) -> float:
-        """Return the throughput relative to that of as many single nodes."""
-        return self.alone_seconds / self.step_seconds(num_nodes)
 
 
 class Measurement(NamedTuple):
@@ -203,20 +194,18 @@ def study_scaling(measured: list[str], out_path: str, config: ScalingConfig) -> 
     paper = Cluster(like_here, NETWORKS["aries"], FLOAT_BYTES * PAPER_WEIGHTS)
     nodes = sorted({2**i for i in range(config.max_nodes.bit_length())} | {config.max_nodes})
     content: dict[str, Any] = {
-        "provenance": provenance("study scaling", config, measured=" ".join(measured)),
-        "measured": [_measured_row(m, alone) for m in measurements],
+        "measured": {m.processes: m.fovs_per_second for m in measurements},
         "fovs_per_step": here.fovs_per_step,
         "network": {"name": config.network, **network._asdict(), "overhead_seconds": here.overhead},
         "nodes": nodes,
-        "here": curve(here, nodes),
+        "fovs_per_second": [here.fovs_per_second(n) for n in nodes],
+        "step_seconds": [here.step_seconds(n) for n in nodes],
         "exchange_seconds": [here.exchange_seconds(n) for n in nodes],
-        "paper": {
-            "fovs_per_second": {str(n): value for n, value in PAPER_FOVS_PER_SECOND.items()},
-            "efficiency": {str(PAPER_NODES): PAPER_EFFICIENCY},
-            "model": curve(paper, nodes),
-        },
+        "paper": PAPER_FOVS_PER_SECOND,
+        "paper_model": [paper.fovs_per_second(n) for n in nodes],
     }
-    write_study(out_path, content, draw(_panels(content)))
+    provided = provenance("study scaling", config, measured=" ".join(measured))
+    write_study(out_path, provided, content, _panels(content))
 
 
 def fitted_overhead(measurements: list[Measurement], cluster: Cluster) -> float:
@@ -227,12 +216,6 @@ def fitted_overhead(measurements: list[Measurement], cluster: Cluster) -> float:
     several = [m for m in measurements if m.processes > 2] or [m for m in measurements if m.processes == 2]
     beyond = [m.exchange_seconds - cluster.exchange_seconds(m.processes) for m in several]
     return max(0.0, float(np.mean(beyond))) if beyond else 0.0
-
-
-def curve(cluster: Cluster, nodes: list[int]) -> dict[str, list[float]]:
-    """Return throughput, efficiency and step time at these numbers of nodes, by the names of `Cluster`'s methods."""
-    measures = (cluster.fovs_per_second, cluster.efficiency, cluster.step_seconds)
-    return {measure.__name__: [measure(n) for n in nodes] for measure in measures}
 
 
 def read_measurement(path: str) -> Measurement:
@@ -253,39 +236,23 @@ def cluster_of(measurement: Measurement | None, network: str) -> Cluster:
     return Cluster(measurement.compute_seconds.ravel(), NETWORKS[network], num_bytes, measurement.fovs_per_step)
 
 
-def _measured_row(measurement: Measurement, alone: Measurement) -> dict[str, float]:
-    single = alone.fovs_per_second / alone.processes
-    return {
-        "processes": measurement.processes,
-        "fovs_per_second": measurement.fovs_per_second,
-        "efficiency": measurement.fovs_per_second / measurement.processes / single,
-        "slowest_compute_seconds": float(measurement.compute_seconds.max(axis=0).mean()),
-        "allreduce_seconds": measurement.exchange_seconds,
-    }
-
-
 def _panels(content: dict[str, Any]) -> list[Panel]:
-    """Draw throughput, efficiency and what-ifs over the number of nodes."""
-    nodes, here, paper = np.array(content["nodes"]), content["here"], content["paper"]
-    rows = content["measured"]
-    processes, model = [row["processes"] for row in rows], f"model, {content['network']['name']}"
+    """Draw throughput and efficiency over the number of nodes."""
+    nodes = content["nodes"]
 
-    def compared(measure: str) -> list[Line]:
-        published = {int(n): value for n, value in paper[measure].items()}
-        return [
-            Line(nodes, here[measure], model),
-            Line(nodes, paper["model"][measure], "model, paper's nodes", colour=1),
-            Line(processes, [row[measure] for row in rows], "measured here", "o"),
-            Line(list(published), list(published.values()), "paper", "s", 1),
-        ]
+    def line(throughput: Mapping[int, float], label: str, style: str = "-", colour: int = 0) -> Line:
+        return Line(np.array(list(throughput)), np.array(list(throughput.values())), label, style, colour)
 
-    ideal = [
-        Line(nodes, nodes * one[0], label, ":", GREY)
-        for one, label in ((here["fovs_per_second"], "ideal"), (paper["model"]["fovs_per_second"], None))
+    lines = [
+        line(dict(zip(nodes, content["fovs_per_second"], strict=True)), f"model, {content['network']['name']}"),
+        line(dict(zip(nodes, content["paper_model"], strict=True)), "model, paper's nodes", colour=1),
+        line(content["measured"], "measured here", "o"),
+        line(content["paper"], "paper", "s", 1),
     ]
+    efficiency = [line._replace(y=line.y / line.x * line.x[0] / line.y[0]) for line in lines]
+    ideal = [Line(line.x, line.x * line.y[0], None, ":", GREY) for line in lines[:2]]
     share = {**LOG, "ylim": (0, 1.1)}
-    ticks = content["nodes"][::2]
     return [
-        Panel(ideal + compared("fovs_per_second"), "nodes", "FOVs/s", {**LOG, "yscale": "log"}, ticks, legend=""),
-        Panel(compared("efficiency"), "nodes", "efficiency", share, ticks, legend=""),
+        Panel(lines + ideal, "nodes", "FOVs/s", {**LOG, "yscale": "log"}, nodes[::2], legend=""),
+        Panel(efficiency, "nodes", "efficiency", share, nodes[::2], legend=""),
     ]

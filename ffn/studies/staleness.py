@@ -22,7 +22,7 @@ from ffn.model.choice import FOLDER
 from ffn.progress import track
 from ffn.provenance import provenance
 from ffn.studies.config import StalenessConfig
-from ffn.studies.pages import BLACK, Line, Panel, draw, write_study
+from ffn.studies.pages import BLACK, Line, Panel, write_study
 from ffn.studies.scaling import LOG, Cluster, cluster_of, read_measurement
 from ffn.training.choice import make_learner
 from ffn.training.loop import MAX_SKIPPED_IN_ROW
@@ -145,13 +145,9 @@ def study_staleness(training: Training, out_path: str, measured: str | None, con
     highest = [np.median([max(run["f1"], default=0.0) for run in result["runs"]]) for result in results]
     target = TARGET_SHARE * float(min(highest))
     rows = [result | _summary(result["runs"], target) for result in results]
-    content = {
-        "provenance": provenance("study staleness", config, measured=measured or ""),
-        "train": train.model_dump(mode="json"),
-        "f1_target": target,
-        "results": rows,
-    }
-    write_study(out_path, content, draw(_panels(rows, target), num_rows=2))
+    content = {"train": train.model_dump(mode="json"), "f1_target": target, "results": rows}
+    provided = provenance("study staleness", config, measured=measured or "")
+    write_study(out_path, provided, content, _panels(rows, target), num_rows=2)
 
 
 @dataclass(frozen=True)

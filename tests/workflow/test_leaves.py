@@ -29,7 +29,7 @@ from .options import Leaf, changes, leaves_of
 from .stubbed import Stubbed, jobs_of
 
 SHAPE = (64, 56, 72)
-STUDIES = ("study_scaling", "study_learning_rate", "study_efficiency", "study_curves", "study_staleness")
+STUDIES = ("study_scaling", "study_learning_rate", "study_curves", "study_staleness")
 TRAININGS = {"train", "study_train", "study_train_best", "study_measure", "study_staleness"}
 EVERYTHING = {
     **SMALL_RUN,

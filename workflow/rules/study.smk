@@ -2,7 +2,7 @@
 # Each training run is one job, which resumes after it was killed. The best rate is known only when the grid is done.
 # Therefore the files of further seeds do not name the rate, and the plan does not depend on results.
 
-from ffn.studies.config import CurvesConfig, EfficiencyConfig, RatesConfig, ScalingConfig, StalenessConfig
+from ffn.studies.config import CurvesConfig, RatesConfig, ScalingConfig, StalenessConfig
 from ffn.training.config import SYNCHRONOUS
 
 STUDY_RUN = "workers-{workers}-rate-{rate}-seed-{seed}"
@@ -182,7 +182,6 @@ STUDY_OTHERS = {"rates": PATHS.study("learning_rate.json"), "scaling": PATHS.stu
 STUDIES = {
     "scaling": (STUDY_TIMES, {}, ScalingConfig),
     "learning_rate": (STUDY_GRID, {}, RatesConfig),
-    "efficiency": (STUDY_GRID + STUDY_BEST, STUDY_OTHERS, EfficiencyConfig),
     "curves": (STUDY_GRID + STUDY_BEST, STUDY_OTHERS, CurvesConfig),
 }
 for study, (files, others, section) in STUDIES.items():

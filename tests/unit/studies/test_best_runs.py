@@ -27,7 +27,7 @@ def rates(tmp_path):
 
 
 def test_steps_take_the_time_of_as_many_nodes_with_one_fov_each(grid, rates, tmp_path):
-    scaling = {"nodes": [1, 16], "here": {"step_seconds": [0.1, 0.9]}, "exchange_seconds": [0.0, 0.4]}
+    scaling = {"nodes": [1, 16], "step_seconds": [0.1, 0.9], "exchange_seconds": [0.0, 0.4]}
     (tmp_path / "scaling.json").write_text(json.dumps(scaling | {"fovs_per_step": 2}))
     best = read_best_runs(grid, rates, f"{tmp_path}/scaling.json")
     assert {workers: [run.seed for run in runs] for workers, runs in best.runs.items()} == {w: [1, 2] for w in WORKERS}

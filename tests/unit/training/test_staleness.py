@@ -36,7 +36,7 @@ TRAIN = TrainConfig(
     engine="tensorflow",
     precision="float32",
 )
-NETWORK = Interconnect(latency=0.5, bandwidth=100.0, source="")
+NETWORK = Interconnect(latency=0.5, bandwidth=100.0)
 
 
 @pytest.fixture
