@@ -20,11 +20,11 @@ from ffn.io.atomic import write_text
 from ffn.io.section_faults import read_faults
 from ffn.report.charts import sweep_charts, training_charts
 from ffn.report.look import first_look
-from ffn.report.run_folder import VolumeFiles, read_costs, read_flood_findings, read_output, read_volumes
+from ffn.report.pictures import close_up, open_volumes, slices
+from ffn.report.run_folder import VolumeFiles, read_costs, read_output, read_volumes
 from ffn.report.score_table import cell_text, figure, method_names, percent, run_lengths, score_rows
-from ffn.report.verdict import verdict_on
-from ffn.report.volume_pictures import close_ups, neurons, open_volumes, slices, worst_picture
-from ffn.training.metrics import best_validation, read_complaints, read_metrics
+from ffn.report.verdict import verdict_on, warnings_of
+from ffn.training.metrics import best_validation, read_metrics
 from ffn.viewing import LINKS_FOLDER
 from ffn.workflow.paths import RunPaths
 
@@ -92,7 +92,7 @@ def render(run_dir: Path) -> str:
         volumes=[_volume_context(files, run_dir) for files in volumes],
         charts=training_charts(metrics, validation),
         best_validation=best_validation(validation),
-        training_warnings=read_complaints(model),
+        warnings=warnings_of(run_dir, *volumes),
         costs=read_costs(run_dir),
         selection=read_output(run_dir, "select", "selection"),
         versions=package_versions(),
@@ -147,7 +147,6 @@ def _volume_context(files: VolumeFiles, run_dir: Path) -> dict[str, Any]:
     export = Path(RunPaths(run_dir).of("export", volume=files.name)).parent
     sweep = read_output(run_dir, "sweep", volume=files.name)
     with open_volumes(files) as volumes:
-        shown = {} if volumes is None else {"slices": slices(volumes), "neurons": neurons(volumes)}
         return {
             "name": files.name,
             "scores": files.scores,
@@ -155,18 +154,16 @@ def _volume_context(files: VolumeFiles, run_dir: Path) -> dict[str, Any]:
             "methods": method_names(files.scores or {}),
             "run_lengths": run_lengths(files.scores or {}),
             "errors": errors,
-            "close_ups": {} if volumes is None else close_ups(volumes, errors),
             "verdict": verdict,
-            "worst": [] if volumes is None else [(error, worst_picture(volumes, error)) for error in verdict.worst],
+            "worst": [(error, close_up(volumes, error)) for error in verdict.worst if volumes],
             "has_links": (export / LINKS_FOLDER).is_dir(),
             "tables": [str(table.relative_to(run_dir)) for table in sorted(export.glob("*.csv"))],
             "grey_levels": read_output(run_dir, "normalize", volume=files.name),
             "faults": read_faults(files.image) if files.image else [],
-            "flood_findings": read_flood_findings(run_dir, files.name),
             "sweep": sweep_charts(sweep.get("sweep", {})),
             "abstained": sweep.get("abstained", 0),
             "middle": str(volumes.drawn) if volumes and volumes.drawn != volumes.box else "",
-            **shown,
+            "slices": slices(volumes) if volumes else [],
         }
 
 

@@ -8,9 +8,9 @@ import pytest
 from ffn.contingency import count_pairs
 from ffn.evaluation.errors import best_bodies
 from ffn.geometry import Box
-from ffn.report import pictures, volume_pictures
+from ffn.report import pictures
+from ffn.report.pictures import close_up, open_volumes, slices
 from ffn.report.run_folder import read_volumes
-from ffn.report.volume_pictures import close_ups, open_volumes, slices
 
 
 def test_a_segment_has_the_colour_of_its_body():
@@ -55,26 +55,14 @@ def test_of_a_large_volume_only_the_middle_is_read(run, monkeypatch):
     (files,) = read_volumes(run)
     with open_volumes(files) as whole:
         limit = whole.box.num_voxels // 8
-    monkeypatch.setattr(volume_pictures, "MAX_DRAWN_VOXELS", limit)
+    monkeypatch.setattr(pictures, "MAX_DRAWN_VOXELS", limit)
     looked = []
-    real = volume_pictures.tabulate
-    monkeypatch.setattr(volume_pictures, "tabulate", lambda *args: looked.append(args[2].num_voxels) or real(*args))
+    real = pictures.tabulate
+    monkeypatch.setattr(pictures, "tabulate", lambda *args: looked.append(args[2].num_voxels) or real(*args))
     with open_volumes(files) as opened:
         assert opened.box == whole.box and whole.box.contains(opened.drawn)
         assert 0 < opened.drawn.num_voxels <= limit and max(looked) <= limit
         assert all(opened.drawn.contains(row["plane"].box) for row in slices(opened))
-
-
-def test_only_the_worst_errors_of_each_kind_get_a_close_up(volumes, monkeypatch):
-    monkeypatch.setattr(volume_pictures, "NUM_CLOSE_UPS", 1)
-    place = list(volumes.box.start)
-    errors = [
-        {"name": name, "kind": name[:5], "position_zyx": place, "truth_ids": [1], "segment_ids": [100, 900]}
-        for name in ("split-01", "split-02", "merge-01")
-    ]
-    found = close_ups(volumes, errors)
-    assert list(found) == ["split-01", "merge-01"]
-    assert all([p.title for p in row] == ["image", "truth", "FFN"] for row in found.values())
 
 
 def test_a_close_up_is_in_a_plane_with_both_ends_of_the_gap(volumes, monkeypatch):
@@ -89,7 +77,8 @@ def test_a_close_up_is_in_a_plane_with_both_ends_of_the_gap(volumes, monkeypatch
     }
     sizes = {(427, 480): [z, y, x + 1], (480, 180): [z + 1, y, x], (480, 160): [z + 2, y + 3, x]}
     for size, other in sizes.items():
-        (row,) = close_ups(volumes, [{**error, "other_zyx": other}]).values()
+        row = close_up(volumes, {**error, "other_zyx": other})
+        assert [picture.title for picture in row] == ["image", "truth", "FFN"]
         assert {picture.uri for picture in row} == {size}
 
 

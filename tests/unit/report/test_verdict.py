@@ -8,9 +8,9 @@ import pytest
 
 from ffn.cli import main
 from ffn.io.open import open_volume
+from ffn.report.pictures import open_volumes, slices
 from ffn.report.run_folder import read_volumes
 from ffn.report.verdict import verdict_on
-from ffn.report.volume_pictures import open_volumes, slices
 
 from ..volumes import write
 from .conftest import BOX, SIZE_ZYX_NM, make_exports, rescored
