@@ -100,7 +100,7 @@ def main() -> None:
 def write_phantom(folder: Path, side: int, tile: int, grown: float) -> None:
     """Write ``raw.zarr``, ``labels.zarr`` and ``given.zarr``: a phantom and its mirror images, block by block."""
     counts = -(-side // tile)
-    made = make_phantom(SynthConfig(shape_zyx=(tile,) * 3, voxel_size_zyx_nm=VOXEL_SIZE, defect_position=None), 1)
+    made = make_phantom(SynthConfig(shape_zyx=(tile,) * 3, voxel_size_zyx_nm=VOXEL_SIZE), 1)
     labels = made.labels.astype(np.int32)
     table = ids_of_tiles(labels, counts)
     inside = np.where(touches_another(labels) | ~given_ids(labels, grown)[labels], 0, labels)

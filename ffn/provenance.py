@@ -33,6 +33,7 @@ REVISIONS: dict[str, int] = {
     "skeletonize": 2,
     "study": 7,
     "sweep": 7,
+    "synth": 2,
     "train": 5,
 }
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, PositiveFloat, model_validator
 
-from ffn.config import Fraction, PositiveVoxelSize, Section
+from ffn.config import PositiveVoxelSize, Section
 
 Length = Annotated[int, Field(ge=16)]
 
@@ -21,9 +21,6 @@ class SynthConfig(Section):
     voxel_size_zyx_nm: PositiveVoxelSize = Field((10.0, 10.0, 10.0), description="edge lengths of a voxel, nm")
     neurite_radius_nm: tuple[PositiveFloat, PositiveFloat] = Field(
         (40.0, 110.0), description="radius of the thinnest and of the thickest neurite, log-uniform between, nm"
-    )
-    defect_position: Fraction | None = Field(
-        0.3, description="position of a dark section of low contrast along z, from 0 to 1; null: none"
     )
 
     @model_validator(mode="after")

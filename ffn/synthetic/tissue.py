@@ -1,4 +1,4 @@
-"""Paint stained tissue (cytoplasm, organelles, membranes), and image it as a microscope does (blur, noise, defects)."""
+"""Paint stained tissue (cytoplasm, organelles, membranes), and image it as a microscope does (blur, noise)."""
 
 from __future__ import annotations
 
@@ -24,31 +24,22 @@ WEAK_SPOTS_PER_UM3 = 100.0  # patches where a membrane fades
 WEAK_SPOT_RADIUS_NM = (25.0, 38.0)
 WEAK_SPOT_RIM_NM = 8.0
 WEAK_SPOT_FADING = 0.9  # share of its contrast that a membrane lacks there
-ORGANELLE_GREY = 88.0  # of mitochondria; vesicles are halfway between it and cytoplasm
+ORGANELLE_GREY = 88.0  # of mitochondria
 ORGANELLE_GAP_NM = 18.0  # to the border between neurites
 ORGANELLE_RIM_NM = 10.0  # width of the soft rim
 MITOCHONDRIA_PER_UM3 = 12.0
 MITOCHONDRION_LENGTH_NM = (150.0, 500.0)
 MITOCHONDRION_CALIBRE = (0.7, 1.05)  # radius relative to the neurite
 MIN_MITOCHONDRION_RADIUS_NM = 40.0
-VESICLE_CLUSTERS_PER_UM3 = 14.0
-VESICLES_PER_CLUSTER = 25
-VESICLE_RADIUS_NM = 18.0
-VESICLE_SPREAD_NM = 60.0
-VESICLE_STAINING = 0.5
 BLUR_NM = 7.0  # standard deviation of the point spread function
 NOISE = 7.0  # standard deviation in cytoplasm, grey levels
-DEFECT_CONTRAST = 0.3  # share of its contrast that the defective section keeps
-DEFECT_DARKENING = 35.0  # grey levels; with this much more noise
-DEFECT_NOISE = 18.0
 
 
 def stain(labels: np.ndarray, paths: list[Path], config: SynthConfig, rng: np.random.Generator) -> np.ndarray:
     """Paint the grey levels of the tissue, without blur or noise."""
     border_nm = border_distance_nm(labels, config.voxel_size_zyx_nm)
     grey = _cytoplasm(labels, config, rng)
-    organelles = np.maximum(_mitochondria(paths, border_nm, config, rng), _vesicles(border_nm, config, rng))
-    grey += organelles * (ORGANELLE_GREY - grey)
+    grey += _mitochondria(paths, border_nm, config, rng) * (ORGANELLE_GREY - grey)
     grey += GRAIN_CONTRAST * _noise(GRAIN_NM, config, rng)
     grey += _membranes(border_nm, config, rng) * (MEMBRANE_GREY - grey)
     return grey
@@ -60,18 +51,7 @@ def photograph(tissue: np.ndarray, config: SynthConfig, rng: np.random.Generator
     # Shot noise: brighter voxels collect more electrons. In cytoplasm, the standard deviation is `NOISE`.
     spread = NOISE * np.sqrt(np.clip(image, 0, None) / CYTOPLASM_GREY)
     image += spread * rng.standard_normal(image.shape, dtype=np.float32)
-    if config.defect_position is not None:
-        _spoil(image[round(config.defect_position * (len(image) - 1))], rng)
     return np.clip(np.rint(image), 0, 255).astype(np.uint8)
-
-
-def _spoil(section: np.ndarray, rng: np.random.Generator) -> None:
-    """Darken a section in place, reduce its contrast and add noise."""
-    mean = section.mean()
-    section -= mean
-    section *= DEFECT_CONTRAST
-    section += mean - DEFECT_DARKENING
-    section += DEFECT_NOISE * rng.standard_normal(section.shape, dtype=np.float32)
 
 
 def border_distance_nm(labels: np.ndarray, voxel_size_zyx_nm: VoxelSize) -> np.ndarray:
@@ -104,7 +84,9 @@ def _membranes(border_nm: np.ndarray, config: SynthConfig, rng: np.random.Genera
 
 def _weak_spots(border_nm: np.ndarray, config: SynthConfig, rng: np.random.Generator) -> np.ndarray:
     """Return the fading in [0, 1]: 1 inside a weak spot, less towards its rim."""
-    centres_nm = _random_places_nm(border_nm == 0, WEAK_SPOTS_PER_UM3, config, rng)
+    voxels = np.argwhere(border_nm == 0)
+    number = _draw_number(WEAK_SPOTS_PER_UM3, config, rng) if len(voxels) else 0
+    centres_nm = (voxels[rng.integers(max(1, len(voxels)), size=number)] + 0.5) * config.voxel_size_zyx_nm
     radii_nm = rng.uniform(*WEAK_SPOT_RADIUS_NM, size=len(centres_nm))
     return np.clip(paint_balls(config, centres_nm, radii_nm) / WEAK_SPOT_RIM_NM, 0, 1)
 
@@ -121,7 +103,8 @@ def _mitochondria(
         stretch = slice(max(0, middle - half), middle + half)
         centres.append(path.points_nm[stretch])
         radii.append(path.radii_nm[stretch] * rng.uniform(*MITOCHONDRION_CALIBRE))
-    return _staining(paint_balls(config, np.concatenate(centres), np.concatenate(radii)), border_nm)
+    depth_nm = paint_balls(config, np.concatenate(centres), np.concatenate(radii))
+    return np.clip(np.minimum(depth_nm, border_nm - ORGANELLE_GAP_NM) / ORGANELLE_RIM_NM, 0, 1)
 
 
 def _mitochondrion_sites(paths: list[Path], config: SynthConfig) -> list[tuple[Path, int]]:
@@ -133,29 +116,6 @@ def _mitochondrion_sites(paths: list[Path], config: SynthConfig) -> list[tuple[P
         thick = path.radii_nm * MITOCHONDRION_CALIBRE[0] >= MIN_MITOCHONDRION_RADIUS_NM
         sites += [(path, int(position)) for position in np.flatnonzero(inside & thick)]
     return sites
-
-
-def _vesicles(border_nm: np.ndarray, config: SynthConfig, rng: np.random.Generator) -> np.ndarray:
-    """Return the staining in [0, 1] of clusters of vesicles."""
-    roomy = border_nm > VESICLE_SPREAD_NM
-    middles_nm = _random_places_nm(roomy, VESICLE_CLUSTERS_PER_UM3, config, rng)
-    spread_nm = rng.normal(scale=VESICLE_SPREAD_NM, size=(len(middles_nm), VESICLES_PER_CLUSTER, 3))
-    centres_nm = (middles_nm[:, None] + spread_nm).reshape(-1, 3)
-    balls_nm = paint_balls(config, centres_nm, np.full(len(centres_nm), VESICLE_RADIUS_NM))
-    return VESICLE_STAINING * _staining(balls_nm, border_nm)
-
-
-def _staining(depth_nm: np.ndarray, border_nm: np.ndarray) -> np.ndarray:
-    """Return the staining in [0, 1] by the depth inside an organelle and the distance to the border."""
-    return np.clip(np.minimum(depth_nm, border_nm - ORGANELLE_GAP_NM) / ORGANELLE_RIM_NM, 0, 1)
-
-
-def _random_places_nm(where: np.ndarray, per_um3: float, config: SynthConfig, rng: np.random.Generator) -> np.ndarray:
-    """Return the centres of random voxels in `where`, shape (N, 3); the density refers to the whole tissue."""
-    voxels = np.flatnonzero(where)
-    number = _draw_number(per_um3, config, rng) if len(voxels) else 0
-    chosen = voxels[rng.integers(max(1, len(voxels)), size=number)]
-    return (np.column_stack(np.unravel_index(chosen, where.shape)) + 0.5) * config.voxel_size_zyx_nm
 
 
 def _draw_number(per_um3: float, config: SynthConfig, rng: np.random.Generator) -> int:

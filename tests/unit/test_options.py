@@ -69,7 +69,7 @@ def test_no_option_means_the_default(model):
         SegmentConfig(seed_points="-1,2,3"),
         ImageConfig(masks=({"path": "-raw.h5:mask", "values": (-3, 4), "invert": True}, {"box": "-5:18,0:4,0:4"})),
         ImageConfig(normalize="match"),
-        SynthConfig(defect_position=None, neurite_radius_nm=(1 / 3, 50)),
+        SynthConfig(neurite_radius_nm=(1 / 3, 50)),
         TrainConfig(preset="dong2019", learning_rate=1e-3, clip_entries=None),  # defaults of ours, given beside it
     ],
     ids=lambda section: type(section).__name__,

@@ -9,7 +9,7 @@ from ffn.synthetic.tissue import border_distance_nm, paint_balls, photograph
 @pytest.fixture(autouse=True)
 def _plain(monkeypatch):
     """Leave out blur and noise."""
-    for name in ("BLUR_NM", "NOISE", "DEFECT_NOISE"):
+    for name in ("BLUR_NM", "NOISE"):
         monkeypatch.setattr(tissue, name, 0.0)
 
 
@@ -23,14 +23,9 @@ def test_the_distance_to_the_border_follows_the_voxel_size():
 SHAPE = (16, 40, 48)
 
 
-def image(grey, **options):
-    config = SynthConfig(**{"shape_zyx": SHAPE, "defect_position": None, **options})
-    return photograph(grey.astype(np.float32), config, np.random.default_rng(0))
-
-
 def test_grey_levels_are_rounded_and_balls_painted_by_their_depth():
     grey = np.broadcast_to(np.linspace(-20.0, 280.0, SHAPE[2]), SHAPE)
-    found = image(grey)
+    found = photograph(grey.astype(np.float32), SynthConfig(shape_zyx=SHAPE), np.random.default_rng(0))
     assert found.dtype == np.uint8
     np.testing.assert_array_equal(found, np.clip(np.rint(grey), 0, 255))
     config = SynthConfig(shape_zyx=(16, 16, 16), voxel_size_zyx_nm=(20.0, 10.0, 10.0))
@@ -39,12 +34,3 @@ def test_grey_levels_are_rounded_and_balls_painted_by_their_depth():
     assert depth_nm[3, 4, 4] == pytest.approx(15)
     assert depth_nm[2, 4, 6] == pytest.approx(15)
     assert depth_nm[2, 4, 8] == 0
-
-
-@pytest.mark.parametrize(("position", "section"), [(0.0, 0), (0.3, 4), (1.0, 15)])
-def test_only_the_defective_section_is_darker_and_flatter(position, section):
-    stripes = np.broadcast_to(np.where(np.arange(SHAPE[2]) // 4 % 2, 150.0, 80.0), SHAPE)
-    found, clean = image(stripes, defect_position=position), image(stripes)
-    assert np.flatnonzero((found != clean).any(axis=(1, 2))).tolist() == [section]
-    assert found[section].mean() == pytest.approx(clean[section].mean() - 35, abs=1)
-    assert np.ptp(found[section]) == pytest.approx(0.3 * 70, abs=1)
