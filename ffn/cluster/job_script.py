@@ -27,7 +27,7 @@ SECRET_NAME = re.compile("TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|(API|ACCESS|P
 SECRET_VALUE = re.compile(r"://\S*@")  # user and password in a URL
 
 # A signal, at the walltime or from a cancel, is passed on to the whole job, which `set -m` makes one process group. The
-# job then has the scheduler's grace period to write a checkpoint; training stops earlier (training/interruption.py).
+# job then has the scheduler's grace period to write a checkpoint; training stops earlier (training/loop.py).
 # A job that fails after a signal leaves no exit code: if it was preempted, the scheduler starts it again under the same
 # id, and for Snakemake it is still running. If not, the scheduler soon no longer knows it, and Snakemake repeats it.
 # After a Ctrl-C or a late answer of the scheduler, Snakemake may not know of a job. Such a job ends at once, because

@@ -25,8 +25,7 @@ from ffn.options import option_name, parse_named, whole_number
 from ffn.provenance import revision
 from ffn.training.checkpoint import is_checkpoint, load_checkpoint
 from ffn.training.config import TrainConfig, require_stages
-from ffn.training.data.examples import Example, ExampleMaker
-from ffn.training.data.lanes import COLUMNS, LaneStream, RecordTable, generator
+from ffn.training.data.examples import COLUMNS, Example, ExampleMaker, LaneStream, RecordTable, generator
 from ffn.training.data.volumes import TrainingVolume, block_statistics, mean_and_stddev
 from ffn.training.parallel.process_group import ProcessGroup
 

@@ -26,7 +26,6 @@ from ffn.training.checkpoint import architecture_of
 from ffn.training.choice import chosen_engine
 from ffn.training.config import TrainConfig, are_matched, fine_tuning_defaults
 from ffn.training.data.volumes import TrainingVolume, open_training_volumes, tissue_of, with_contrast
-from ffn.training.interruption import Interruption
 from ffn.training.parallel.joining import MEETING_SECONDS, own_group, process_group
 from ffn.training.parallel.placement import configure_libraries
 from ffn.training.parallel.process_group import ProcessGroup
@@ -113,7 +112,7 @@ def train(training: Training, out_folder: str, machine: str | None = None) -> No
         role = served_in(Path(out_folder), plan) if is_served else alone_in(out_folder, group)
         with role as link:
             plan = with_engine(plan, Path(machine or f"{out_folder}/{FOLDER}"), group)
-            with Interruption() as interruption:
+            with loop.Interruption() as interruption:
                 if link:
                     return loop.contribute(plan, link, Path(out_folder), group, interruption)
                 step, weights = loop.run(plan, validation, Path(out_folder), group, interruption)

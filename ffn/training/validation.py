@@ -21,8 +21,7 @@ from ffn.model.normalize import Normalisation
 from ffn.sampling.config import PartitionConfig
 from ffn.sampling.partition import classify, lom_counts
 from ffn.training.config import DISTORTIONS, TrainConfig
-from ffn.training.data.examples import NOT_COUNTED, Example, ExampleMaker, patch_size
-from ffn.training.data.lanes import Record, generator
+from ffn.training.data.examples import NOT_COUNTED, Example, ExampleMaker, Record, generator, patch_size
 from ffn.training.data.volumes import BLOCK_ZYX, TrainingVolume
 from ffn.training.metrics import F1_OF_SIZES, SIZES, MetricsRow, classification_scores
 from ffn.training.parallel.process_group import ProcessGroup

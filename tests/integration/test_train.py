@@ -6,8 +6,7 @@ import pytest
 from ffn.config import ModelConfig
 from ffn.model.store import load_model
 from ffn.training.config import TrainConfig
-from ffn.training.data.examples import ExampleMaker
-from ffn.training.data.lanes import Record
+from ffn.training.data.examples import ExampleMaker, Record
 from ffn.training.data.volumes import open_training_volumes
 from ffn.training.walk import Walk
 

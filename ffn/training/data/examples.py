@@ -1,4 +1,10 @@
-"""Training examples: normalised and augmented patches of image and soft labels around records."""
+"""Training examples: the record at each position of each lane, and normalised and augmented patches around records.
+
+A lane is one slot of the global batch. Every epoch permutes the shards of records, concatenates them, and cuts the
+sequence into one equal range per lane. Each lane shuffles its range. Lanes do not wait for each other at the end of an
+epoch, so shards of unequal length cannot stall any number of processes. A record is a pure function of random seed,
+lane and position.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +12,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -16,7 +22,6 @@ from ffn.geometry import ZYX, Box, add, scale, subtract, zyx
 from ffn.io.volume import is_ignored
 from ffn.model.normalize import Normalisation
 from ffn.training.config import MAX_MISALIGNMENT, TrainConfig, require_equal_sides
-from ffn.training.data.lanes import Record
 from ffn.training.data.volumes import TrainingVolume
 
 OBJECT_LABEL = 0.95  # soft labels (Januszewski et al. 2018)
@@ -24,6 +29,84 @@ OTHER_LABEL = 0.05
 IN_OBJECT, UNLABELLED, NOT_COUNTED = 1, 2, 4  # bits of the kind of a voxel
 SOFT_LABELS = np.array([OTHER_LABEL, OBJECT_LABEL] * 4, np.float32)  # of each kind
 BLUR_SIGMA = 2.0  # standard deviation of the blur of a section out of focus, voxels; our choice
+
+
+# their order decides the streams
+Purpose = Literal["weights", "shard order", "lane order", "example", "validation", "validation example"]
+
+
+def generator(rng_seed: int, purpose: Purpose, *position: int) -> np.random.Generator:
+    """Return the generator for one purpose and position. It depends on nothing but the arguments.
+
+    The key is a spawn key of `numpy.random.SeedSequence`. A plain list of integers would not do: NumPy pads it with
+    zeros, so ``[1, 2]`` and ``[1, 2, 0]`` would give the same stream.
+    """
+    key = (get_args(Purpose).index(purpose), *position)
+    return np.random.default_rng(np.random.SeedSequence(rng_seed, spawn_key=key))
+
+
+COLUMNS = 4  # of the table of records: centre, zyx, and number of the volume
+
+
+class Record(NamedTuple):
+    """The location of a training example, full-volume voxels."""
+
+    center_zyx: ZYX
+    volume: str
+
+
+class RecordTable:
+    """All records, one shard after the other; `rows`, int32 (N, `COLUMNS`), are there once they are read."""
+
+    def __init__(self, paths: Sequence[Path], counts: Sequence[int], volumes: Sequence[str]) -> None:
+        self.paths, self.volumes = list(paths), list(volumes)
+        self.counts = np.asarray(counts, np.int64)
+        self.starts = np.cumsum(self.counts) - self.counts
+        self.rows = np.empty((0, COLUMNS), np.int32)
+
+    @property
+    def total(self) -> int:
+        """Records in all shards."""
+        return int(self.counts.sum())
+
+    def require_lanes(self, num_lanes: int) -> None:
+        """Check that each lane gets at least one record per epoch."""
+        if self.total < num_lanes:
+            raise RecordError(
+                f"{self.paths[0].parent}: found {self.total} records, expected at least num_workers × "
+                f"virtual_workers × batch_size = {num_lanes}. Make more records or use fewer workers"
+            )
+
+
+class LaneStream:
+    """The endless sequence of records of one lane."""
+
+    def __init__(self, records: RecordTable, lane: int, num_lanes: int, rng_seed: int) -> None:
+        self.lane = lane
+        self._records = records
+        self._rng_seed = rng_seed
+        self._start = lane * records.total // num_lanes
+        self.num_records = (lane + 1) * records.total // num_lanes - self._start
+        self._epoch: tuple[int, np.ndarray] | None = None
+
+    def record(self, position: int) -> Record:
+        """Return the record at `position`, which counts over all epochs from the start of training."""
+        epoch, index = divmod(position, self.num_records)
+        held = self._epoch
+        if held is None or held[0] != epoch:
+            self._epoch = held = (epoch, self._order(epoch))
+        rows = held[1]  # not the attribute, which another thread may have replaced
+        *center, volume = self._records.rows[rows[index]].tolist()
+        return Record(zyx(center), self._records.volumes[volume])
+
+    def _order(self, epoch: int) -> np.ndarray:
+        """Return the rows of this lane's range in the order of this epoch."""
+        shards = generator(self._rng_seed, "shard order", epoch).permutation(len(self._records.counts))
+        stops = np.cumsum(self._records.counts[shards])
+        places = np.arange(self._start, self._start + self.num_records)
+        which = np.searchsorted(stops, places, side="right")
+        rows = places - stops[which] + (self._records.starts + self._records.counts)[shards[which]]
+        return rows[generator(self._rng_seed, "lane order", epoch, self.lane).permutation(self.num_records)]
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ import signal
 import pytest
 
 from ffn.errors import ConfigError
-from ffn.training.interruption import JOB_END_VARIABLES, Interruption
+from ffn.training.loop import JOB_END_VARIABLES, Interruption
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +28,7 @@ class Clock:
 def clock(monkeypatch):
     """Clock of a process that has just started."""
     clock = Clock(5000.0)
-    monkeypatch.setattr("ffn.training.interruption.time", clock)
+    monkeypatch.setattr("ffn.training.loop.time", clock)
     return clock
 
 

@@ -11,7 +11,7 @@ from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.plan import initial_weights
 from ffn.training.walk import HostPatches, LaneWalks
 
-jax_patches = pytest.importorskip("ffn.training.jax_patches")
+jax_learner = pytest.importorskip("ffn.training.jax_learner")
 
 MODEL = ModelConfig(depth=2, features=4, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 2, 3))
 
@@ -60,7 +60,7 @@ def train_for(steps, train, learner, patches, state=None):
     ids=lambda walk: walk["fov_policy"],
 )
 def test_walks_on_a_device_are_those_in_memory_and_go_on_from_its_checkpoint(walk, monkeypatch):
-    monkeypatch.setattr(jax_patches, "WATCHED", 3)  # so that a queue is longer
+    monkeypatch.setattr(jax_learner, "WATCHED", 3)  # so that a queue is longer
     train = TrainConfig(engine="jax", precision="float32", batch_size=2, virtual_workers=2, **walk)
     learner = make_learner(MODEL, train, initial_weights(MODEL, 1), ProcessGroup(), 5)
     learner.initial = learner.state()

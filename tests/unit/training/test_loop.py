@@ -13,9 +13,8 @@ from ffn.errors import DivergenceError, TrainError
 from ffn.model.network import weight_shapes
 from ffn.model.store import Model
 from ffn.training.config import TrainConfig
-from ffn.training.data.lanes import RecordTable
-from ffn.training.interruption import Interruption
-from ffn.training.loop import MAX_SKIPPED_IN_ROW, Trainer
+from ffn.training.data.examples import RecordTable
+from ffn.training.loop import MAX_SKIPPED_IN_ROW, Interruption, Trainer
 from ffn.training.metrics import (
     COLUMNS,
     F1_OF_SIZES,

@@ -12,8 +12,7 @@ from ffn.studies.config import StalenessConfig
 from ffn.studies.scaling import Cluster, Interconnect
 from ffn.studies.staleness import FACTORS, SEEDS, WAYS, VirtualCluster, study_staleness, train_virtually
 from ffn.training.config import TrainConfig
-from ffn.training.interruption import Interruption
-from ffn.training.loop import run
+from ffn.training.loop import Interruption, run
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.plan import Training, ValidationSource
 from ffn.training.train import training_job

@@ -13,6 +13,7 @@ from ffn.io.volume import IGNORED, Placement
 from ffn.training.config import TrainConfig
 from ffn.training.data.examples import (
     ExampleMaker,
+    Record,
     distance,
     distort,
     draw_shifts,
@@ -20,7 +21,6 @@ from ffn.training.data.examples import (
     patch_size,
     read_shifted,
 )
-from ffn.training.data.lanes import Record
 from ffn.training.data.volumes import TrainingVolume
 
 from ....volumes import write_volume

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ffn.errors import RecordError
-from ffn.training.data.lanes import LaneStream, RecordTable, generator
+from ffn.training.data.examples import LaneStream, RecordTable, generator
 
 COUNTS = (5, 1, 13, 2)  # unequal shards
 TOTAL = sum(COUNTS)

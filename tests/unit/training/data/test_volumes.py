@@ -13,8 +13,7 @@ from ffn.io.volume import IGNORED, Placement
 from ffn.model.grey_levels import Histogram, count_levels, distance
 from ffn.model.store import Model
 from ffn.training.config import TrainConfig
-from ffn.training.data.examples import ExampleMaker
-from ffn.training.data.lanes import Record
+from ffn.training.data.examples import ExampleMaker, Record
 from ffn.training.data.volumes import (
     TrainingVolume,
     block_statistics,
