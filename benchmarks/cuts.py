@@ -16,12 +16,11 @@ from functools import partial
 
 import numpy as np
 
+from ffn.assembly.components import label_pieces
 from ffn.assembly.config import Agglomeration
-from ffn.assembly.connected import label_pieces
 from ffn.assembly.contacts import Scene, faces_in
 from ffn.assembly.cut import claims_of, middle, rows_of_parts
-from ffn.assembly.cuts import WithCuts
-from ffn.assembly.given import CorrectionError
+from ffn.assembly.given import CorrectionError, WithCuts
 from ffn.assembly.resegment import Judge, best_seed, measured_side
 from ffn.geometry import ZYX, Box, subtract, zyx
 from ffn.inference.inputs import FloodInputs

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ffn.assembly.components import Forest, label_pieces, same_voxel
 from ffn.assembly.config import FillConfig
-from ffn.assembly.connected import Forest, label_pieces, same_voxel
 from ffn.assembly.contacts import TRUNCATE, faces_in, smoothed
 from ffn.contingency import RowSum, add_up
 from ffn.errors import VolumeError

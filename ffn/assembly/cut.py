@@ -14,12 +14,21 @@ from functools import cached_property
 
 import numpy as np
 
-from ffn.assembly.components import Components
+from ffn.assembly.components import NO_ROWS, Components, connected_roots, label_pieces, pieces_of_block, same_voxel
 from ffn.assembly.config import OF_CONTACTS, Agglomeration, require_window
-from ffn.assembly.connected import NO_ROWS, connected_roots, label_pieces, pieces_of_block, same_voxel
 from ffn.assembly.contacts import Scene, open_scene, smoothed
-from ffn.assembly.cuts import COLUMNS, WithCuts, write_cuts
-from ffn.assembly.given import CUT, TRACE, Correction, CorrectionError, id_at, read_corrections, voxel_of
+from ffn.assembly.given import (
+    CUT,
+    CUT_COLUMNS,
+    TRACE,
+    Correction,
+    CorrectionError,
+    WithCuts,
+    id_at,
+    read_corrections,
+    voxel_of,
+    write_cuts,
+)
 from ffn.assembly.resegment import Judge
 from ffn.config import PART_ZYX
 from ffn.contingency import find_runs
@@ -39,7 +48,7 @@ from ffn.provenance import provenance
 SIGMA_NM = 10.0  # smoothing of the image in which membranes are dark, as for `ffn.assembly.competitors`
 MAX_VOXELS = 2**24  # of the box that a watershed cuts, or in which an object is traced; 1 GB. Our choice
 FIRST_ID = 10**15  # new ids are this plus the flat index of a voxel: no two are equal, and spreadsheets keep them
-NO_CUTS = np.empty((0, len(COLUMNS)), np.int64)
+NO_CUTS = np.empty((0, len(CUT_COLUMNS)), np.int64)
 Sides = Sequence[Sequence[ZYX]]  # the points of both neurons
 Watch = Callable[[Callable[[], np.ndarray]], object]  # gets a function that returns the rows of what has grown so far
 
@@ -80,7 +89,7 @@ def cut(inputs: AgglomerateInputs, corrections_path: str, out_path: str, config:
         overlap are one cut with several points on each side: the first ends are of one neuron, the second ends of
         another.
     out_path : str
-        CSV file to write, see `ffn.assembly.cuts.WithCuts`. The largest part keeps its id.
+        CSV file to write, see `ffn.assembly.given.WithCuts`. The largest part keeps its id.
     config : Agglomeration
         Window and flood filling.
 

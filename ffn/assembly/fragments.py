@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ffn.assembly.components import connected_roots
 from ffn.assembly.config import FillConfig
-from ffn.assembly.connected import connected_roots
 from ffn.assembly.contacts import faces_in
 from ffn.assembly.given import Constraints, corrected
 from ffn.assembly.linkage import Linkage

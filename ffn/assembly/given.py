@@ -1,26 +1,32 @@
-"""Inputs of `merge` and `sweep`: a graph, and corrections, pairs of places whose segments are joined or kept apart."""
+"""Inputs of `merge` and `sweep`: a graph, what ``ffn cut`` has cut of supervoxels, and corrections.
+
+Corrections are pairs of places whose segments are joined or kept apart.
+"""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
 import csv
+import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ffn.assembly.connected import connected_roots
-from ffn.assembly.cuts import WithCuts, read_cuts
-from ffn.assembly.merge_graph import MergeEdge, read_graphs
+from ffn.assembly.components import connected_roots
+from ffn.assembly.contacts import MAX_GAP_NM
+from ffn.assembly.merge_graph import MergeEdge, MergeGraphError, read_graphs
+from ffn.assembly.tables import expanded
 from ffn.errors import FfnError, under
 from ffn.geometry import ZYX, Box, steps_within, zyx
+from ffn.io import atomic
 from ffn.io.faults import unreadable
 from ffn.io.open import open_segmentation
-from ffn.io.volume import Volume, voxel_size_of
+from ffn.io.volume import Derived, Volume, voxel_size_of
 from ffn.options import add_volume_option
 
 log = logging.getLogger(__name__)
@@ -32,6 +38,60 @@ TRACE = "trace"  # an object from a place where none is; both ends are the same
 GROWN = (CUT, TRACE)  # by ``ffn cut``
 COLUMNS = ("action", "z_a", "y_a", "x_a", "z_b", "y_b", "x_b")
 REACH_NM = 100.0  # from a place to its supervoxel: fill grows segments, and people draw what they see
+CUT_COLUMNS = ("z", "y", "x", "voxels", "segment", "part")
+
+
+class WithCuts(Derived):
+    """A segmentation in which some voxels have other ids.
+
+    `rows` (int64, (N, 6)) are runs along x, ascending and disjoint: first voxel z, y, x in the full volume, number of
+    voxels, id before and after.
+    """
+
+    def __init__(self, source: Volume, rows: np.ndarray) -> None:
+        super().__init__(source, np.dtype(np.uint64))
+        self.rows = rows
+
+    def _read(self, box: Box) -> np.ndarray:
+        labels = self.source.read(box).astype(np.uint64)
+        z, y, x, voxels = self.rows[:, :4].T
+        (z0, y0, x0), (z1, y1, x1) = box.start, box.stop
+        near = self.rows[(z >= z0) & (z < z1) & (y >= y0) & (y < y1) & (x < x1) & (x + voxels > x0)]
+        row, at = expanded(near[:, 2], near[:, 3])
+        row, at = row[(at >= x0) & (at < x1)], at[(at >= x0) & (at < x1)]
+        labels[near[row, 0] - z0, near[row, 1] - y0, at - x0] = near[row, 5]
+        return labels
+
+    def moved(self, edge: MergeEdge) -> MergeEdge:
+        """Return an edge of the graph of `source`; that of a segment that was cut is of its part at the place."""
+        pair = edge.segment_a, edge.segment_b
+        if not np.isin(pair, self.rows[:, 4].astype(np.uint64)).any():
+            return edge
+        near = Box.around((edge.z, edge.y, edge.x), steps_within(MAX_GAP_NM, voxel_size_of(self))).intersect(self.box)
+        before, after = self.source.read(near), self.read(near)
+        places = np.moveaxis(np.indices(near.shape), 0, -1) + near.start
+        distance = np.linalg.norm((places - (edge.z, edge.y, edge.x)) * voxel_size_of(self), axis=-1)
+        ids = []
+        for each in pair:
+            of = before == np.uint64(each)
+            ids.append(int(after[of][distance[of].argmin()]) if of.any() else each)
+        return replace(edge, segment_a=min(ids), segment_b=max(ids))
+
+
+def write_cuts(path: str, rows: np.ndarray, record: dict[str, Any]) -> None:
+    """Write the file of `WithCuts`, with its provenance."""
+    lines = "".join(f"{','.join(map(str, row))}\n" for row in rows.tolist())
+    atomic.write_text(Path(path), f"# {json.dumps(record, sort_keys=True)}\n{','.join(CUT_COLUMNS)}\n{lines}")
+
+
+def read_cuts(path: str) -> np.ndarray:
+    """Read the rows of `WithCuts`."""
+    with unreadable(path, "a file of ffn cut", MergeGraphError), open(path) as file:
+        next(file)
+        if next(file) != ",".join(CUT_COLUMNS) + "\n":
+            raise ValueError(f"no columns {','.join(CUT_COLUMNS)}")
+        lines = [line.split(",") for line in file]
+        return np.array(lines, np.int64).reshape(-1, len(CUT_COLUMNS))
 
 
 class CorrectionError(FfnError):

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from ffn.assembly.components import connected_roots
 from ffn.assembly.config import MergeConfig
-from ffn.assembly.connected import connected_roots
 from ffn.assembly.given import NOTHING_GIVEN, Constraints, GraphInputs, add_graph_options, graph_options
 from ffn.assembly.linkage import Linkage
 from ffn.assembly.merge_graph import DIGITS, MergeEdge, MergeGraphError

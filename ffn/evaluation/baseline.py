@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import ndimage
 
-from ffn.assembly.connected import label_pieces
+from ffn.assembly.components import label_pieces
 from ffn.contingency import count_pairs
 from ffn.errors import EvaluationError
 from ffn.evaluation.scores import score

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import ndimage
 
-from ffn.assembly.connected import label_pieces
+from ffn.assembly.components import label_pieces
 from ffn.contingency import count_pairs, largest_parts
 from ffn.geometry import ZYX, Box, zyx
 from ffn.io.volume import is_ignored

@@ -1,16 +1,51 @@
-"""Adapted Rand error and variation of information of a contingency table, under three conventions, with intervals."""
+"""Adapted Rand error and variation of information of a contingency table, under three conventions, with intervals.
+
+Tables, the report and `ffn select` follow the list `METRICS`: name, title, where each is found in a score file, and
+whether lower or higher is better.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from ffn.contingency import ContingencyTable
-from ffn.evaluation.metrics import METRICS
 from ffn.io.volume import IGNORED
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric."""
+
+    name: str
+    title: str
+    better: Literal["lower", "higher"] | None = None
+    by_convention: bool = True
+    is_fraction: bool = False
+
+    def value(self, scores: Mapping[str, Any], convention: str) -> float | None:
+        """Return the value from the content of a score file; None if the convention leaves no voxel."""
+        return scores["scores"][convention][self.name] if self.by_convention else scores[self.name]
+
+    def rank(self, value: float) -> float:
+        """Return a number that is lower for a better value."""
+        return -value if self.better == "higher" else value
+
+
+METRICS = (
+    Metric("are", "ARE", "lower"),
+    Metric("are_precision", "precision", "higher"),
+    Metric("are_recall", "recall", "higher"),
+    Metric("voi", "VOI", "lower"),
+    Metric("voi_split", "split", "lower"),
+    Metric("voi_merge", "merge", "lower"),
+    Metric("covered_fraction", "covered", by_convention=False, is_fraction=True),
+)
+
 
 NUM_RESAMPLES = 1000
 LEVEL = 0.95

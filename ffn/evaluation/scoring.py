@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.ndimage import distance_transform_edt
 
-from ffn.assembly.connected import NO_ROWS, LabelledPart, connected_roots, label_parts, same_voxel
+from ffn.assembly.components import NO_ROWS, LabelledPart, connected_roots, label_parts, same_voxel
 from ffn.config import PART_ZYX
 from ffn.contingency import (
     ContingencyTable,

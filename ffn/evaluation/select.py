@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ffn.errors import ConfigError, EvaluationError
-from ffn.evaluation.metrics import METRICS
+from ffn.evaluation.scores import METRICS
 from ffn.io.atomic import write_json
 from ffn.io.faults import unreadable
 from ffn.model.store import load_model, save_model

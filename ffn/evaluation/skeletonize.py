@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ffn.assembly.connected import connected_roots
+from ffn.assembly.components import connected_roots
 from ffn.config import Mask
 from ffn.errors import EvaluationError
 from ffn.evaluation.config import SkeletonizeConfig

@@ -14,8 +14,7 @@ from typing import Any
 import jinja2
 
 from ffn import __version__
-from ffn.evaluation.metrics import METRICS
-from ffn.evaluation.scores import NUM_RESAMPLES
+from ffn.evaluation.scores import METRICS, NUM_RESAMPLES
 from ffn.io.atomic import write_text
 from ffn.io.section_faults import read_faults
 from ffn.report.charts import sweep_charts, training_charts

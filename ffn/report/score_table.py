@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ffn.evaluation.metrics import METRICS, Metric
+from ffn.evaluation.scores import METRICS, Metric
 from ffn.report.run_folder import VolumeFiles, read_volumes
 
 MISSING = "–"

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import neuroglancer
 import numpy as np
 
-from ffn.assembly.cuts import WithCuts, read_cuts
 from ffn.assembly.given import (
     CUT,
     GROWN,
@@ -20,9 +19,11 @@ from ffn.assembly.given import (
     SEPARATE,
     TRACE,
     Correction,
+    WithCuts,
     corrections_text,
     known_corrections,
     nearest_voxel,
+    read_cuts,
 )
 from ffn.errors import FfnError
 from ffn.geometry import ZYX, Box, zyx

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ffn.assembly.cuts import WithCuts
 from ffn.assembly.given import (
     JOIN,
     SEPARATE,
     Correction,
     CorrectionError,
     GraphInputs,
+    WithCuts,
     constraints_of,
     known_corrections,
 )

@@ -16,8 +16,7 @@ from neuroglancer.trackable_state import ConcurrentModificationError
 from ffn.assembly.config import Agglomeration
 from ffn.assembly.contacts import open_scene
 from ffn.assembly.cut import NO_CUTS, Cutter
-from ffn.assembly.cuts import WithCuts, read_cuts
-from ffn.assembly.given import CUT, TRACE, Correction, id_at, voxel_of
+from ffn.assembly.given import CUT, TRACE, Correction, WithCuts, id_at, read_cuts, voxel_of
 from ffn.errors import FfnError
 from ffn.geometry import Box, scale, zyx
 from ffn.inference.inputs import AgglomerateInputs

@@ -6,8 +6,7 @@ import pytest
 
 from ffn.assembly import cut as cutting
 from ffn.assembly.config import Agglomeration
-from ffn.assembly.cuts import read_cuts
-from ffn.assembly.given import Correction, corrections_text
+from ffn.assembly.given import Correction, corrections_text, read_cuts
 from ffn.cli import main
 from ffn.geometry import Box, add, zyx
 from ffn.inference.inputs import AgglomerateInputs

@@ -5,11 +5,10 @@ import itertools
 import numpy as np
 import pytest
 
+from ffn.assembly.components import connected_roots
 from ffn.assembly.config import ReconcileConfig
-from ffn.assembly.connected import connected_roots
 from ffn.assembly.reconcile import best_of_each_other, global_ids, needed_voxels
-from ffn.assembly.subvolumes import SubvolumeTables
-from ffn.assembly.tiling import Tiling
+from ffn.assembly.subvolumes import SubvolumeTables, Tiling
 from ffn.contingency import ContingencyTable
 from ffn.geometry import Box, tile
 

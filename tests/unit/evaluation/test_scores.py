@@ -5,8 +5,7 @@ import pytest
 from skimage import metrics
 
 from ffn.contingency import count_pairs
-from ffn.evaluation.metrics import METRICS
-from ffn.evaluation.scores import CONVENTIONS, score, summarize
+from ffn.evaluation.scores import CONVENTIONS, METRICS, score, summarize
 from ffn.io.volume import IGNORED
 
 

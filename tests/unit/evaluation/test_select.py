@@ -9,7 +9,7 @@ import pytest
 from ffn.cli import main
 from ffn.config import ModelConfig
 from ffn.errors import EvaluationError
-from ffn.evaluation.metrics import METRICS
+from ffn.evaluation.scores import METRICS
 from ffn.evaluation.select import Candidate, select
 from ffn.model.network import weight_shapes
 from ffn.model.store import Model, load_model, save_model

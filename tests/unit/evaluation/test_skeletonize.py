@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ffn.assembly.connected import connected_roots
+from ffn.assembly.components import connected_roots
 from ffn.cli import main
 from ffn.errors import EvaluationError
 from ffn.evaluation.config import SkeletonizeConfig

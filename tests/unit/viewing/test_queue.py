@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from ffn.assembly.contacts import Contact
-from ffn.assembly.cuts import write_cuts
-from ffn.assembly.given import Correction, CorrectionError, corrections_text, known_corrections
+from ffn.assembly.given import Correction, CorrectionError, corrections_text, known_corrections, write_cuts
 from ffn.assembly.merge_graph import Evidence, MergeEdge, header
 from ffn.viewing.asking import asked
 from ffn.viewing.config import ExportConfig
