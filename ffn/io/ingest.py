@@ -26,11 +26,10 @@ from ffn.io.coarser import JUMPS, WINDOW, Placed, clahe_of, coarser, equalized, 
 from ffn.io.config import IngestConfig, SourceConfig
 from ffn.io.foreign.chunked import REFERENCE, RELATIVE, ChunkedVolume
 from ffn.io.label_statistics import doubts_about_image, doubts_about_labels
-from ffn.io.ome_zarr import group_metadata
 from ffn.io.open import identity, open_mip_or_finer, open_volume, readable_formats
 from ffn.io.section_faults import JUMPS as DISPLACED
 from ffn.io.section_faults import Fault, SectionWatch, faults_of, jumps_of, write_faults
-from ffn.io.shards import CHUNK, shard_shape
+from ffn.io.shards import CHUNK, group_metadata, shard_shape
 from ffn.io.store import new_folder, require_replaceable, write_metadata
 from ffn.io.store_names import MAIN, OURS
 from ffn.io.volume import IGNORED, Converted, Placement, Volume, require_other_file, split_spec, voxel_size_of

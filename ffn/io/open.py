@@ -198,7 +198,7 @@ def read_table(
     import tensorstore as ts
 
     from ffn.io.foreign.locations import open_folder
-    from ffn.io.ome_zarr import our_attributes
+    from ffn.io.shards import our_attributes
 
     folder = open_folder(store[0])
     if name not in our_attributes(folder).get("tables", ()):
@@ -222,7 +222,7 @@ def identity(spec: str | Path) -> str:
     store = split_store(str(spec))
     if store:
         from ffn.io.foreign.locations import open_folder
-        from ffn.io.ome_zarr import our_attributes
+        from ffn.io.shards import our_attributes
 
         if content := our_attributes(open_folder(store[0])).get("content"):
             return f"{store[1]} {content}"

@@ -27,9 +27,8 @@ from ffn.geometry import Box
 from ffn.io.atomic import atomic_path, this_job, write_text
 from ffn.io.faults import named, unreadable
 from ffn.io.foreign.locations import open_folder
-from ffn.io.ome_zarr import array_metadata, group_metadata, image_metadata, ours_in, table_metadata
 from ffn.io.scratch import scratch_array
-from ffn.io.shards import Shards, shard_shape
+from ffn.io.shards import Shards, array_metadata, group_metadata, image_metadata, ours_in, shard_shape, table_metadata
 from ffn.io.store_names import MAIN, METADATA, OURS, files_in, store_to_write
 from ffn.io.volume import Placement
 

@@ -22,7 +22,7 @@ from ffn.io.config import FoundConfig
 from ffn.io.faults import first_line, unreadable
 from ffn.io.foreign.attributes import PRECOMPUTED, Mip, driver_of, find_mips, to_nm
 from ffn.io.foreign.locations import METADATA, Folder, Location, open_folder
-from ffn.io.ome_zarr import our_attributes
+from ffn.io.shards import our_attributes
 from ffn.io.store_names import CHUNKED_FILES, files_in
 from ffn.io.volume import SpatialAxes, Volume, number_type
 from ffn.machine.limits import memory_mb
