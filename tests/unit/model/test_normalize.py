@@ -112,7 +112,7 @@ def test_a_mask_that_cannot_be_read_is_not_taken_for_one_that_does_not_cover(tmp
     def damaged(*read):
         raise VolumeError("chunk 0-0-0 is damaged")
 
-    monkeypatch.setattr("ffn.io.masks.read_test", damaged)
+    monkeypatch.setattr("ffn.io.masks._masked", damaged)
     with pytest.raises(VolumeError, match="damaged"):
         survey_of(image, [Mask(path=image)]).of_several_levels(image)
 
