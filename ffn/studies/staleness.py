@@ -28,7 +28,7 @@ from ffn.training.choice import make_learner
 from ffn.training.loop import MAX_SKIPPED_IN_ROW
 from ffn.training.optimizers import learning_rate
 from ffn.training.parallel.process_group import ProcessGroup
-from ffn.training.parallel.updates import UpdateRule
+from ffn.training.parallel.serving import UpdateRule
 from ffn.training.plan import Training, TrainingPlan, initial_weights
 from ffn.training.step import Learner, Outcome
 from ffn.training.train import training_job, with_engine
@@ -44,7 +44,7 @@ WAYS = ("synchronous", "backup", "asynchronous")
 log = logging.getLogger(__name__)
 
 
-def rule_of(way: str, workers: int) -> UpdateRule[Any]:
+def rule_of(way: str, workers: int) -> UpdateRule:
     """Return the rule of one of the `WAYS`; one worker in sixteen is a backup, at least one."""
     gradients = {"synchronous": workers, "backup": workers - -(-workers // 16), "asynchronous": 1}[way]
     return UpdateRule(workers, gradients, None if way == "asynchronous" else 0)

@@ -45,9 +45,8 @@ class HorovodGroup(JoinedGroup):
 
     @property
     def library(self) -> str:
-        """Horovod, and what it was built with."""
-        built = (("mpi", self._hvd.mpi_built()), ("gloo", self._hvd.gloo_built()))
-        return f"Horovod with {' and '.join(name for name, is_built in built if is_built)}"
+        """Horovod, and what it runs on."""
+        return f"Horovod with {'MPI' if self._hvd.mpi_enabled() else 'Gloo'}"
 
     def allreduce(self, vector: tf.Tensor) -> tf.Tensor:
         """Sum vectors by Horovod's call, see `JoinedGroup.allreduce`."""
@@ -132,19 +131,19 @@ class MpiGroup(JoinedGroup):
 
     def allreduce(self, vector: tf.Tensor) -> tf.Tensor:
         """Sum vectors by MPI's call, see `JoinedGroup.allreduce`."""
-        return _in_graph(self._allreduce, vector, vector.shape)
+        return _in_graph(self._world.Iallreduce, vector, kind=np.float32)
 
     def all_to_all(self, shares: tf.Tensor) -> tf.Tensor:
         """Exchange shares, see `JoinedGroup.all_to_all`."""
-        return _in_graph(self._all_to_all, shares, shares.shape)
+        return _in_graph(self._world.Ialltoall, shares)
 
     def concatenate(self, part: tf.Tensor) -> tf.Tensor:
         """Return the parts of all processes, see `JoinedGroup.concatenate`."""
-        return _in_graph(self._concatenate, part, [None, *part.shape[1:]])
+        return _in_graph(self._world.Iallgather, part, self.size)
 
     def gather_bytes(self, message: bytes) -> bytes:
         """Return the messages of all processes."""
-        lengths = self._concatenate(np.array([len(message)]))
+        lengths = _received(self._world.Iallgather, np.array([len(message)]), self.size)
         received = np.empty(lengths.sum(), np.uint8)
         _finish(self._world.Iallgatherv(np.frombuffer(message, np.uint8), [received, lengths]))
         return received.tobytes()
@@ -155,21 +154,6 @@ class MpiGroup(JoinedGroup):
         if self.rank == 0:
             raise error
         raise SystemExit(2) from error
-
-    def _allreduce(self, vector: np.ndarray) -> np.ndarray:
-        received = np.empty_like(vector)
-        _finish(self._world.Iallreduce(vector, received))
-        return received
-
-    def _all_to_all(self, shares: np.ndarray) -> np.ndarray:
-        received = np.empty_like(shares)
-        _finish(self._world.Ialltoall(_bytes(shares), _bytes(received)))
-        return received
-
-    def _concatenate(self, part: np.ndarray) -> np.ndarray:
-        received = np.empty((self.size * len(part), *part.shape[1:]), part.dtype)
-        _finish(self._world.Iallgather(_bytes(part), _bytes(received)))
-        return received
 
 
 @contextlib.contextmanager
@@ -209,17 +193,19 @@ def _imported(library: str, remedy: str) -> Iterator[None]:
         raise TrainError(f"{found}. {remedy}, take the other collective, or train with virtual_workers") from None
 
 
-def _in_graph(exchange: Callable[[np.ndarray], np.ndarray], tensor: tf.Tensor, shape: Any) -> tf.Tensor:
-    """Call an exchange of arrays inside a graph, which runs such calls in the order of the program."""
+def _in_graph(exchange: Callable[..., Any], tensor: tf.Tensor, copies: int = 1, kind: type = np.uint8) -> tf.Tensor:
+    """Call an exchange of MPI inside a graph, which runs such calls in the order of the program; see `_received`."""
     import tensorflow as tf
 
-    received = tf.numpy_function(lambda array: exchange(np.ascontiguousarray(array)), [tensor], tensor.dtype)
-    return tf.ensure_shape(received, shape)
+    received = tf.numpy_function(lambda sent: _received(exchange, sent, copies, kind), [tensor], tensor.dtype)
+    return tf.ensure_shape(received, [None, *tensor.shape[1:]] if copies > 1 else tensor.shape)
 
 
-def _bytes(array: np.ndarray) -> np.ndarray:
-    """Return an array's memory as bytes, because MPI has no type for float16."""
-    return array.reshape(-1).view(np.uint8)
+def _received(exchange: Callable[..., Any], sent: np.ndarray, copies: int, kind: type = np.uint8) -> np.ndarray:
+    """Return what an exchange brings, `copies` as long; it sees bytes, as MPI has no type for float16, or a `kind`."""
+    received = np.empty((copies * len(sent), *sent.shape[1:]), sent.dtype)
+    _finish(exchange(np.ascontiguousarray(sent).reshape(-1).view(kind), received.reshape(-1).view(kind)))
+    return received
 
 
 def _finish(request: Any) -> None:

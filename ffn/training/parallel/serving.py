@@ -17,11 +17,13 @@ import socket
 import socketserver
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from io import BufferedIOBase
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -30,9 +32,7 @@ from ffn.io import atomic
 from ffn.machine.rendezvous import REQUEST_SECONDS, WAITING_CONNECTIONS, serving
 from ffn.training.config import TrainConfig
 from ffn.training.parallel.joining import MEETING_SECONDS
-from ffn.training.parallel.process_group import decode, encode, pairwise_sum
-from ffn.training.parallel.updates import UpdateRule
-from ffn.training.parallel.watchdog import TOKEN_BYTES, Address
+from ffn.training.parallel.process_group import TOKEN_BYTES, Address, decode, encode, pairwise_sum
 from ffn.training.walk import NUM_COUNTS, LaneWalks
 
 if TYPE_CHECKING:
@@ -47,22 +47,101 @@ Message = tuple[dict[str, Any], np.ndarray]
 log = logging.getLogger(__name__)
 
 
+@dataclass
+class UpdateRule:
+    """An update is the mean of the first gradients that arrive; those from too old weights are dropped.
+
+    Parameters
+    ----------
+    workers : int
+        Number of workers; where it falls, updates need no more gradients than there are workers.
+    gradients_per_update : int or "all"
+        Gradients that make an update.
+    max_staleness : int or None
+        Updates that a gradient's weights may be behind the newest ones; None: any number.
+
+    Attributes
+    ----------
+    version : int
+        Updates so far. A worker that takes the weights now sends this number with its gradient.
+    dropped : int
+        Gradients that came too late.
+    staleness : Counter of int
+        Number of used gradients by the updates that their weights were behind.
+
+    Notes
+    -----
+    With N workers: N gradients and staleness 0 is synchronous training, N - b and 0 has b backup workers, and one of
+    any staleness is asynchronous. A worker whose gradient is used waits for the update if staleness must be 0, because
+    another gradient from the same weights would keep the others out.
+
+    Source: Chen et al. 2016, "Revisiting distributed synchronous SGD" (backup workers); Zhang et al. 2016,
+    "Staleness-aware async-SGD" (between one gradient and all).
+
+    Examples
+    --------
+    >>> rule = UpdateRule(workers=3, gradients_per_update=2, max_staleness=0)
+    >>> rule.arrive(2, 0, "c"), rule.arrive(0, 0, "a"), rule.arrive(1, 0, "b"), rule.dropped
+    (None, ['a', 'c'], None, 1)
+    """
+
+    workers: int
+    gradients_per_update: int | Literal["all"] = "all"
+    max_staleness: int | None = 0
+    version: int = field(default=0, init=False)
+    dropped: int = field(default=0, init=False)
+    staleness: Counter[int] = field(default_factory=Counter, init=False)
+    _gathered: list[tuple[int, Any]] = field(default_factory=list, init=False, repr=False)
+
+    @property
+    def mean_staleness(self) -> float:
+        """Mean staleness of used gradients."""
+        return sum(age * number for age, number in self.staleness.items()) / max(1, self.staleness.total())
+
+    @property
+    def needed(self) -> int:
+        """Gradients that the next update needs."""
+        return self.workers if self.gradients_per_update == "all" else min(self.gradients_per_update, self.workers)
+
+    @property
+    def waiting(self) -> set[int]:
+        """Workers that must not begin another gradient before the next update."""
+        return {worker for worker, _ in self._gathered} if self.max_staleness == 0 else set()
+
+    def arrive(self, worker: int, version: int, payload: Any) -> list[Any] | None:
+        """Take a worker's gradient from weights of this version; return those of an update that it completes.
+
+        They are in the order of workers, so that their sum does not depend on which came first.
+        """
+        staleness = self.version - version
+        if self.max_staleness is not None and staleness > self.max_staleness:
+            self.dropped += 1
+            return None
+        self.staleness[staleness] += 1
+        self._gathered.append((worker, payload))
+        return self._completed()
+
+    def leave(self, workers: int) -> list[Any] | None:
+        """Expect so many workers less; return the gradients of an update that this completes."""
+        self.workers -= workers
+        return self._completed() if self._gathered else None
+
+    def _completed(self) -> list[Any] | None:
+        if len(self._gathered) < self.needed:
+            return None
+        complete = [payload for _, payload in sorted(self._gathered, key=itemgetter(0))]
+        self._gathered.clear()
+        self.version += 1
+        return complete
+
+
 class Server(socketserver.ThreadingTCPServer):
     """Makes updates of the gradients that come, by an `UpdateRule`, and keeps the positions of all lanes.
 
     A thread for each connection receives gradients, and sends the newest weights when the rule lets the worker go on,
     so a worker that is stopped holds up nobody else. It is left out after `train.stall_seconds` and may come back.
 
-    Parameters
-    ----------
-    train : TrainConfig
-        Options, with the engine and precision that were chosen.
-    folder : Path
-        Model folder, which all processes see.
-    identity : str
-        That of the training; workers of another one are turned away.
-    positions : mapping of int to int
-        Position of each lane.
+    All processes see the model `folder`; workers of another `identity` are turned away; `positions` are by lane.
     """
 
     request_queue_size = WAITING_CONNECTIONS
@@ -73,9 +152,8 @@ class Server(socketserver.ThreadingTCPServer):
         self.train, self.token = train, secrets.token_hex(TOKEN_BYTES)
         self.positions = dict(positions)
         self._path, self._identity = folder / ADDRESS, identity
-        self._rule = UpdateRule[np.ndarray](
-            train.num_workers * train.virtual_workers, train.gradients_per_update, train.max_staleness
-        )
+        workers = train.num_workers * train.virtual_workers
+        self._rule = UpdateRule(workers, train.gradients_per_update, train.max_staleness)
         self._changed = threading.Condition()  # guards positions, the rule and all that follows
         self._counts = np.zeros(NUM_COUNTS, np.int64)  # of walks that have ended
         self._complete: deque[list[np.ndarray]] = deque()  # updates that are not made yet
@@ -132,7 +210,7 @@ class Server(socketserver.ThreadingTCPServer):
         num_bytes = weights.nbytes * len(gradients)
         return outcome._replace(allreduce_seconds=gathered - started, compute_seconds=computed, bytes_sent=num_bytes)
 
-    # what the training loop asks `LaneWalks` for; examples begin again where a checkpoint is restored
+    # As `LaneWalks`; examples begin again where a checkpoint is restored.
 
     def take_counts(self) -> np.ndarray:
         """Return the counts of all walks that ended since the last call."""
@@ -147,8 +225,6 @@ class Server(socketserver.ThreadingTCPServer):
 
     def restore(self, states: Mapping[int, Mapping[str, np.ndarray]]) -> None:
         """Restore the result of `states`, which is the positions that this server began with."""
-
-    # what the threads of the connections call
 
     def admit(self, name: str, connection: socket.socket) -> dict[str, Any]:
         """Give a worker that comes a number, None if none is missing, and tell it the positions of its lanes."""
@@ -244,10 +320,6 @@ class LinkLost(Exception):
     """Rank 0 has ended or cannot be reached."""
 
 
-class NoPlace(TrainError):
-    """All workers of a training are there."""
-
-
 class Link:
     """The connection of a worker to rank 0, which gives it a place; `positions` are where it goes on in each lane."""
 
@@ -262,7 +334,7 @@ class Link:
             self._file.flush()
             answer = decode(self._file.readline(LINE_BYTES))
             if answer["worker"] is None:
-                raise NoPlace("train.num_workers: all of them are there already, so this process has nothing to do")
+                raise TrainError("train.num_workers: all of them are there already, so this process has nothing to do")
             self.positions: dict[int, int] = dict(answer["positions"])
             log.info("joined as worker %d", answer["worker"])
             connection.settimeout(None)  # rank 0 may validate for long
@@ -300,11 +372,11 @@ def reconnect(folder: Path, identity: str, seconds: float) -> Link | None:
     """Join again after the connection was lost; return None if the training has ended."""
     deadline = time.monotonic() + seconds
     while (folder / ADDRESS).exists():
-        with contextlib.suppress(NoPlace):  # until rank 0 notices that the connection is lost
+        with contextlib.suppress(TrainError):  # no place until rank 0 notices that the connection is lost
             if link := connect(folder, identity):
                 return link
         if time.monotonic() > deadline:
-            raise TrainError(f"{folder}: rank 0 did not answer for {seconds:g} s. It resumes from its last checkpoint")
+            raise TrainError(f"{folder}: rank 0 gave no place for {seconds:g} s. It resumes from its last checkpoint")
         time.sleep(LOOK_SECONDS)
     log.info("rank 0 has ended the training in %s", folder)
     return None

@@ -26,7 +26,7 @@ def test_one_process_needs_no_horovod(monkeypatch):
 class Alone:
     """Horovod that sees no other process."""
 
-    rank = size = local_rank = local_size = mpi_built = gloo_built = staticmethod(lambda: 1)
+    rank = size = local_rank = local_size = mpi_enabled = staticmethod(lambda: 1)
 
 
 @pytest.mark.parametrize(

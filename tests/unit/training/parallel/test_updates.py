@@ -2,7 +2,7 @@
 
 import pytest
 
-from ffn.training.parallel.updates import UpdateRule
+from ffn.training.parallel.serving import UpdateRule
 
 
 def test_all_gradients_of_a_synchronous_update_are_in_the_order_of_workers():

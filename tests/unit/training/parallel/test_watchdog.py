@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from ffn.training.parallel.watchdog import MAX_INTERVAL, PACKET, Watchdog
+from ffn.training.parallel.process_group import MAX_INTERVAL, PACKET, Watchdog
 
 from ..conftest import Clock
 
@@ -149,7 +149,7 @@ def test_a_machine_that_slept_is_no_reason_to_end_the_job(job):
 PROCESS = textwrap.dedent(
     """
     import threading
-    from ffn.training.parallel.watchdog import Watchdog
+    from ffn.training.parallel.process_group import Watchdog
 
     dog = Watchdog(0, 2, 0.5)
     dog._moved -= 1e6
