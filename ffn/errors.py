@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
+T = TypeVar("T")
 USER_INFO = re.compile(r"(?<=://)[^/@\s'\"]+@")
 SIGNED = re.compile(  # what Amazon, Google, Azure and CloudFront add to the query of a signed URL
     r"([?&](?:x-(?:amz|goog)-[\w-]+|sig|signature|(?:access_?)?token|(?:api_?)?key|awsaccesskeyid|googleaccessid|"
@@ -66,21 +67,25 @@ class Complaints:
     """Errors of several checks, to be raised together: a line for each key that they begin with."""
 
     def __init__(self) -> None:
-        self.lines: dict[str, str] = {}
+        self._lines: dict[str, str] = {}
 
-    @contextlib.contextmanager
-    def of(self) -> Iterator[None]:
-        """Keep the error of a ``with`` block."""
+    def add(self, lines: Iterable[str]) -> None:
+        """Keep errors, each of one line."""
+        for line in lines:
+            self._lines.setdefault(line.partition(": ")[0], line)
+
+    def of(self, check: Callable[..., T], *arguments: Any) -> T | None:
+        """Return the answer of a check; keep its error, if it raises one, and return None."""
         try:
-            yield
+            return check(*arguments)
         except FfnError as error:
-            for line in str(error).splitlines():
-                self.lines.setdefault(line.partition(": ")[0], line)
+            self.add(str(error).splitlines())
+            return None
 
     def settle(self) -> None:
         """Raise what was kept, if anything was."""
-        if self.lines:
-            raise ConfigError("\n".join(self.lines.values()))
+        if self._lines:
+            raise ConfigError("\n".join(self._lines.values()))
 
 
 class VolumeError(FfnError):

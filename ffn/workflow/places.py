@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -100,23 +100,18 @@ def open_run(values: dict[str, Any]) -> tuple[RunConfig, dict[str, Place], str |
     if isinstance(affinities, dict) and isinstance(network := affinities.get("network"), str):
         values = {**values, "affinities": {**affinities, "network": in_root(network)}}
     complaints, initial = Complaints(), None
-    size: VoxelSize | None = None
-    with complaints.of():
-        size = defaults.voxel_size(values)
+    size = complaints.of(defaults.voxel_size, values)
     if isinstance(init, str) and Path(init).is_dir():
         from ffn.training.checkpoint import architecture_of
 
-        with complaints.of():
-            initial = architecture_of(init)
+        initial = complaints.of(architecture_of, init)
     completed = {} if size is None else defaults.derived(values, size, initial)
-    with complaints.of():
-        try:
-            run = load_run({**values, **completed})
-        except ConfigError:
-            _check_volumes(values.get("volumes"), complaints)
-            raise
-        places = check_sources(run)
+    run = complaints.of(load_run, {**values, **completed})
+    places = complaints.of(check_sources, run) if run else None
+    if run is None:
+        _check_volumes(values.get("volumes"), complaints)
     complaints.settle()
+    assert run and places
     return run, places, defaults.note(values, completed, size) if size else None
 
 
@@ -124,37 +119,27 @@ def _check_volumes(volumes: Any, complaints: Complaints) -> None:
     """Open the sources of those volumes of a configuration that are valid by themselves, though it is not."""
     for name, values in volumes.items() if isinstance(volumes, dict) else ():
         with contextlib.suppress(ValidationError, ConfigError, TypeError):
-            volume = VolumeConfig(**values)
-            with complaints.of():
-                _place(name, volume)
+            complaints.of(_place, name, VolumeConfig(**values))
 
 
 def check_sources(config: RunConfig) -> dict[str, Place]:
     """Open every source, and check its boxes and all files that stages will read."""
-    places, complaints = {}, Complaints()
-    with complaints.of():
-        if config.init is not None:
-            from ffn.training import train
+    complaints = Complaints()
+    if config.init is not None:
+        from ffn.training import train
 
-            train.check(config.init, config.model, config.train.max_steps > 0)
-    for name in config.volumes:
-        with complaints.of():
-            places[name] = _place_in_run(name, config)
+        complaints.of(train.check, config.init, config.model, config.train.max_steps > 0)
+    found = {name: complaints.of(_place_in_run, name, config) for name in config.volumes}
     complaints.settle()
+    places = {name: place for name, place in found.items() if place}
     if config.train.use_best and not any(place.config.is_validated_on for place in places.values()):
         name, place = next((name, place) for name, place in places.items() if config.is_cut(place.config))
-        found = f"volumes.{name}.validate_box: auto, but train_box {place.train_box} is too small to be cut in two"
-        raise ConfigError(f"{found}. Give more labels, or set validate_box: none to train without a validation")
+        text = f"volumes.{name}.validate_box: auto, but train_box {place.train_box} is too small to be cut in two"
+        raise ConfigError(f"{text}. Give more labels, or set validate_box: none to train without a validation")
+    complaints.add(_shared_voxels(places, config))
     for name, place in places.items():
-        with complaints.of():
-            _check_held_out(name, places, config)
-        with complaints.of(), under(f"volumes.{name}"):
-            _check_given(name, place, config)
-    with complaints.of():
-        if config.select.checkpoints:
-            _check_selection(config, places[config.select_volume])
-    with complaints.of():
-        _check_files(config)
+        complaints.of(_check_given, name, place, config)
+    complaints.of(_check_files, config)
     complaints.settle()
     return places
 
@@ -170,6 +155,11 @@ def _check_files(config: RunConfig) -> None:
 
 def _check_given(name: str, place: Place, config: RunConfig) -> None:
     """Let stages check the files that a volume names: masks, segments, seeds, corrections, skeletons."""
+    with under(f"volumes.{name}"):
+        _check_files_of(name, place, config)
+
+
+def _check_files_of(name: str, place: Place, config: RunConfig) -> None:
     volume, size = place.config, place.voxel_size_zyx_nm
     box = place.segment_box if volume.is_segmented else place.image
     boxes = [box] if volume.is_segmented else []
@@ -229,8 +219,14 @@ def skeleton_files(path: str | None) -> list[str]:
 
 def _place_in_run(name: str, config: RunConfig) -> Place:
     """Find a volume, cut its validation box, and leave out the part of a remote image that the run does not need."""
-    place = _with_validation(_place(name, config.volumes[name]), config)
-    _check_boxes(name, place, config)
+    place, complaints = _with_validation(_place(name, config.volumes[name]), config), Complaints()
+    complaints.add(f"volumes.{name}.{fault}" for fault in _faults_of_boxes(place, config))
+    if place.config.is_trained_on and config.train.max_steps:
+        size = place.voxel_size_zyx_nm
+        complaints.of(
+            require_equal_sides, config.train.permutable_axes, size, f"voxels of {name}", MAX_VOXEL_SIZE_RATIO
+        )
+    complaints.settle()
     return _needed(name, place, config) if place.config.image_box == NEEDED else place
 
 
@@ -239,12 +235,11 @@ def _place(name: str, volume: VolumeConfig) -> Place:
         box = Box.from_shape(volume.synthetic.shape_zyx)
         return Place(box, box, volume.synthetic.voxel_size_zyx_nm, volume)
     complaints = Complaints()
-    with complaints.of():
-        image = find_image(name, volume)
-    if complaints.lines and volume.labels:
-        with complaints.of(), under(f"volumes.{name}.labels"):
-            check_source(volume.labels, volume)
+    image = complaints.of(find_image, name, volume)
+    if image is None and volume.labels:
+        complaints.of(check_source, volume.labels, volume, f"volumes.{name}.labels")
     complaints.settle()
+    assert image
     sources = {"image": image} | ({"labels": find_labels(name, volume, image)} if volume.labels else {})
     is_whole = volume.image_box in ("all", NEEDED)
     with under(f"volumes.{name}.image_box"):
@@ -301,22 +296,23 @@ def _with_validation(place: Place, config: RunConfig) -> Place:
     return dataclasses.replace(place, config=place.config.model_copy(update=boxes))
 
 
-def _check_boxes(name: str, place: Place, config: RunConfig) -> None:
-    complaints = Complaints()
+def _faults_of_boxes(place: Place, config: RunConfig) -> Iterator[str]:
+    """Yield what is wrong with the boxes of a volume, beginning with their keys."""
     for key in _used_boxes(place):
-        with complaints.of():
-            box, around = getattr(place, key), _surroundings(place, key)
-            if box.is_empty or not around.contains(box):
-                outer = {"segment_box": "image", "evaluate_box": "labelled part of segment_box"}
-                named = outer.get(key, "labelled part of the image")
-                raise ConfigError(f"volumes.{name}.{key}: {box} is empty or leaves the {named}, {around}")
-    with complaints.of():
-        if place.config.is_trained_on and config.train.max_steps:
-            _check_training(name, place, config)
-    with complaints.of():
-        if place.config.is_validated_on:
-            _check_validation(name, place, config)
-    complaints.settle()
+        box, around = getattr(place, key), _surroundings(place, key)
+        if box.is_empty or not around.contains(box):
+            outer = {"segment_box": "image", "evaluate_box": "labelled part of segment_box"}
+            yield f"{key}: {box} is empty or leaves the {outer.get(key, 'labelled part of the image')}, {around}"
+    if place.config.is_trained_on and config.train.max_steps:
+        for axis, size, need in zip("zyx", place.train_box.shape, _trainable_size(config), strict=True):
+            if size < need:
+                found = f"train_box: {place.train_box} has {size} voxels on axis {axis}"
+                yield f"{found}, at least {need} are needed for one LOM and the margin"
+    if place.config.is_validated_on:
+        (z, y, x), labelled = _patch_size(config), _surroundings(place, "validate_box")
+        if place.validate_box.intersect(labelled.grow((-(z // 2), -(y // 2), -(x // 2)))).is_empty:
+            found = f"validate_box: {place.validate_box} has no room for a patch of {(z, y, x)} within {labelled}"
+            yield f"{found}, the labelled part of the image. Move it away from the border"
 
 
 def _surroundings(place: Place, key: str) -> Box:
@@ -325,34 +321,22 @@ def _surroundings(place: Place, key: str) -> Box:
     return box if key == "segment_box" or place.labels is None else box.intersect(place.labels)
 
 
-def _check_selection(config: RunConfig, place: Place) -> None:
-    """Refuse a validation box that cannot be scored, or whose scores are also reported."""
-    box = Box.parse(str(config.select.box))
-    labelled = place.image.intersect(place.labels) if place.labels else Box((0, 0, 0), (0, 0, 0))
-    if not labelled.contains(box):
-        raise ConfigError(f"select.box: {box} leaves the labelled part of {config.select_volume}, {labelled}")
-    if place.is_evaluated and not box.intersect(place.evaluate_box).is_empty:
-        found = f"select.box: {box} overlaps volumes.{config.select_volume}.evaluate_box {place.evaluate_box}"
-        raise ConfigError(f"{found}, so the reported scores would be those that were selected for. Keep the two apart")
-
-
-def _check_validation(name: str, place: Place, config: RunConfig) -> None:
-    """Check that a validation box of training has room for the centre of a patch."""
-    patch, labelled = _patch_size(config), _surroundings(place, "validate_box")
-    half = (patch[0] // 2, patch[1] // 2, patch[2] // 2)
-    if place.validate_box.intersect(labelled.grow(scale(half, -1))).is_empty:
-        found = f"volumes.{name}.validate_box: {place.validate_box} has no room for a patch of {patch}"
-        raise ConfigError(f"{found} within {labelled}, the labelled part of the image. Move it away from the border")
-
-
-def _check_held_out(name: str, places: Mapping[str, Place], config: RunConfig) -> None:
-    """Check that no volume is trained on in a validation box of training."""
-    place = places[name]
-    if not (place.config.is_validated_on and config.train.max_steps):
+def _shared_voxels(places: Mapping[str, Place], config: RunConfig) -> Iterator[str]:
+    """Yield boxes of validation that are also trained on or scored, or that cannot be scored."""
+    for name, place in places.items() if config.train.max_steps else ():
+        for other in trained_in(places, name, place.validate_box) if place.config.is_validated_on else ():
+            found = f"volumes.{name}.validate_box: {place.validate_box} overlaps volumes.{other}.train_box"
+            yield f"{found} {places[other].train_box}, of the same image. Keep the two apart"
+    if not config.select.checkpoints:
         return
-    for other in trained_in(places, name, place.validate_box):
-        found = f"volumes.{name}.validate_box: {place.validate_box} overlaps volumes.{other}.train_box"
-        raise ConfigError(f"{found} {places[other].train_box}, of the same image. Keep the two apart")
+    name, box = config.select_volume, Box.parse(str(config.select.box))
+    place = places[name]
+    if place.labels is None or not place.labelled.contains(box):
+        labelled = place.labelled if place.labels else "which has no labels"
+        yield f"select.box: {box} leaves the labelled part of {name}, {labelled}"
+    elif place.is_evaluated and not box.intersect(place.evaluate_box).is_empty:
+        found = f"select.box: {box} overlaps volumes.{name}.evaluate_box {place.evaluate_box}"
+        yield f"{found}, so the reported scores would be those that were selected for. Keep the two apart"
 
 
 def _patch_size(config: RunConfig) -> ZYX:
@@ -363,13 +347,3 @@ def _trainable_size(config: RunConfig) -> ZYX:
     """Return the smallest training box that has room for a whole LOM and for a patch."""
     reaches = zip(config.partition.lom_radius_zyx, config.coordinates.margin_zyx, strict=True)
     return zyx(2 * max(both) + 1 for both in reaches)
-
-
-def _check_training(name: str, place: Place, config: RunConfig) -> None:
-    """Check that a training box has room for whole LOMs, and that exchanged axes have equal voxel sizes."""
-    for i, (axis, need) in enumerate(zip("zyx", _trainable_size(config), strict=True)):
-        if place.train_box.shape[i] < need:
-            found = f"volumes.{name}.train_box: {place.train_box} has {place.train_box.shape[i]} voxels on axis {axis}"
-            raise ConfigError(f"{found}, at least {need} are needed for one LOM and the margin")
-    axes, size = config.train.permutable_axes, place.voxel_size_zyx_nm
-    require_equal_sides(axes, size, f"voxels of {name}", MAX_VOXEL_SIZE_RATIO)

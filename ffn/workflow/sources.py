@@ -105,9 +105,9 @@ def _are_same(labels: str, image: str) -> bool:
     return is_same_source(labels, image) or bool(first_files(labels) & first_files(image))
 
 
-def check_source(spec: str, config: VolumeConfig | None = None) -> None:
+def check_source(spec: str, config: VolumeConfig | None, key: str) -> None:
     """Refuse a source that cannot be opened."""
-    with open_mip_or_finer(spec, config=config):
+    with under(key), open_mip_or_finer(spec, config=config):
         pass
 
 
