@@ -78,17 +78,20 @@ def label_pieces(labels: np.ndarray) -> np.ndarray:
 
 
 class LabelledPart(NamedTuple):
-    """A part of a block, its labels, and its pieces, whose numbers in the block begin with `first`; -1 is none.
+    """A part of a block, and its pieces, whose numbers in the block begin with `first`; -1 is none.
 
-    `links` (piece, flat index of a voxel in the volume) names a voxel of every contact with other parts: with the piece
-    that it belongs to, and with those before it that go on there. So neighbours agree on the voxel without knowing each
-    other's pieces.
+    `objects`, `voxels` and `starts` have the id, the size and the flat index in the part of the first voxel of each
+    piece. `links` (piece, flat index of a voxel in the volume) names a voxel of every contact with other parts: with
+    the piece that it belongs to, and with those before it that go on there. So neighbours agree on the voxel without
+    knowing each other's pieces.
     """
 
     box: Box
-    labels: np.ndarray
     pieces: np.ndarray
     first: int
+    objects: np.ndarray
+    voxels: np.ndarray
+    starts: np.ndarray
     links: np.ndarray
 
 
@@ -98,12 +101,16 @@ def label_parts(block: Box, volume: Box, part_zyx: ZYX, read: Callable[[Box], np
     for part in block.blocks(part_zyx):
         outer = Box(part.start, zyx(n + 1 for n in part.stop)).intersect(volume)
         around = read(outer)
-        labels = around[part.slices(outer.start)]
-        labelled = label_pieces(labels)
+        labels = around[part.slices(outer.start)].ravel()
+        labelled = label_pieces(labels.reshape(part.shape))
+        voxels = np.bincount(labelled.ravel())[1:]
+        starts = np.empty(len(voxels) + 1, np.int64)
+        starts[labelled.ravel()[::-1]] = np.arange(labelled.size)[::-1]  # the first voxel is the last to be assigned
         pieces = np.where(labelled > 0, labelled + (first - 1), -1)
         links = [pairs[pairs[:, 0] >= 0] for pairs in _links(part, volume, around, pieces)]
-        yield LabelledPart(part, labels, pieces, first, np.concatenate([NO_ROWS, *links]))
-        first += int(labelled.max(initial=0))
+        objects = labels[starts[1:]]
+        yield LabelledPart(part, pieces, first, objects, voxels, starts[1:], np.concatenate([NO_ROWS, *links]))
+        first += len(voxels)
 
 
 def pieces_of_block(block: Box, volume: Box, part_zyx: ZYX, read: Callable[[Box], np.ndarray]) -> dict[str, np.ndarray]:
@@ -112,21 +119,14 @@ def pieces_of_block(block: Box, volume: Box, part_zyx: ZYX, read: Callable[[Box]
     The result has ``objects`` (id of each piece), ``voxels`` and ``first`` (flat index of its first voxel in the
     volume), and ``links`` of all parts.
     """
-    objects, voxels, first = ([np.empty(0, np.int64)] for _ in range(3))
-    links = [NO_ROWS]
+    objects, voxels, first, links = ([] for _ in range(4))
     for part in label_parts(block, volume, part_zyx, read):
-        pieces, where, counts = np.unique(part.pieces, return_index=True, return_counts=True)
-        where, counts = where[pieces >= 0], counts[pieces >= 0]
-        objects.append(part.labels.ravel()[where].astype(np.int64))
-        voxels.append(counts)
-        first.append(_flat(np.stack(np.unravel_index(where, part.labels.shape), axis=1), part.box, volume))
+        objects.append(part.objects.astype(np.int64))
+        voxels.append(part.voxels)
+        first.append(_flat(np.stack(np.unravel_index(part.starts, part.box.shape), axis=1), part.box, volume))
         links.append(part.links)
-    return {
-        "objects": np.concatenate(objects),
-        "voxels": np.concatenate(voxels),
-        "first": np.concatenate(first),
-        "links": np.concatenate(links),
-    }
+    columns = {"objects": objects, "voxels": voxels, "first": first, "links": links}
+    return {name: np.concatenate(parts) for name, parts in columns.items()}
 
 
 def _links(part: Box, volume: Box, around: np.ndarray, numbers: np.ndarray) -> Iterator[np.ndarray]:

@@ -12,6 +12,7 @@ from random import Random
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import expit
 
 from ffn.assembly.merge_graph import MergeEdge
 from ffn.contingency import RowLookup
@@ -53,7 +54,7 @@ class Pairs(NamedTuple):
         rows, same = self.answered(answers)
         expected = np.array([weight for _, _, weight in PRIOR.values()])
         weights = most_likely(self.columns[rows], same.astype(float), np.array(PENALTIES), expected)
-        return sigmoid(self.columns @ weights)
+        return expit(self.columns @ weights)
 
     def answered(self, answers: Mapping[Pair, bool]) -> tuple[np.ndarray, np.ndarray]:
         """Return the rows (int64) of the pairs with an answer, and whether each said that they are one neuron."""
@@ -137,7 +138,7 @@ def most_likely(columns: np.ndarray, same: np.ndarray, penalty: np.ndarray, expe
     """Return the weights (float64, (F,)) of a logistic regression; `penalty` is of their distance from `expected`."""
     weights = expected.copy()
     for _ in range(MAX_STEPS):
-        found = sigmoid(columns @ weights)
+        found = expit(columns @ weights)
         slope = columns.T @ (found - same) + penalty * (weights - expected)
         curvature = (columns * (found * (1 - found))[:, None]).T @ columns + np.diag(penalty + TINY)
         step = np.linalg.solve(curvature, slope)
@@ -145,11 +146,6 @@ def most_likely(columns: np.ndarray, same: np.ndarray, penalty: np.ndarray, expe
         if np.abs(step).max() < TINY:
             break
     return weights
-
-
-def sigmoid(values: np.ndarray) -> np.ndarray:
-    """Return the probability of each log odds."""
-    return 0.5 * (1 + np.tanh(values / 2))
 
 
 def ask(

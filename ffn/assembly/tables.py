@@ -52,8 +52,8 @@ class Objects:
     Examples
     --------
     >>> objects = Objects(np.array([[4, 4], [9, 4]]))
-    >>> objects.of(np.array([3, 9])).tolist(), objects.of_pair((7, 9))
-    ([3, 4], (4, 7))
+    >>> objects.of(np.array([3, 9])).tolist()
+    [3, 4]
     >>> objects.segments(np.array([[3, 4], [4, 8]]), np.array([0, 3, 4, 9])).tolist()
     [[3, 4], [3, 9], [4, 9]]
     """
@@ -73,11 +73,6 @@ class Objects:
         rows = self._rows.find(found.ravel()).reshape(found.shape)
         found[rows >= 0] = self._objects[rows[rows >= 0]]
         return found
-
-    def of_pair(self, pair: tuple[int, int]) -> tuple[int, int]:
-        """Return the objects of two segments, the smaller one first."""
-        a, b = sorted(self.of(np.array(pair, np.uint64)).tolist())
-        return a, b
 
     def segments(self, pairs: np.ndarray, ids: np.ndarray) -> np.ndarray:
         """Return the pairs among segments that belong to given pairs of objects, or to one object.

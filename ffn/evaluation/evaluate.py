@@ -21,7 +21,7 @@ from ffn.evaluation.config import EvaluateConfig
 from ffn.evaluation.errors import locate, worst_errors
 from ffn.evaluation.scores import BORDER_NM, CONVENTIONS, Intervals, change_intervals
 from ffn.evaluation.scoring import Compared, Comparison, Scorer
-from ffn.evaluation.skeletons import Skeletons, check_skeletons, read_skeletons
+from ffn.evaluation.skeletonize import Skeletons, read_skeletons
 from ffn.geometry import Box, VoxelSize
 from ffn.io.atomic import write_json
 from ffn.io.block_log import Result
@@ -111,7 +111,7 @@ class Inputs:
     name: str = ""  # of the segmentation in its run, such as ``filled``
     image: str | None = None  # to segment by watershed, as the baseline
     baseline_out: str | None = None  # ``NAME.zarr`` for the best watershed
-    skeletons: str | None = None  # of the truth, for the run length, see `ffn.evaluation.skeletons.read_skeletons`
+    skeletons: str | None = None  # of the truth, for the run length, see `ffn.evaluation.skeletonize.read_skeletons`
     earlier: Mapping[str, str] = field(default_factory=dict)  # segmentations of earlier stages of the run by name
     masks: tuple[Mask, ...] = ()  # voxels that are not scored
 
@@ -134,7 +134,7 @@ class Inputs:
 def check(skeletons: str, voxel_size_zyx_nm: VoxelSize) -> None:
     """Refuse skeletons of the ground truth that cannot be read."""
     with under("skeletons"):
-        check_skeletons(skeletons, voxel_size_zyx_nm)
+        read_skeletons(skeletons, voxel_size_zyx_nm)
 
 
 def evaluate(

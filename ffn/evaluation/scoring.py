@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.ndimage import distance_transform_edt
 
-from ffn.assembly.components import NO_ROWS, LabelledPart, connected_roots, label_parts, same_voxel
+from ffn.assembly.components import NO_ROWS, connected_roots, label_parts, same_voxel
 from ffn.config import PART_ZYX
 from ffn.contingency import (
     ContingencyTable,
@@ -27,7 +27,7 @@ from ffn.contingency import (
 from ffn.errors import EvaluationError
 from ffn.evaluation.errors import Scene
 from ffn.evaluation.scores import BORDER_NM, CONVENTIONS, intervals, summarize
-from ffn.evaluation.skeletons import Skeletons, expected_run_length
+from ffn.evaluation.skeletonize import Skeletons, expected_run_length
 from ffn.geometry import ZYX, Box, VoxelSize, zyx
 from ffn.io.block_log import Result
 from ffn.io.blocks import blocks_of
@@ -137,7 +137,7 @@ class Comparison:
         bodies, links = [np.zeros(0, np.uint64)], [NO_ROWS]
         nodes, at_nodes = [np.zeros(0, np.int64)], [np.zeros((1 + len(self._reads), 0), np.uint64)]
         for part in label_parts(block, self._box, PART_ZYX, self._scorer.truth.read):
-            bodies.append(bodies_of(part))
+            bodies.append(part.objects.astype(np.uint64))
             links.append(part.links)
             kinds = {"all": (part.pieces + 1).astype(np.uint64)}
             if "cremi" in self._scorer.conventions:
@@ -240,15 +240,6 @@ class Components(NamedTuple):
 
     bodies: np.ndarray
     of_blocks: list[np.ndarray]
-
-
-def bodies_of(part: LabelledPart) -> np.ndarray:
-    """Return the body of each piece in a part of a block."""
-    known = part.pieces >= 0
-    numbers = part.pieces[known] - part.first
-    bodies = np.zeros(int(numbers.max(initial=-1)) + 1, np.uint64)
-    bodies[numbers] = part.labels[known].astype(np.uint64)
-    return bodies
 
 
 def join_pieces(results: Iterable[Result]) -> Components:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ffn.evaluation.skeletons import Skeleton, join
+from ffn.evaluation.skeletonize import Skeleton, join
 
 from ..volumes import write
 

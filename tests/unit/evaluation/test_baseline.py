@@ -12,7 +12,7 @@ from ffn.evaluation.baseline import SWEEP, Settings, best_watershed, watersheds
 from ffn.evaluation.config import EvaluateConfig
 from ffn.evaluation.evaluate import Inputs, evaluate
 from ffn.evaluation.scores import score
-from ffn.evaluation.skeletons import Skeleton, join
+from ffn.evaluation.skeletonize import Skeleton, join
 from ffn.geometry import Box
 from ffn.io.open import open_volume
 

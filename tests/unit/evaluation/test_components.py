@@ -10,7 +10,7 @@ from ffn.evaluation.config import EvaluateConfig
 from ffn.evaluation.evaluate import Inputs, evaluate
 from ffn.evaluation.scores import score
 from ffn.evaluation.scoring import Scorer
-from ffn.evaluation.skeletons import Skeletons
+from ffn.evaluation.skeletonize import Skeletons
 from ffn.geometry import Box
 from ffn.io.masks import open_masked_truth
 from ffn.io.open import open_volume

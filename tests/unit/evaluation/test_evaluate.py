@@ -12,7 +12,7 @@ from ffn.errors import VolumeError
 from ffn.evaluation.config import EvaluateConfig
 from ffn.evaluation.evaluate import Inputs, evaluate
 from ffn.evaluation.scoring import near_border
-from ffn.evaluation.skeletons import Skeletons, join
+from ffn.evaluation.skeletonize import Skeletons, join
 from ffn.geometry import Box
 from ffn.io import hdf5
 from ffn.io.volume import IGNORED, NO_SIZE
@@ -156,7 +156,7 @@ def test_bad_input_is_one_line(tmp_path, specs, truth, segmentation, change, nam
     assert main(["evaluate", *(word for pair in options.items() for word in pair)]) == 2
     (line,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("ffn: error: "))
     assert named in line
-    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "out/scores.json").exists()
 
 
 @pytest.mark.parametrize("place", ["out", "baseline_out"])

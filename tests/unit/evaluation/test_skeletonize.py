@@ -7,8 +7,7 @@ from ffn.assembly.components import connected_roots
 from ffn.cli import main
 from ffn.errors import EvaluationError
 from ffn.evaluation.config import SkeletonizeConfig
-from ffn.evaluation.skeletonize import read_thinned, skeletonize, step_for
-from ffn.evaluation.skeletons import expected_run_length, read_skeletons
+from ffn.evaluation.skeletonize import expected_run_length, read_skeletons, read_thinned, skeletonize, step_for
 from ffn.geometry import Box
 from ffn.io import hdf5
 from ffn.io.open import open_volume

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ffn.errors import EvaluationError
-from ffn.evaluation.skeletons import check_skeletons, expected_run_length, join, read_skeletons
+from ffn.evaluation.skeletonize import expected_run_length, join, read_skeletons
 from ffn.geometry import Box
 from ffn.io import hdf5
 
@@ -74,17 +74,6 @@ def test_bad_skeletons_are_an_error_of_one_line(tmp_path, prepare, message):
     with pytest.raises(EvaluationError, match=message) as error:
         read_skeletons(tmp_path / "s")
     assert "\n" not in str(error.value)
-    with pytest.raises(EvaluationError, match=message):
-        check_skeletons(tmp_path / "s", (10, 10, 10))
-
-
-def test_a_look_at_many_files_reads_the_first_of_them(tmp_path, two):
-    write_swc(tmp_path / "swc", two)
-    check_skeletons(tmp_path / "swc", (10, 10, 10))
-    (tmp_path / "swc/2.swc").write_text("xxx")
-    check_skeletons(tmp_path / "swc", (10, 10, 10))
-    with pytest.raises(EvaluationError, match="2.swc: .*xxx"):
-        read_skeletons(tmp_path / "swc")
 
 
 def erl_of(skeletons, segments, tolerance_nm=0.0):

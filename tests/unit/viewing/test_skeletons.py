@@ -7,7 +7,7 @@ import numpy as np
 import osteoid
 import pytest
 
-from ffn.evaluation.skeletons import read_skeletons
+from ffn.evaluation.skeletonize import read_skeletons
 from ffn.geometry import Box
 from ffn.io.coarser import Scale
 from ffn.viewing import skeletons
