@@ -13,7 +13,7 @@ import pytest
 from tornado.ioloop import IOLoop
 from tornado.websocket import websocket_connect
 
-from ffn.viewing.screenshot import BROWSERS, FLAGS
+from ffn.viewing.viewer import BROWSERS, FLAGS
 
 CONTROL = 2  # modifier of a mouse event
 

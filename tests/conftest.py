@@ -213,7 +213,7 @@ def _existing(path):
 @pytest.fixture(scope="session")
 def panel_colours():
     """Function from a screenshot of four panels to the segment colours in each: xy, xz, 3d, yz."""
-    from ffn.viewing.screenshot import BROWSERS
+    from ffn.viewing.viewer import BROWSERS
 
     if not any(map(shutil.which, BROWSERS)):
         pytest.skip("no Chromium; Debian's package is called chromium")

@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.new:
         _new(arguments.new, arguments.out, arguments.box, arguments.watershed)
         return
-    from ffn.viewing.confirmed import write_confirmed
+    from ffn.viewing.queue import write_confirmed
 
     inputs = queue_inputs(arguments.run_folder, arguments.volume, ())
     write_confirmed(inputs, arguments.objects, arguments.out)

@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> None:
 def next_round(folder: Path, volume: str | None, objects: Sequence[int]) -> Path:
     """Write the labels of a run and the configuration of the next one; return its path."""
     from ffn.training.checkpoint import architecture_of
-    from ffn.viewing.confirmed import write_confirmed
+    from ffn.viewing.queue import write_confirmed
     from ffn.workflow.first_run import FROM_WEIGHTS
     from ffn.workflow.models import Models
     from ffn.workflow.paths import RunPaths

@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ffn.report.score_table import SHOWN_CONVENTIONS
+from ffn.report.verdict import SHOWN_CONVENTIONS
 from ffn.training.metrics import SCORES, MetricsRow, smoothed
 
 STYLE: Any = {

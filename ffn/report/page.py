@@ -21,8 +21,16 @@ from ffn.report.charts import sweep_charts, training_charts
 from ffn.report.look import first_look
 from ffn.report.pictures import close_up, open_volumes, slices
 from ffn.report.run_folder import VolumeFiles, read_costs, read_output, read_volumes
-from ffn.report.score_table import cell_text, figure, method_names, percent, run_lengths, score_rows
-from ffn.report.verdict import verdict_on, warnings_of
+from ffn.report.verdict import (
+    cell_text,
+    figure,
+    method_names,
+    percent,
+    run_lengths,
+    score_rows,
+    verdict_on,
+    warnings_of,
+)
 from ffn.training.metrics import best_validation, read_metrics
 from ffn.viewing import LINKS_FOLDER
 from ffn.workflow.paths import RunPaths
@@ -75,7 +83,7 @@ def report(run_dir: str | Path, out: str | Path, first: bool = False) -> None:
 def render(run_dir: Path) -> str:
     """Return the HTML of the page."""
     environment = _environment()
-    environment.filters.update(figure=figure, percent=percent, duration=duration, core_hours=core_hours)
+    environment.filters.update(figure=figure, percent=percent, duration=duration)
     environment.globals.update(cell_text=cell_text)
     volumes = read_volumes(run_dir)
     paths = RunPaths(run_dir)
@@ -125,18 +133,6 @@ def duration(seconds: float) -> str:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
-
-
-def core_hours(seconds: float) -> str:
-    """Return processor time in core hours.
-
-    Examples
-    --------
-    >>> core_hours(90), core_hours(36_000)
-    ('0.025', '10.0')
-    """
-    hours = seconds / 3600
-    return f"{hours:.3f}" if hours < 1 else f"{hours:.1f}"
 
 
 def _volume_context(files: VolumeFiles, run_dir: Path) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from ffn.io.hdf5 import CHUNK_ZYX
 from ffn.io.open import open_truth, open_volume
 from ffn.io.volume import Volume, require_inside, voxel_size_of
 from ffn.report.run_folder import VolumeFiles
-from ffn.report.score_table import method_names
+from ffn.report.verdict import method_names
 
 MAX_PIXELS = 480  # longest side of a picture: sharp on a phone, and the page stays at one or two megabytes
 OPACITY = 0.45

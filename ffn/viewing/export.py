@@ -19,8 +19,7 @@ from ffn.viewing import STATE_FILE, STEPS
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.inputs import Sources, open_volumes, read_errors
 from ffn.viewing.precomputed import plan_layers
-from ffn.viewing.properties import columns_of, write_segment_properties, write_table
-from ffn.viewing.segments import Segments
+from ffn.viewing.segments import Segments, columns_of, write_segment_properties, write_table
 from ffn.viewing.state import write_links
 from ffn.viewing.work import ExportWork
 

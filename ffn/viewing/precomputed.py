@@ -5,7 +5,6 @@ Source of the format: Neuroglancer, ``src/datasource/precomputed/{volume,sharded
 
 from __future__ import annotations
 
-import functools
 import math
 import threading
 from collections.abc import Mapping, Sequence
@@ -26,7 +25,8 @@ from ffn.viewing.config import ExportConfig
 CHUNK_ZYX: ZYX = (64, 64, 64)
 SHARD_BYTES = 2**26  # decoded; a shard is one transaction, which needs about four times this memory
 PIECE_ZYX: ZYX = (128, 128, 128)  # downsampled at a time, from up to 256³ voxels
-CACHE_BYTES = 2**26  # with an odd offset, neighbouring pieces of a mip share source chunks
+CACHE = {"total_bytes_limit": 2**26}  # with an odd offset, neighbouring pieces of a mip share source chunks
+CONTEXT = ts.Context({"cache_pool": CACHE, "file_io_locking": {"mode": "none"}})  # files are replaced whole
 INFO = "info"  # file with the metadata
 JPEG_QUALITY = 90
 IMAGE = "image"  # the layer that has no labels
@@ -80,12 +80,6 @@ def image_encoding(dtype: np.dtype, wanted: str, name: str) -> Encoding:
     if wanted == "jpeg":
         return Encoding("image", "uint8", "jpeg", "raw", "mean", {"jpeg_quality": JPEG_QUALITY})
     return Encoding("image", "uint8", "png", "raw", "mean")
-
-
-@functools.cache
-def shared_context() -> ts.Context:
-    """Return the context of all mips, whose cache they share. Files are replaced whole, so none is locked."""
-    return ts.Context({"cache_pool": {"total_bytes_limit": CACHE_BYTES}, "file_io_locking": {"mode": "none"}})
 
 
 @dataclass(frozen=True)
@@ -148,7 +142,7 @@ class Layer:
                 target[piece.slices()] = finer[piece.slices()].read().result()
 
     def _open(self, mip: int) -> ts.TensorStore:
-        return open_scale(self.folder, mip, shared_context())
+        return open_scale(self.folder, mip, CONTEXT)
 
 
 def plan_layers(folder: Path, volumes: Mapping[str, Volume], config: ExportConfig, box: Box | None) -> dict[str, Layer]:

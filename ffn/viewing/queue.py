@@ -1,9 +1,10 @@
-"""The places of a run that people should look at: the most valuable first, without a truth, as rows and as states."""
+"""The places of a run where a person's answer is worth most, without a truth, and the labels that answers confirm."""
 
 from __future__ import annotations
 
 import csv
 import io
+import logging
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import ndimage
 
 from ffn.assembly.given import (
     JOIN,
@@ -26,12 +28,16 @@ from ffn.assembly.given import (
 from ffn.assembly.merge_graph import read_graphs
 from ffn.assembly.questions import Forest, Pair, Question, ask, gather
 from ffn.assembly.tables import OVERLAPS, overlap_rows, read_rows
+from ffn.config import PART_ZYX
 from ffn.errors import ExportError
 from ffn.geometry import ZYX, Box, add, cell_shape, scale, subtract, zyx
-from ffn.io.open import open_segmentation
-from ffn.io.volume import Volume, voxel_size_of
+from ffn.io.open import identity, open_segmentation
+from ffn.io.store import create_volume
+from ffn.io.volume import IGNORED, Placement, Volume, voxel_size_of
+from ffn.progress import track
+from ffn.provenance import provenance
 from ffn.viewing.inputs import read_groups
-from ffn.viewing.properties import NM3_PER_UM3, read_segment_properties
+from ffn.viewing.segments import NM3_PER_UM3, read_segment_properties
 from ffn.viewing.state import FOCUS, MARGIN, PANEL_WIDTH, SECTION_ZOOM, State, make_state
 
 COLOURS = ("#ff9f1c", "#2ec4b6")  # of the two sides
@@ -47,6 +53,7 @@ JOINED, APART = "joined", "apart"
 # objects have none left; 4 % of their voxels are in another body (two mergers inside of supervoxels). At 0.05, 17 have
 # none and 6 % are.
 DOUBT = 0.1
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,8 +241,6 @@ class Queue:
 
 def _nearest(volume: Volume, place_zyx: ZYX, pair: Pair) -> tuple[ZYX, ZYX] | None:
     """Return the nearest voxels of two segments, around a place or the cell that begins there."""
-    from scipy import ndimage
-
     size = voxel_size_of(volume)
     cell = cell_shape(size)
     box = Box(subtract(place_zyx, cell), add(place_zyx, scale(cell, 2))).intersect(volume.box)
@@ -287,3 +292,62 @@ def named(places: Sequence[Place]) -> dict[str, Place]:
     """Return the places by the names of their links."""
     digits = len(str(len(places)))
     return {f"queue-{number:0{digits}}": place for number, place in enumerate(places, 1)}
+
+
+def write_confirmed(inputs: QueueInputs, objects: Sequence[int], out: str | Path) -> Box:
+    """Write the confirmed objects of a run as labels, and return their box: that of the segmentation.
+
+    All other segments are 0: as a confirmed object is complete, no voxel of them belongs to it. Voxels of no segment,
+    and those of other segments at the border, are `IGNORED`, because nobody has told where the border is.
+
+    Parameters
+    ----------
+    inputs : QueueInputs
+        The run, with all answers, which it has applied.
+    objects : sequence of int
+        Ids of more objects that a person has found to be right.
+    out : path
+        ``NAME.zarr`` of uint64.
+
+    Raises
+    ------
+    CorrectionError
+        If nothing is confirmed, or an answer is not applied.
+    """
+    if wrong := [each for each in objects if not 0 < each < int(IGNORED)]:
+        raise CorrectionError(f"{inputs.mapping}: has no object {wrong[0]}, expected its id")
+    confirmed = np.array(sorted(Queue(inputs).confirmed() | set(objects)), np.uint64)
+    if not len(confirmed):
+        found = f"{inputs.mapping}: no object is confirmed, expected answers on all its doubtful contacts"
+        raise CorrectionError(f"{found}. Answer more (ffn view RUN --queue FILE.csv), apply them, or name objects")
+    groups = read_groups(inputs.mapping)
+    voxels = np.zeros(len(confirmed), np.int64)
+    with inputs.open_base() as base:
+        made_by = provenance("labels", None, segmentation=inputs.segmentation, mapping=identity(inputs.mapping))
+        blocks = list(base.box.blocks(PART_ZYX))
+        with create_volume(str(out), np.uint64, Placement(base.box, voxel_size_of(base), made_by)) as writer:
+            for block in track(blocks, len(blocks), "labels"):
+                seen = block.grow((1, 1, 1)).intersect(base.box)
+                segments, index = np.unique(base.read(seen).astype(np.uint64), return_inverse=True)
+                labels = labels_of(groups.of(segments)[index], confirmed)[block.slices(seen.start)]
+                writer.write(block, labels)
+                ids, counts = np.unique(labels[np.isin(labels, confirmed)], return_counts=True)
+                voxels[np.searchsorted(confirmed, ids)] += counts
+            if not voxels.all():
+                raise CorrectionError(f"{inputs.mapping}: has no object {confirmed[voxels == 0][0]}, expected its id")
+        log.info("%s: %d objects, %d of %d voxels", out, len(confirmed), voxels.sum(), base.box.num_voxels)
+        return base.box
+
+
+def labels_of(objects: np.ndarray, confirmed: np.ndarray) -> np.ndarray:
+    """Return the labels of a box of objects.
+
+    Examples
+    --------
+    >>> labels_of(np.array([7, 7, 0, 0, 8, 8, 9, 9], np.uint64), np.array([8])).astype(np.int64).tolist()
+    [0, 0, -1, -1, 8, 8, -1, 0]
+    """
+    is_body = np.isin(objects, confirmed)
+    labels = np.where(is_body, objects, np.uint64(0))
+    labels[((objects == 0) | ndimage.binary_dilation(is_body)) & ~is_body] = IGNORED
+    return labels

@@ -72,10 +72,6 @@ class Trials:
         if not keeps:
             edit_layers(self._viewer, lambda layers: [each for each in layers if each["name"] != LAYER])
 
-    def wait(self) -> None:
-        """Wait for the last trial."""
-        self._thread.submit(lambda: None).result()
-
     def close(self) -> None:
         """Stop all, and close the files."""
         self._number += 1

@@ -30,8 +30,7 @@ from ffn.machine.limits import threads_here
 from ffn.viewing import COARSE, MIPS, PIECES, PLAN, STATE_FILE
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.precomputed import INFO, Layer
-from ffn.viewing.properties import FOLDER, Lengths
-from ffn.viewing.segments import Segments, count_segments, merge_segments
+from ffn.viewing.segments import FOLDER, Lengths, Segments, count_segments, merge_segments
 from ffn.viewing.shards import SegmentFiles
 
 

@@ -81,7 +81,7 @@ def trials(scene):
     found = Trials(viewer, TrialInputs(inputs, Agglomeration(**CONFIG)), told.append)
 
     def shown():
-        found.wait()
+        found._thread.submit(lambda: None).result()
         layers = viewer.shared_state.raw_state["layers"][1:]
         sources = {key: each.data.transpose() for key, each in viewer.volume_manager.volumes.items()}
         return [sources[layer["source"].rpartition(".")[2]] for layer in layers], told

@@ -65,7 +65,7 @@ def run(tmp_path, monkeypatch):
 
     inputs = types.SimpleNamespace(export=tmp_path / "cube")
     monkeypatch.setattr("ffn.commands.round.queue_inputs", lambda *_: inputs)
-    monkeypatch.setattr("ffn.viewing.confirmed.write_confirmed", write_confirmed)
+    monkeypatch.setattr("ffn.viewing.queue.write_confirmed", write_confirmed)
     monkeypatch.setattr("ffn.commands.round.become_snakemake", lambda config, words: started.append((config, words)))
     monkeypatch.chdir(tmp_path)
     return labels, started

@@ -7,7 +7,7 @@ import pytest
 
 from ffn.cli import main
 from ffn.report.page import render
-from ffn.report.score_table import format_scores
+from ffn.report.verdict import format_scores
 
 from ..volumes import write
 from .conftest import BOX, SELECTION, Page, rescored

@@ -7,8 +7,7 @@ import pytest
 
 from ffn.cli import main
 from ffn.report.page import render
-from ffn.report.score_table import format_scores, score_rows
-from ffn.report.verdict import format_summary
+from ffn.report.verdict import format_scores, format_summary, score_rows
 
 from .conftest import SCORES, Page, make_exports
 

@@ -9,8 +9,16 @@ import pytest
 from ffn.geometry import Box
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.export import export
-from ffn.viewing.properties import Column, columns_of, write_segment_properties, write_table
-from ffn.viewing.segments import Segments, count_segments, merge_segments, number_segments
+from ffn.viewing.segments import (
+    Column,
+    Segments,
+    columns_of,
+    count_segments,
+    merge_segments,
+    number_segments,
+    write_segment_properties,
+    write_table,
+)
 
 from .conftest import read_json
 

@@ -12,11 +12,10 @@ from ffn.assembly.given import Correction, CorrectionError, corrections_text, kn
 from ffn.assembly.merge_graph import Evidence, MergeEdge, header
 from ffn.viewing.asking import asked
 from ffn.viewing.config import ExportConfig
-from ffn.viewing.confirmed import write_confirmed
 from ffn.viewing.corrections import STATUS
 from ffn.viewing.export import export
 from ffn.viewing.inputs import Sources
-from ffn.viewing.queue import COLOURS, ENDS, Place, Queue, QueueInputs, places_text
+from ffn.viewing.queue import COLOURS, ENDS, Place, Queue, QueueInputs, places_text, write_confirmed
 from ffn.viewing.state import load_state
 
 from ..volumes import read, write

@@ -14,8 +14,7 @@ from ffn.geometry import Box
 from ffn.io.volume import Placement
 from ffn.viewing.config import ExportConfig, ViewConfig
 from ffn.viewing.export import export
-from ffn.viewing.screenshot import folder_of_files, page_leading_to
-from ffn.viewing.viewer import open_viewer, served, stores_state, view, view_stores
+from ffn.viewing.viewer import folder_of_files, open_viewer, page_leading_to, served, stores_state, view, view_stores
 
 from ...volumes import create_volumes
 
