@@ -202,11 +202,6 @@ def lom_counts(labels: np.ndarray, lom_radius_zyx: ZYX, ids: np.ndarray, threads
     int32 ndarray of shape (Z - 2rz, Y - 2ry, X - 2rx)
         Counts of the voxels with a whole LOM.
 
-    Raises
-    ------
-    VolumeError
-        If `labels` is smaller than one LOM.
-
     Notes
     -----
     Source: Januszewski et al. 2018, Methods (active fraction). The algorithm is ours, one pass for all labels:
@@ -215,7 +210,6 @@ def lom_counts(labels: np.ndarray, lom_radius_zyx: ZYX, ids: np.ndarray, threads
     count of a voxel is the sum of its object's row of `sums` over the x window. Along a row, while the object stays the
     same, this takes one addition and one subtraction per voxel.
     """
-    require_lom_fits(Box.from_shape(zyx(labels.shape)), lom_radius_zyx, "labels")
     numbers = {0: 0, **{object_id: number for number, object_id in enumerate(ids.tolist(), 1)}}
     objects = fastremap.remap(fastremap.mask_except(labels, ids.tolist()), numbers).astype(np.int32)
     ends = _run_ends(objects)

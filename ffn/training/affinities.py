@@ -187,15 +187,11 @@ def affinities_of(bodies: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     borders in the section, so that bodies that touch are apart, too. Whether they end at the rim, or where voxels are
     ignored, is unknown.
     """
-    inner, known = bodies != 0, bodies != IGNORED
-    for axis in (1, 2):
-        along, sure, labels = (np.moveaxis(each, axis, 0) for each in (inner, known, bodies))
-        same, seen = labels[1:] == labels[:-1], labels != IGNORED
-        along[1:] &= same
-        along[:-1] &= same
-        sure[1:] &= seen[:-1]
-        sure[:-1] &= seen[1:]
-        sure[[0, -1]] = False
+    padded = np.pad(bodies, ((0, 0), (1, 1), (1, 1)), mode="edge")
+    around = np.stack([padded[:, :-2, 1:-1], padded[:, 2:, 1:-1], padded[:, 1:-1, :-2], padded[:, 1:-1, 2:]])
+    inner = (bodies != 0) & (around == bodies).all(axis=0)
+    known = (bodies != IGNORED) & (around != IGNORED).all(axis=0)
+    known[:, [0, -1]] = known[:, :, [0, -1]] = False
     result, all_known = np.zeros((*bodies.shape, 3), np.float32), known.copy()
     for axis in range(3):
         labels, is_inner = np.moveaxis(bodies, axis, 0), np.moveaxis(inner, axis, 0)

@@ -225,36 +225,20 @@ def with_normalisation(model: Model, volumes: Mapping[str, TrainingVolume], grou
 
 
 def add_data_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options for the training data."""
+    """Declare the options for the data of training and validation."""
     parser.add_argument("--records", required=True, metavar="FOLDER", help="records folder, as 'ffn records' writes it")
-    parser.add_argument(
-        "--volume",
-        required=True,
-        action="append",
-        metavar="NAME=IMAGE,LABELS",
-        help="image and labels, each NAME.zarr or FILE.h5:DATASET, of the volume NAME in the records; repeatable",
-    )
-    parser.add_argument(
-        "--normalize",
-        default=[],
-        action="append",
-        metavar="NAME=METHOD",
-        help="grey levels of the volume NAME: training, volume, match or MEAN,STDDEV (default: training); repeatable",
-    )
-    parser.add_argument(
-        "--masks",
-        default=[],
-        action="append",
-        metavar="NAME=MASK",
-        help="voxels of the volume NAME whose grey levels do not count, such as a=soma.zarr#invert; repeatable",
-    )
-    parser.add_argument(
-        "--validate",
-        action="append",
-        default=[],
-        metavar="NAME=IMAGE,LABELS,Z0:Z1,Y0:Y1,X0:X1",
-        help="validation box in a volume, never trained on; repeatable",
-    )
+    files = "image and labels, each NAME.zarr or FILE.h5:DATASET, of the volume NAME in the records; repeatable"
+    parser.add_argument("--volume", required=True, action="append", metavar="NAME=IMAGE,LABELS", help=files)
+    for option, metavar, text in (
+        (
+            "--normalize",
+            "NAME=METHOD",
+            "grey levels of the volume NAME: training, volume, match or MEAN,STDDEV (default: training)",
+        ),
+        ("--masks", "NAME=MASK", "voxels of NAME whose grey levels do not count, such as a=soma.zarr#invert"),
+        ("--validate", "NAME=IMAGE,LABELS,Z0:Z1,Y0:Y1,X0:X1", "validation box in a volume, never trained on"),
+    ):
+        parser.add_argument(option, default=[], action="append", metavar=metavar, help=f"{text}; repeatable")
     parser.add_argument(
         "--rng-seed", type=whole_number, default=1, metavar="INT", help="seed of everything random (default: 1)"
     )

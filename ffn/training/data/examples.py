@@ -335,23 +335,19 @@ def distort(image: np.ndarray, black: np.float32, config: TrainConfig, rng: np.r
 
     The central slice is never blank, because no seed lies where there is no image.
     """
-    blurred = _choose_slices(len(image), config.blur_rate, rng)
-    if len(blurred):
+    if config.blur_rate:
         from scipy.ndimage import gaussian_filter
 
+        blurred = rng.random(len(image)) < config.blur_rate
         image[blurred] = gaussian_filter(image[blurred], (0, BLUR_SIGMA, BLUR_SIGMA))
     if config.contrast_jitter:
         image *= 1 + _symmetric(config.contrast_jitter, rng)
     if config.brightness_jitter:
         image += _symmetric(config.brightness_jitter, rng)
-    blank = _choose_slices(len(image), config.missing_slice_rate, rng)
-    image[blank[blank != len(image) // 2]] = black
-
-
-def _choose_slices(num_slices: int, rate: float, rng: np.random.Generator) -> np.ndarray:
-    if rate == 0:
-        return np.zeros(0, np.int64)
-    return np.flatnonzero(rng.random(num_slices) < rate)
+    if config.missing_slice_rate:
+        blank = rng.random(len(image)) < config.missing_slice_rate
+        blank[len(image) // 2] = False
+        image[blank] = black
 
 
 def _symmetric(largest: float, rng: np.random.Generator) -> np.float32:

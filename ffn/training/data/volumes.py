@@ -8,6 +8,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 
 import numpy as np
 
@@ -73,11 +74,10 @@ class TrainingVolume:
         """Return the smallest type that holds all labels. All processes call this together."""
         labels = self._volumes[1]
         low, high = -1, 0
-        for number, block in enumerate(self.box.blocks(BLOCK_ZYX)):
-            if number % group.size == group.rank:
-                voxels = labels.read(block)
-                known = voxels[~is_ignored(voxels)]
-                low, high = min(low, int(known.min(initial=0))), max(high, int(known.max(initial=0)))
+        for block in islice(self.box.blocks(BLOCK_ZYX), group.rank, None, group.size):
+            voxels = labels.read(block)
+            known = voxels[~is_ignored(voxels)]
+            low, high = min(low, int(known.min(initial=0))), max(high, int(known.max(initial=0)))
         low, high = min(group.gather(low)), max(group.gather(high))
         ranges = ((np.dtype(name), np.iinfo(name)) for name in SMALL_TYPES)
         return next((dtype for dtype, held in ranges if held.min <= low and high <= held.max), labels.dtype)
@@ -139,10 +139,9 @@ def open_training_volumes(
 def block_statistics(volume: TrainingVolume, share: int, num_shares: int) -> list[tuple[int, float, float]]:
     """Return voxels that count, their sum and sum of squares for every `num_shares`-th block, from block `share` on."""
     statistics = []
-    for number, block in enumerate(volume.box.blocks(BLOCK_ZYX)):
-        if number % num_shares == share:
-            voxels = volume.read_grey_levels(block).astype(np.float64)
-            statistics.append((voxels.size, float(voxels.sum()), float(np.square(voxels).sum())))
+    for block in islice(volume.box.blocks(BLOCK_ZYX), share, None, num_shares):
+        voxels = volume.read_grey_levels(block).astype(np.float64)
+        statistics.append((voxels.size, float(voxels.sum()), float(np.square(voxels).sum())))
     return statistics
 
 
@@ -199,9 +198,8 @@ def _histogram(volume: TrainingVolume, group: ProcessGroup) -> Histogram | None:
     if volume.image_dtype not in HISTOGRAM_DTYPES:
         return None
     counts = count_levels(np.empty(0, volume.image_dtype))
-    for number, block in enumerate(sample_blocks(volume.box)):
-        if number % group.size == group.rank:
-            counts += count_levels(volume.read_grey_levels(block))
+    for block in islice(sample_blocks(volume.box), group.rank, None, group.size):
+        counts += count_levels(volume.read_grey_levels(block))
     total = group.sum(counts)
     return Histogram.of_counts(total) if total.any() else None
 
