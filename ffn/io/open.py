@@ -18,9 +18,9 @@ import numpy as np
 
 from ffn.errors import VolumeError
 from ffn.geometry import VoxelSize
+from ffn.io import scratch
 from ffn.io.config import FoundConfig
 from ffn.io.faults import unreadable
-from ffn.io.scratch import rows_that
 from ffn.io.store_names import CHUNKED_FILES, MAIN, files_in, files_named, image_format, split_store
 from ffn.io.volume import HDF5_SUFFIXES, Converted, Volume, place_of, split_spec, with_ignored
 
@@ -205,7 +205,14 @@ def read_table(
         return None
     table = {"driver": "zarr3", "kvstore": folder.below(name).spec, "fill_missing_data_reads": False}
     with unreadable(f"{store[0]}/{name}", "a whole table. Rerun its stage"):
-        return rows_that(ts.open(table, read=True, context=folder.context).result(), keep, ranges)
+        rows = ts.open(table, read=True, context=folder.context).result()
+        if keep is None and ranges is None:
+            return np.asarray(rows)
+        most, end = scratch.ROWS_AT_ONCE, rows.shape[0]
+        ranges = [(start, min(stop, end)) for start, stop in ranges or [(0, end)]]
+        cuts = [(at, min(at + most, stop)) for start, stop in ranges for at in range(start, stop, most)]
+        parts = (np.asarray(rows[start:stop]) for start, stop in cuts or [(0, 0)])  # for the form of one without rows
+        return np.concatenate([part if keep is None else part[keep(part)] for part in parts])
 
 
 def identity(spec: str | Path) -> str:

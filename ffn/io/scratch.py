@@ -10,7 +10,7 @@ import math
 import os
 import tempfile
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -92,24 +92,6 @@ def folder_beside(path: str) -> Path | None:
 def parts_of(table: Table) -> Iterator[np.ndarray]:
     """Yield all rows of a table, `ROWS_AT_ONCE` at a time."""
     return (table[start : start + ROWS_AT_ONCE] for start in range(0, len(table), ROWS_AT_ONCE))
-
-
-def rows_that(
-    table: Any,
-    keep: Callable[[np.ndarray], np.ndarray] | None = None,
-    ranges: Sequence[tuple[int, int]] | None = None,
-) -> np.ndarray:
-    """Return the rows of an array in a file that `keep` selects, of `ROWS_AT_ONCE` at a time, in some ranges of rows.
-
-    Without `keep`, all; without `ranges`, in the whole array. What of a range is beyond its end counts as empty.
-    """
-    if keep is None and ranges is None:
-        return np.asarray(table[...])
-    ranges = [(0, table.shape[0])] if ranges is None else [(start, min(stop, table.shape[0])) for start, stop in ranges]
-    cuts = [(at, min(at + ROWS_AT_ONCE, stop)) for start, stop in ranges for at in range(start, stop, ROWS_AT_ONCE)]
-    cuts = cuts or [(0, 0)]  # so that `keep` also sees the form of a table without rows
-    parts = (np.asarray(table[start:stop]) for start, stop in cuts)
-    return np.concatenate([part if keep is None else part[keep(part)] for part in parts])
 
 
 def sort_rows(rows: ScratchRows, in_order: Callable[[np.ndarray], np.ndarray], folder: Path | None) -> ScratchRows:

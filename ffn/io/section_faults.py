@@ -201,13 +201,11 @@ def _band(shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
 def _tiles(slab: Box) -> Iterator[Box]:
     """Cut a slab along y and x into tiles of about the same size, if they are not too small."""
     (_, *start), (_, *stop) = slab.start, slab.stop
-    cuts = [
-        np.linspace(a, b, max(1, (b - a) // TILE) + 1).astype(int).tolist() for a, b in zip(start, stop, strict=True)
-    ]
-    for y, y_end in zip(cuts[0], cuts[0][1:], strict=False):
-        for x, x_end in zip(cuts[1], cuts[1][1:], strict=False):
-            if min(y_end - y, x_end - x) >= SMALLEST:
-                yield Box((slab.start[0], y, x), (slab.stop[0], y_end, x_end))
+    sides = zip(start, stop, strict=True)
+    cuts = (np.linspace(a, b, max(1, (b - a) // TILE) + 1).astype(int).tolist() for a, b in sides)
+    for (y, y_end), (x, x_end) in itertools.product(*map(itertools.pairwise, cuts)):
+        if min(y_end - y, x_end - x) >= SMALLEST:
+            yield Box((slab.start[0], y, x), (slab.stop[0], y_end, x_end))
 
 
 def _spectra(section: np.ndarray, plane: Box, tiles: Sequence[Box]) -> list[np.ndarray]:
@@ -236,9 +234,8 @@ def _sums(section: np.ndarray) -> tuple[float, ...]:
     """Return the sums that mean, variance and sharpness of a section are made of."""
     values = section.astype(np.float32)
     steps = np.diff(values, axis=1)
-    squares = (float(np.square(each).sum(dtype=np.float64)) for each in (values, steps))
-    total, stepped = squares
-    return values.size, float(values.sum(dtype=np.float64)), total, steps.size, stepped
+    total, squared, stepped = (np.sum(each, dtype=np.float64) for each in (values, values**2, steps**2))
+    return values.size, total, squared, steps.size, stepped
 
 
 def _typical(values: np.ndarray) -> np.ndarray:

@@ -149,7 +149,7 @@ def mip_of_array(attributes: Attributes, name: str) -> Mip:
 
     They are `voxel_size_nm` with an `offset` in voxels (ours), both zyx; `resolution` (CREMI) or `voxel_size` (funlib)
     in nm or in the `units` of funlib, with an `offset` in the same unit, both in the order of the array's axes where
-    these have names; or `element_size_um` (ilastik, Fiji) in µm, zyx, without an offset.
+    these have names; `transform` (COSEM); or `element_size_um` (ilastik, Fiji) in µm, zyx, without an offset.
 
     Raises
     ------
@@ -163,6 +163,8 @@ def mip_of_array(attributes: Attributes, name: str) -> Mip:
     ((40.0, 4.0, 4.0), (37, 911, 911))
     """
     where, names = f"{name}: attribute offset", tuple(axis_names(attributes))
+    if "transform" in attributes:
+        return replace(_cosem_mip("", attributes["transform"]), names=names)
     offset = three_numbers(attributes.get("offset", (0, 0, 0)), where)
     key = next((key for key in (VOXEL_SIZE_NM, "resolution", "voxel_size", ILASTIK) if key in attributes), None)
     if key in (None, ILASTIK) and any(offset):
@@ -245,7 +247,7 @@ def find_mips(folder: Folder, name: str) -> list[Mip]:
         if "dimensions" in n5:
             return [_in_image(_n5_mip("", n5, {}, name), folder, name)]
         if folder.json(".zarray") or folder.json("zarr.json").get("node_type") == "array":
-            return [_in_image(_zarr_mip(_zarr(folder), name), folder, name)]
+            return [_in_image(mip_of_array(_zarr(folder), name), folder, name)]
         return _group_mips(folder, name) or [Mip("")]  # TensorStore says what is wrong
 
 
@@ -313,12 +315,6 @@ def _precomputed_mip(scale: Attributes, name: str) -> Mip:
     size = _from_xyz(scale.get("resolution"), f"{name}: resolution")
     offset = _from_xyz(scale.get("voxel_offset", (0, 0, 0)), f"{name}: voxel_offset")
     return Mip("", size, triple(np.multiply(size, offset)), ("nm",) * 3)
-
-
-def _zarr_mip(attributes: Attributes, name: str) -> Mip:
-    if "transform" in attributes:
-        return replace(_cosem_mip("", attributes["transform"]), names=tuple(axis_names(attributes)))
-    return mip_of_array(attributes, name)
 
 
 def _n5_mip(path: str, attributes: Attributes, group: Attributes, name: str) -> Mip:

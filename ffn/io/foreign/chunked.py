@@ -74,6 +74,8 @@ class ChunkedVolume(Volume):
         dtype = number_type(name, np.dtype(store.dtype.numpy_dtype))
         super().__init__(name, box, dtype, chosen.voxel_size_zyx_nm or self._voxel_size_by_units())
         chosen.put(self)
+        whole = self._axes.take(store, [slice(None)] * 3)
+        self._voxels = whole[ts.d[:].translate_to[self.box.start]]
         self.unknown_unit, self.provenance = chosen.unknown_unit, ours.get("provenance", {})
         self.folder, self.address = self._location.path, self._location.absolute
         self.is_relative = not os.path.isabs(self._location.address.removeprefix("file://"))
@@ -122,9 +124,8 @@ class ChunkedVolume(Volume):
         )
 
     def _read(self, box: Box) -> np.ndarray:
-        to_array = subtract(self._axes.of(self._store.domain.inclusive_min), self.box.start)
         with unreadable(f"{self.name}, box {box}", "whole chunks. Restore it"):
-            return self._folder.answer(self._axes.take(self._store, box.shift(to_array).slices()).read(order="C"))
+            return self._folder.answer(self._voxels[box.slices()].read(order="C"))
 
     def _voxel_size_by_units(self) -> VoxelSize | None:
         """Voxel size by the units that TensorStore gives dimensions of zarr, None if there are none."""

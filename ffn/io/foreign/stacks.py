@@ -80,26 +80,22 @@ class ImageStack(SliceVolume):
     """One PNG, JPEG or TIFF file per slice; all headers are read at once, to find a misfit before any work."""
 
     def __init__(self, paths: Sequence[Path | None], name: str, gap: VolumeError | None = None) -> None:
-        self._paths, self._refusals = paths, {"missing_sections": gap}
-        self._headers = [decoding.read_header(path) if path else None for path in paths]
-        sizes = np.array([header.shape_yx for header in self._headers if header])
-        first = next(filter(None, self._headers))
-        whole = first._replace(shape_yx=tuple(sizes.max(axis=0).tolist()))
+        self._slices = [(path, decoding.read_header(path)) if path else None for path in paths]
+        there = [each for each in self._slices if each]
+        (self._first, first), shape = there[0], np.max([header.shape_yx for _, header in there], axis=0)
+        whole = first._replace(shape_yx=tuple(shape.tolist()))
         super().__init__(name, len(paths), whole)
-        odd = []
-        for z, (path, header) in enumerate(zip(paths, self._headers, strict=True)):
-            if path is None or header is None:
-                odd.append((z, "missing", "no file, read as 0"))
-                continue
+        self._refusals = {"missing_sections": gap}
+        for path, header in there:
             self._require_same(path, header._replace(shape_yx=whole.shape_yx), whole)
-            if header != whole:
-                odd.append((z, "small", f"{header}, 0 beyond it"))
             if header != first:
-                unequal = self._unlike(path, header, first)
-                self._refusals["unequal_sections"] = VolumeError(
-                    f"{unequal}, or fill it with 0: --unequal-sections pad (unequal_sections)"
-                )
-        self.odd_sections = odd
+                fill = "or fill it with 0: --unequal-sections pad (unequal_sections)"
+                self._refusals["unequal_sections"] = VolumeError(f"{self._unlike(path, header, first)}, {fill}")
+        self.odd_sections = [
+            (z, "small", f"{each[1]}, 0 beyond it") if each else (z, "missing", "no file, read as 0")
+            for z, each in enumerate(self._slices)
+            if each is None or each[1] != whole
+        ]
 
     def require_data(self, config: FoundConfig | None = None) -> None:
         """Refuse a series with gaps, or slices of unequal size, unless they are to be filled."""
@@ -108,12 +104,13 @@ class ImageStack(SliceVolume):
                 raise refusal
 
     def _read_slice(self, index: int) -> np.ndarray:
-        path, header = self._paths[index], self._headers[index]
-        if path is None or header is None:
+        found = self._slices[index]
+        if found is None:
             return np.zeros(self._header.shape_yx, self.dtype)
+        path, header = found
         pixels = decoding.read_pixels(path, self._reading)
-        found = header._replace(shape_yx=pixels.shape, dtype=pixels.dtype.newbyteorder("="))
-        self._require_same(path, found, header._replace(dtype=self.dtype))
+        decoded = header._replace(shape_yx=pixels.shape, dtype=pixels.dtype.newbyteorder("="))
+        self._require_same(path, decoded, header._replace(dtype=self.dtype))
         whole = self._header.shape_yx
         return pixels if pixels.shape == whole else np.pad(pixels, [(0, n) for n in np.subtract(whole, pixels.shape)])
 
@@ -122,8 +119,7 @@ class ImageStack(SliceVolume):
             raise self._unlike(path, header, expected)
 
     def _unlike(self, path: Path, header: Header, expected: Header) -> VolumeError:
-        first = next(filter(None, self._paths))
-        return VolumeError(f"{path}: is {header}, expected {expected} as {first.name}. Convert it")
+        return VolumeError(f"{path}: is {header}, expected {expected} as {self._first.name}. Convert it")
 
 
 class Gap(VolumeError):
