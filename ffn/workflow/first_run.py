@@ -16,9 +16,7 @@ from ffn.errors import ConfigError, explain
 from ffn.geometry import Box, VoxelSize, doubt_about_size, extent_um, tile, zyx
 from ffn.io.coarser import JUMPS, levels_of
 from ffn.io.foreign.locations import Location
-from ffn.io.ingest import read_as
 from ffn.io.label_statistics import doubts_about_image
-from ffn.io.open import open_mip_or_finer
 from ffn.io.volume import Volume, is_ignored
 from ffn.machine.limits import gpus_here, usable_cores
 from ffn.model.store import DESCRIPTION, load_architecture, load_histogram, load_tissue
@@ -28,7 +26,7 @@ from ffn.workflow.config_files import ROOT
 from ffn.workflow.needs import flooding_here, in_words, training_here
 from ffn.workflow.places import Place, open_run
 from ffn.workflow.run import RunConfig, VolumeConfig
-from ffn.workflow.sources import Source, find_image, find_labels
+from ffn.workflow.sources import Source, find_image, find_labels, open_source
 
 STARTERS = {"serial-sections": "mouse cortex", "fib-sem": "fly medulla"}  # folders of config/weights
 FIRST_MINUTES = 4  # of training from other weights, and of flood filling, or a fifth of training; our choice
@@ -104,8 +102,7 @@ def _look(name: str, volume: dict[str, Any]) -> Data:
     except ValidationError as error:
         raise ConfigError(explain(error, lambda path: option_name(path[0]) if path else "options")) from None
     image = find_image(name, config)
-    with open_mip_or_finer(str(config.image), config.mip, config.voxel_size_zyx_nm, config=config) as (opened, _):
-        grey = read_as(opened, config, "image")[0]
+    with open_source(config, "image", config.mip, config.voxel_size_zyx_nm) as (grey, _):
         seen, has_bytes = _described(grey), grey.dtype == np.uint8
     labelled, zeros = _labelled(config, find_labels(name, config, image), image) if config.labels else (None, 0.0)
     size = [int(side) if side == int(side) else side for side in image.voxel_size_zyx_nm]
@@ -127,9 +124,7 @@ def _labelled(config: VolumeConfig, found: Source, image: Source) -> tuple[Box, 
         return box, 0.0
     (first, *_), (last, *_) = box.start, box.stop
     parts, num_known = [], 0
-    size, is_placed = image.voxel_size_zyx_nm, offset is not None
-    with open_mip_or_finer(str(config.labels), None, size, is_placed, config) as (opened, _):
-        labels = read_as(opened, config, "labels")[0]
+    with open_source(config, "labels", None, image.voxel_size_zyx_nm) as (labels, _):
         shift = zyx(np.subtract(labels.box.start, offset or labels.box.start))
         places = np.unique(np.linspace(first, last - 1, SAMPLED_SECTIONS).astype(int)).tolist()
         for z in places:
