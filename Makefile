@@ -48,7 +48,7 @@ test-all: setup  ## run all tests, also those with kills, faults, studies and a 
 
 test-bare:  ## run JAX's tests, and tools/gpu_check.sh in small, with what a bare GPU machine has (needs Python 3.12)
 	PYTHON="$(PYTHON)" envs/bare.sh
-	.venv-bare/bin/python -m pytest -m "not tensorflow" @tests/bare.txt $(ARGS)
+	.venv-bare/bin/python -m pytest -m "not tensorflow and not slow" @tests/bare.txt $(ARGS)
 	rm -rf build/gpu-check
 	TINY=1 OUT=build/gpu-check PYTHON=.venv-bare/bin/python JAX_PLATFORMS=cpu tools/gpu_check.sh run
 

@@ -14,7 +14,7 @@ from ..volumes import write_volume
 
 BOX = Box.parse("0:102,0:110,0:110")  # with room for the validation box that is cut from it
 # All else is as by default. Few examples, because each is a walk of up to 27 FOVs; a precision that every machine has.
-STEPS = 25
+STEPS = 12
 TRAIN = {"max_steps": STEPS, "num_workers": 1, "precision": "float32", "validation_examples": 4}
 
 

@@ -35,7 +35,7 @@ def test_all_gradients_from_the_newest_weights_make_synchronous_updates(tubes):
 
 def test_workers_are_stopped_and_killed_and_come_back_while_training_goes_on(tubes, tmp_path):
     out = tubes / "elastic"
-    options = [*EACH, "--num-workers", "2", "--gradients-per-update", "1", "--checkpoint-steps", "5"]
+    options = [*EACH, "--engine", "jax", "--num-workers", "2", "--gradients-per-update", "1", "--checkpoint-steps", "5"]
     alone = command(tubes, out, [*options, "--max-steps", "1000000"])
     arguments = command(tubes, out, [*options, "--max-steps", "1000000"], 3, "mpirun")
     arguments.insert(1, "--enable-recovery")  # else Open MPI ends all ranks with the one that is killed

@@ -76,9 +76,9 @@ OTHERWISE = ("--compression", "1-bit", *MAX_PRED, "--ema-decay", "0.9", "--optim
 @pytest.mark.usefixtures("trained")
 def test_a_training_goes_on_with_another_number_of_processes(tubes):
     unchanged, changed = tubes / "unchanged", tubes / "changed"
-    succeed(job(tubes, unchanged, (2, 2, 1), *OTHERWISE))
+    succeed(job(tubes, unchanged, (1, 2, 1), *OTHERWISE))
     shutil.copytree(unchanged, changed)
-    for last_step, share in ((3, (1, 4, 1)), (7, (4, 1, 1))):  # as if a process had been killed after that step
+    for last_step, share in ((3, (2, 1, 1)), (7, (1, 2, 1))):  # as if a process had been killed after that step
         for step in range(last_step + 1, 11):
             shutil.rmtree(changed / f"checkpoints/step-{step:08d}")
         told = succeed(job(tubes, changed, share, *OTHERWISE))

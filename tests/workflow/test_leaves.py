@@ -332,14 +332,6 @@ def test_a_file_of_the_user_with_other_content_repeats_what_reads_it(run, name, 
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
-def test_a_choice_among_checkpoints_that_training_did_not_keep_stops_before_the_first_job(stubbed):
-    run = stubbed("everything")
-    run.workflow.configure({**EVERYTHING, "train": {**EVERYTHING["train"], "checkpoint_steps": 30}})
-    done = run.snakemake("--quiet")
-    assert done.returncode != 0 and "step-00000090" in done.stdout + done.stderr
-    assert run.planned(EVERYTHING) == set()
-
-
 def phantom(**given):
     return {"volumes": {"phantom": {**EVERYTHING["volumes"]["phantom"], **given}}}
 

@@ -200,7 +200,7 @@ class Budget(NamedTuple):
 BUDGETS = [
     Budget("lines of ffn/", lambda: lines("ffn"), 41_000),
     Budget("code lines of ffn/", lambda: code_lines("ffn"), 26_950),
-    Budget("lines of tests/", lambda: lines("tests"), 28_800),
+    Budget("lines of tests/", lambda: lines("tests"), 28_000),
     Budget("command-line options", command_options, 392),
     Budget("configuration leaves", configuration_leaves, 175),
     Budget("names that fill imports", lambda: imported_names("ffn/assembly/fill.py"), 15),
