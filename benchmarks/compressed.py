@@ -7,7 +7,7 @@
 
 Takes the options of `ffn train`. Every run leaves its scores in OUT, where the same command goes on; the table and the
 figure have the means over the seeds. Bits are those of the message of one worker in a step. For QSGD, *coded* is what
-Elias codes would take (`Qsgd.coded_bits`), the mean over all messages.
+Elias codes would take (`coded_bits`), the mean over all messages.
 """
 
 from __future__ import annotations
@@ -92,6 +92,20 @@ def trained(training: Training, folder: Path) -> dict[str, Any]:
     return {**scores, "bits": sent, "coded": float(np.mean(counts)) if counts else sent}
 
 
+def coded_bits(levels: np.ndarray, num_levels: int) -> int:
+    """Return the bits of a message of QSGD if only entries that are not 0 were sent: distances, levels, signs, norms.
+
+    Distances and levels (if there are several) as Elias's gamma code, which takes 2 ⌊log₂ n⌋ + 1 bits for n.
+    """
+    from ffn.training.parallel.compression import BUCKET
+
+    places = np.flatnonzero(levels)
+    numbers = np.diff(places, prepend=-1)
+    if num_levels > 1:
+        numbers = np.concatenate([numbers, np.abs(levels[places])])
+    return int(2 * np.floor(np.log2(numbers)).sum()) + numbers.size + places.size + 32 * -(-len(levels) // BUCKET)
+
+
 @contextlib.contextmanager
 def counted() -> Iterator[list[int]]:
     """Collect the coded bits of all messages of QSGD in a ``with`` block."""
@@ -104,7 +118,9 @@ def counted() -> Iterator[list[int]]:
 
     def encode_and_count(codec: Qsgd, gradient: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
         payload = encode(codec, gradient, number)
-        tf.py_function(lambda sent: counts.append(codec.coded_bits(sent)), [payload], [])
+        tf.py_function(
+            lambda levels: counts.append(coded_bits(levels.numpy(), codec.num_levels)), [codec.levels(payload)], []
+        )
         return payload
 
     with mock.patch.object(Qsgd, "encode", encode_and_count):

@@ -182,8 +182,9 @@ class _Study:
         cluster = VirtualCluster(self.nodes, self.stragglers, way, workers, seed)
         updates = train.max_steps * self.plan.train.num_lanes // (train.batch_size * cluster.rule.needed)
         result, _ = train_virtually(plan, cluster, updates, self.validation)
-        atomic.write_json(path, {"identity": self.identity, "seed": seed, **result})
-        return result
+        run = {"identity": self.identity, "seed": seed, **result}
+        atomic.write_json(path, run)
+        return run
 
 
 def train_virtually(

@@ -241,7 +241,7 @@ class Qsgd:
 
     def __init__(self, num_values: int, num_levels: int, rng_seed: int) -> None:
         self._num_values = num_values
-        self._num_levels = num_levels
+        self.num_levels = num_levels
         self._rng_seed = rng_seed % 2**63
         self._width = next(width for width in WIDTHS if 2 * num_levels + 1 <= 2**width)
         self._num_buckets = -(-num_values // BUCKET)
@@ -252,31 +252,23 @@ class Qsgd:
         """Encode a float32 (N,) gradient; `number` of the message is unique in the run."""
         buckets = self._bucketed(gradient)
         norms = tf.norm(buckets, axis=1)
-        scaled = tf.abs(buckets) * tf.math.divide_no_nan(float(self._num_levels), norms)[:, None]
+        scaled = tf.abs(buckets) * tf.math.divide_no_nan(float(self.num_levels), norms)[:, None]
         chance = tf.random.stateless_uniform(buckets.shape, tf.stack([tf.constant(self._rng_seed, tf.int64), number]))
         # rounding can push the only entry of a bucket beyond the last level
-        level = tf.minimum(tf.floor(scaled + chance), self._num_levels) * tf.sign(buckets)
-        codes = tf.cast(level + self._num_levels, tf.uint8)
+        level = tf.minimum(tf.floor(scaled + chance), self.num_levels) * tf.sign(buckets)
+        codes = tf.cast(level + self.num_levels, tf.uint8)
         return tf.concat([pack(tf.reshape(codes, [-1])[: self._num_values], self._width), to_bytes(norms)], 0)
+
+    def levels(self, payload: tf.Tensor) -> tf.Tensor:
+        """Return the level of each entry in a message, with its sign, float32 (N,)."""
+        codes = unpack(payload[: self._num_code_bytes], self._width, self._num_values)
+        return tf.cast(codes, tf.float32) - self.num_levels
 
     def decode(self, payload: tf.Tensor) -> tf.Tensor:
         """Decode a message; the result is not finite if the encoded gradient was not."""
-        codes = unpack(payload[: self._num_code_bytes], self._width, self._num_values)
-        levels = self._bucketed(tf.cast(codes, tf.float32) - self._num_levels)
+        levels = self._bucketed(self.levels(payload))
         norms = to_floats(payload[self._num_code_bytes :])
-        return tf.reshape(levels * (norms / self._num_levels)[:, None], [-1])[: self._num_values]
-
-    def coded_bits(self, payload: np.ndarray) -> int:
-        """Return the bits of a message if only entries that are not 0 were sent: their distances, levels and signs.
-
-        Distances and levels (if there are several) as Elias's gamma code, which takes 2 ⌊log₂ n⌋ + 1 bits for n.
-        """
-        levels = unpack(payload[: self._num_code_bytes], self._width, self._num_values).numpy().astype(int)
-        places = np.flatnonzero(levels - self._num_levels)
-        numbers = np.diff(places, prepend=-1)
-        if self._num_levels > 1:
-            numbers = np.concatenate([numbers, np.abs(levels[places] - self._num_levels)])
-        return int(2 * np.floor(np.log2(numbers)).sum()) + numbers.size + places.size + 32 * self._num_buckets
+        return tf.reshape(levels * (norms / self.num_levels)[:, None], [-1])[: self._num_values]
 
     def _bucketed(self, vector: tf.Tensor) -> tf.Tensor:
         """Reshape a vector to buckets; zeros pad the last one."""

@@ -159,7 +159,7 @@ class Server(socketserver.ThreadingTCPServer):
         self._complete: deque[list[np.ndarray]] = deque()  # updates that are not made yet
         self._weights = np.empty(0, np.float32)
         self._connected: dict[int, socket.socket] = {}  # by worker
-        self._absent: set[int] = set()  # workers that no update waits for
+        self._left_out: set[int] = set()  # workers that no update waits for
         self._is_closed = False
 
     @contextlib.contextmanager
@@ -236,8 +236,8 @@ class Server(socketserver.ThreadingTCPServer):
                 return {"worker": None}
             worker = min(missing)
             self._connected[worker] = connection
-            if worker in self._absent:
-                self._absent.remove(worker)
+            if worker in self._left_out:
+                self._left_out.remove(worker)
                 self._rule.workers += self.train.virtual_workers
             log.info("worker %d is %s; %d are here", worker, name, len(self._connected))
             lanes = self.train.virtual_workers * self.train.batch_size
@@ -276,7 +276,7 @@ class Server(socketserver.ThreadingTCPServer):
 
     def _leave_out(self, worker: int, why: str) -> None:
         log.warning("worker %d: %s, so training goes on without it; the same command lets one join", worker, why)
-        self._absent.add(worker)
+        self._left_out.add(worker)
         self._make(self._rule.leave(self.train.virtual_workers))
 
     def _leave_out_missing(self) -> None:
@@ -286,7 +286,7 @@ class Server(socketserver.ThreadingTCPServer):
                 f"train: no worker is there for {MEETING_SECONDS} s, expected {self.train.num_workers}. The same "
                 "command resumes from the last checkpoint"
             )
-        for worker in set(range(self.train.num_workers)) - self._connected.keys() - self._absent:
+        for worker in set(range(self.train.num_workers)) - self._connected.keys() - self._left_out:
             self._leave_out(worker, f"it did not come within {MEETING_SECONDS} s")
 
 
