@@ -85,6 +85,10 @@ def _line(correction: Correction) -> State:
     return {"type": "line", "id": str(correction), **ends}
 
 
+def _without(lines: Sequence[State], correction: Correction) -> list[State]:
+    return [each for each in lines if each["id"] != str(correction)]
+
+
 @contextlib.contextmanager
 def ends_in(export: Path, cuts: str | None = None) -> Iterator[EndAt]:
     """Yield a function that returns the nearest voxel of a segment to a place; None if it is too far away.
@@ -208,7 +212,7 @@ class Drawing:
 
     def _draw(self, line: Correction) -> None:
         self._drawn.append(line)
-        self._edit(line.action, "annotations", lambda lines: [*lines, _line(line)])
+        self._edit(line.action, "annotations", lambda lines: [*_without(lines, line), _line(line)])
 
     def _clicked(self, clicked: Any) -> End | None:
         """Return the end where somebody clicked, in a section or on a mesh; None on background."""
@@ -231,8 +235,7 @@ class Drawing:
         line = self._drawn.pop()
         if self._trials and line.action in GROWN:
             self._trials.end(keeps=False)
-        name = str(line)
-        self._edit(line.action, "annotations", lambda lines: [each for each in lines if each["id"] != name])
+        self._edit(line.action, "annotations", lambda lines: _without(lines, line))
 
     def _edit(self, name: str, key: str, change: Callable[[list[Any]], list[Any]]) -> None:
         """Change a list of a layer; one that was closed stays so."""
