@@ -134,17 +134,14 @@ class MembraneLevels:
         return float(threshold_otsu(values)) if len(values) else 0.0
 
 
-class Competitors(NamedTuple):
-    """The competitors of a box."""
-
-    numbers: np.ndarray  # int32, from 1 in the order of their first voxels, 0 elsewhere
-    bright: np.ndarray  # bool, where there is no membrane
-
-
 def find_competitors(
     labels: np.ndarray, image: np.ndarray, levels: np.ndarray, voxel_size_zyx_nm: VoxelSize, masked: np.ndarray | None
-) -> Competitors:
-    """Find the connected sets of voxels that are farther than `DEPTH_NM` from membranes and segments."""
+) -> tuple[np.ndarray, np.ndarray]:
+    """Find the connected sets of voxels that are farther than `DEPTH_NM` from membranes and segments.
+
+    They are numbered (int32) from 1 in the order of their first voxels, 0 elsewhere. The second array tells where there
+    is no membrane (bool).
+    """
     import edt
 
     bright = smoothed(image, SIGMA_NM, voxel_size_zyx_nm) > levels
@@ -155,7 +152,7 @@ def find_competitors(
     pieces = label_pieces(depth > DEPTH_NM**2)
     kept = np.bincount(pieces.ravel()) >= MIN_VOXELS
     kept[0] = False
-    return Competitors(np.where(kept, np.cumsum(kept), 0).astype(np.int32)[pieces], bright)
+    return np.where(kept, np.cumsum(kept), 0).astype(np.int32)[pieces], bright
 
 
 def names(numbers: np.ndarray, outer: Box, volume: Box, voxel_size_zyx_nm: VoxelSize) -> np.ndarray:

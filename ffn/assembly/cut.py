@@ -16,7 +16,7 @@ import numpy as np
 
 from ffn.assembly.components import NO_ROWS, Components, connected_roots, label_pieces, pieces_of_block, same_voxel
 from ffn.assembly.config import OF_CONTACTS, Agglomeration, require_window
-from ffn.assembly.contacts import Scene, open_scene, smoothed
+from ffn.assembly.contacts import Scene, faces_in, open_scene, smoothed
 from ffn.assembly.given import (
     CUT,
     CUT_COLUMNS,
@@ -367,20 +367,13 @@ class Pieces:
 
     def _crossings(self) -> np.ndarray:
         """Return the voxels of both ends of each place where a side leaves the box: number of the place, z, y, x."""
-        inside, outside = [np.empty((0, 3), np.int64)], [np.empty((0, 3), np.int64)]
-        for axis, step in itertools.product(range(3), (-1, 1)):
-            ends = list(zip(self._box.start, self._box.stop, strict=True))
-            at = ends[axis][0] if step < 0 else ends[axis][1] - 1
-            ends[axis] = (at, at + 1)
-            plane = Box(*map(zyx, zip(*ends, strict=True)))
-            by = zyx(step * (k == axis) for k in range(3))
-            if self._base.box.contains(plane.shift(by)):
-                goes_on = self._base.read(plane.shift(by)) == np.uint64(self._segment)
-                voxels = np.argwhere(goes_on & (self._sides[plane.slices(self._box.start)] > 0)) + plane.start
-                inside.append(voxels)
-                outside.append(voxels + by)
-        both = [np.concatenate(voxels) for voxels in (inside, outside)]
-        return np.concatenate([np.column_stack([np.arange(len(voxels)), voxels]) for voxels in both])
+        outer, found = self._box.grow((1, 1, 1)).intersect(self._base.box), [np.empty((0, 2, 3), np.int64)]
+        for values, places, step in faces_in(self._read(outer), outer, outer):
+            ends = np.stack([places, places + step], axis=1)
+            is_side, leaves = values[:, 1] > 1, self._box.holds(ends[:, 0]) != self._box.holds(ends[:, 1])
+            found.append(ends[is_side & leaves])
+        places = np.concatenate(found)
+        return np.column_stack([np.repeat(np.arange(len(places)), 2), places.reshape(-1, 3)])
 
 
 def middle(sides: Sides) -> ZYX:

@@ -241,22 +241,18 @@ def ids_of(volume: Volume, core: Box) -> dict[str, np.ndarray]:
     ``ids`` (uint64, without 0), ``voxels`` of each in the whole subvolume (int64), and ``in_core``: whether an id has
     voxels in the core, the part that the subvolume contributes.
     """
-    voxels: dict[int, int] = {}
-    in_core: set[int] = set()
+    ids, voxels, in_core = [np.zeros(1, np.uint64)], [np.zeros(1, np.int64)], [np.zeros(1, np.uint64)]
     for slab in volume.box.blocks((SLAB, *volume.box.shape[1:])):
-        labels = volume.read(slab)
-        ids, counts = count_ids(labels)
-        for segment_id, count in zip(ids.tolist(), counts.tolist(), strict=True):
-            voxels[segment_id] = voxels.get(segment_id, 0) + count
-        part = core.intersect(slab)
+        labels, part = volume.read(slab), core.intersect(slab)
+        found, counts = count_ids(labels)
+        ids.append(found)
+        voxels.append(counts)
         if not part.is_empty:
-            in_core.update(count_ids(labels[part.slices(slab.start)])[0].tolist())
-    voxels.pop(0, None)
-    return {
-        "ids": np.array(list(voxels), np.uint64),
-        "voxels": np.array(list(voxels.values()), np.int64),
-        "in_core": np.array([segment_id in in_core for segment_id in voxels], bool),
-    }
+            in_core.append(count_ids(labels[part.slices(slab.start)])[0])
+    known, first, row = np.unique(np.concatenate(ids), return_index=True, return_inverse=True)
+    order = np.argsort(first)[1:]  # without 0
+    total = np.bincount(row, np.concatenate(voxels)).astype(np.int64)
+    return {"ids": known[order], "voxels": total[order], "in_core": np.isin(known, np.concatenate(in_core))[order]}
 
 
 def count_in_cells(a: np.ndarray, b: np.ndarray, offset_zyx: ZYX, cell_zyx: ZYX) -> np.ndarray:

@@ -43,11 +43,11 @@ class Error(NamedTuple):
         """Return the entry of a score file; of the ids, that of the main part comes first."""
         ids = [self.owner], [self.main, self.piece]
         truth, segments = ids if self.kind == "split" else ids[::-1]
-        place = {"name": self.name, "kind": self.kind, "position_zyx": list(position_zyx)}
-        other = None if other_zyx is None else list(other_zyx)
         return {
-            **place,
-            "other_zyx": other,
+            "name": self.name,
+            "kind": self.kind,
+            "position_zyx": list(position_zyx),
+            "other_zyx": other_zyx and list(other_zyx),
             "truth_ids": truth,
             "segment_ids": segments,
             "voxels": self.voxels,

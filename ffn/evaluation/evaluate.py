@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import itertools
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from ffn.errors import ConfigError, EvaluationError, under
 from ffn.evaluation.baseline import score_watershed
 from ffn.evaluation.config import EvaluateConfig
 from ffn.evaluation.errors import locate, worst_errors
-from ffn.evaluation.scores import BORDER_NM, CONVENTIONS, Intervals, change_intervals
+from ffn.evaluation.scores import BORDER_NM, CONVENTIONS
 from ffn.evaluation.scoring import Compared, Comparison, Scorer
 from ffn.evaluation.skeletonize import Skeletons, read_skeletons
 from ffn.geometry import Box, VoxelSize
@@ -125,11 +124,6 @@ class Inputs:
         specs = {name: self.given()[name] for name in ("segmentation", "truth", "skeletons") if name in self.given()}
         return identities(specs | {f"earlier {i}": v for i, v in enumerate(self.earlier.values())}, self.masks)
 
-    def require_no_output(self, *written: str | None) -> None:
-        """Raise if an output is also an input."""
-        for path in filter(None, written):
-            require_other_file(path, *self.given().values(), *(mask.path for mask in self.masks if mask.path))
-
 
 def check(skeletons: str, voxel_size_zyx_nm: VoxelSize) -> None:
     """Refuse skeletons of the ground truth that cannot be read."""
@@ -165,7 +159,8 @@ def evaluate(
     EvaluationError
         If the volumes and `box` share no voxel, or the ground truth is empty there.
     """
-    inputs.require_no_output(str(out), inputs.baseline_out)
+    for written in filter(None, (str(out), inputs.baseline_out)):
+        require_other_file(written, *inputs.given().values(), *(mask.path for mask in inputs.masks if mask.path))
     if inputs.name in inputs.earlier:
         raise ConfigError(f"--earlier: {inputs.name!r} is also the --name of the segmentation, expected another name")
     specs = {**inputs.earlier, inputs.name or "segmentation": inputs.segmentation}
@@ -202,23 +197,12 @@ def evaluate(
 def _scores(scorer: Scorer, compared: Mapping[str, Compared]) -> dict[str, Any]:
     """Return the scores that follow from the blocks. The last segmentation is scored, the others are earlier ones."""
     *earlier, own = (scorer.scores(one) for one in compared.values())
-    result: dict[str, Any] = {
+    return {
         "border_nm": BORDER_NM,
         "conventions": {name: CONVENTIONS[name].text for name in scorer.conventions},
         **own,
         "earlier": dict(zip(compared, earlier, strict=False)),
     }
-    if earlier:
-        result["changes"] = [
-            {"from": first, "to": second, "intervals": _changes(compared[first], compared[second], scorer.rng_seed)}
-            for first, second in itertools.pairwise(compared)
-        ]
-    return result
-
-
-def _changes(before: Compared, after: Compared, rng_seed: int) -> dict[str, Intervals]:
-    """Return the change of each score as 95 % intervals by convention."""
-    return {name: change_intervals(table, after.tables[name], name, rng_seed) for name, table in before.tables.items()}
 
 
 def _errors(

@@ -185,30 +185,10 @@ def intervals(table: ContingencyTable, convention: str, rng_seed: int) -> Interv
     Source: percentile bootstrap of a ratio, Efron and Tibshirani 1993. Two bodies may hold half of all errors, which no
     number of voxels makes up for. With fewer than about ten bodies the intervals are too narrow.
     """
-    drawn = _drawn(table, convention, rng_seed)
-    return _limits(drawn) if drawn else dict.fromkeys(RATIOS)
-
-
-def change_intervals(before: ContingencyTable, after: ContingencyTable, convention: str, rng_seed: int) -> Intervals:
-    """Return 95 % intervals of the scores of one segmentation minus those of another, of the same bodies.
-
-    Both are scored on the same draws, so these are narrower than the intervals of the two suggest: a body that is
-    hard for one is hard for both.
-    """
-    first, second = (_drawn(table, convention, rng_seed) for table in (before, after))
-    return _limits({name: second[name] - first[name] for name in first}) if first and second else dict.fromkeys(RATIOS)
-
-
-def _drawn(table: ContingencyTable, convention: str, rng_seed: int) -> dict[str, np.ndarray]:
-    """Return the scores of each resample; nothing for fewer than two bodies."""
     terms = body_terms(table, CONVENTIONS[convention])
     if np.count_nonzero(terms[-1]) < 2:
-        return {}
-    return ratios(_resampled(terms, np.random.default_rng(rng_seed)))
-
-
-def _limits(drawn: dict[str, np.ndarray]) -> Intervals:
-    limits = (1 - LEVEL) / 2, (1 + LEVEL) / 2
+        return dict.fromkeys(RATIOS)
+    drawn, limits = ratios(_resampled(terms, np.random.default_rng(rng_seed))), ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
     return {name: np.nanquantile(values, limits).tolist() for name, values in drawn.items()}
 
 

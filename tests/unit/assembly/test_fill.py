@@ -164,7 +164,7 @@ def test_what_is_farther_than_the_distance_from_all_segments_stays_empty_and_mas
     masked = np.zeros(labels.shape, bool)
     masked[:, 14:27] = True
     found = find_competitors(labels, image, np.float32(110), (10.0, 10.0, 10.0), masked)
-    assert set(np.unique(found.numbers[:, 12:29])) == {0}
+    assert set(np.unique(found[0][:, 12:29])) == {0}
 
 
 def test_parts_that_two_tiles_see_are_one_and_join_what_they_are_widest_open_to(tmp_path):

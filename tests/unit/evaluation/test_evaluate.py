@@ -129,9 +129,6 @@ def test_earlier_segmentations_are_scored_side_by_side(tmp_path, specs, truth, s
     assert all(base[key] == alone[key] for key in ("scores", "intervals", "covered_fraction", "cremi_score"))
     assert agglomerated["scores"]["foreground"]["voi_split"] == 0 < base["scores"]["foreground"]["voi_split"]
     assert result["scores"]["all"]["voi"] == 0 and result["covered_fraction"] == 1 > base["covered_fraction"]
-    changes = [(change["from"], change["to"]) for change in result["changes"]]
-    assert changes == [("base", "agglomerated"), ("agglomerated", "filled")]
-    assert result["changes"][1]["intervals"]["all"]["voi"][1] < 0
     low, high = base["intervals"]["all"]["voi"]
     assert low < base["scores"]["all"]["voi"] < high
 

@@ -48,16 +48,11 @@ def test_a_run_with_nothing_in_it_and_one_without_scores_have_a_page_too(tmp_pat
     assert Page(render(tmp_path)).pictures == 3 * 2
 
 
-def test_an_export_is_linked_and_changes_have_their_interval(undrawn):
+def test_an_export_is_linked(undrawn):
     (undrawn / "precomputed/cube/links").mkdir(parents=True)
     (undrawn / "precomputed/cube/segmentation.csv").write_text("id\n")
     page = render(undrawn)
     assert '<a href="precomputed/cube/segmentation.csv">' in page and f"ffn view {undrawn}" in Page(page).text
-    limits = {"are": [-0.02, 0.01], "voi": [-0.4, -0.05]}
-    changes = [{"from": "base", "to": "filled", "intervals": {"all": limits}}]
-    rescored(undrawn, segmentation="filled", changes=changes)
-    text = Page(render(undrawn)).text
-    assert "-0.400" in text and "-0.050" in text
 
 
 def test_run_lengths_are_shown(undrawn):
