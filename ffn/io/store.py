@@ -130,7 +130,7 @@ class Store:
                 (group / METADATA).unlink(missing_ok=True)
             for volume, dtype in self.dtypes.items():
                 metadata = array_metadata(shape, dtype, self.shards.shape_zyx, level)
-                write_metadata(self.folder / array_of(volume), metadata)
+                write_metadata(self.folder / array_of(volume), metadata, this_job())
 
     def writers(self, owned: Box | None = None) -> dict[str, ShardWriter]:
         """Return a writer for each volume; it may write to the shards of the box `owned`, by default to all."""
@@ -192,11 +192,11 @@ class Store:
                     os.unlink(file)
 
 
-def write_metadata(folder: Path, metadata: dict[str, Any]) -> None:
-    """Write the metadata of an array or a group, unless they are there."""
+def write_metadata(folder: Path, metadata: dict[str, Any], writer: str = "") -> None:
+    """Write the metadata of an array or a group, unless they are there; `writer` as in `atomic_path`."""
     path, text = folder / METADATA, json.dumps(metadata, indent=1) + "\n"
     if not path.exists() or path.read_text() != text:
-        write_text(path, text, this_job())
+        write_text(path, text, writer)
 
 
 def _open_array(path: Path) -> ts.TensorStore:

@@ -67,7 +67,13 @@ def store_to_write(spec: str) -> Path:
     store = split_store(spec)
     if store is None or store[1] != MAIN or "://" in spec:
         raise VolumeError(f"{spec}: expected a folder NAME.zarr to write to. 'ffn convert' writes HDF5 files")
-    return Path(store[0]).absolute()
+    return absolute(store[0])
+
+
+def absolute(path: str) -> Path:
+    """Return the path from the root; TensorStore refuses one with ".."."""
+    found = Path(path).absolute()
+    return found.resolve() if ".." in found.parts else found
 
 
 def tracked_file(path: str) -> str:

@@ -17,7 +17,7 @@ import tensorstore as ts
 
 from ffn.errors import VolumeError
 from ffn.io.faults import first_line, unreadable
-from ffn.io.store_names import CHUNKED_FILES
+from ffn.io.store_names import CHUNKED_FILES, absolute
 
 log = logging.getLogger(__name__)
 
@@ -78,10 +78,7 @@ class Location:
     def path(self) -> Path | None:
         """The folder, None if it is not on this machine."""
         address = self.address.removeprefix("file://")
-        if "://" in address:
-            return None
-        path = Path(address).absolute()
-        return path.resolve() if ".." in path.parts else path  # TensorStore refuses a path with ".."
+        return None if "://" in address else absolute(address)
 
     @property
     def absolute(self) -> str:

@@ -46,6 +46,14 @@ def test_a_volume_knows_its_place_and_provenance(store, below):
         np.testing.assert_array_equal(volume.read(part), LABELS[part.slices(BOX.start)])
 
 
+def test_a_store_is_written_above_the_working_folder(tmp_path, monkeypatch):
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    map_blocks("../up.zarr", {MAIN: np.uint8}, Placement(Box((0, 0, 0), (2, 3, 4))), lambda *_: None, {})
+    with open_volume("../up.zarr") as volume:
+        assert not volume.read().any()
+
+
 @pytest.mark.parametrize("is_there", [True, False])
 def test_a_link_to_another_disk_stays_and_the_store_is_written_there(is_there, tmp_path):
     (tmp_path / "disk").mkdir()
