@@ -18,8 +18,7 @@ from ffn.io.volume import Placement, require_other_file
 from ffn.options import add_options, add_store_option, from_arguments, whole_number
 from ffn.provenance import provenance
 from ffn.synthetic.config import SynthConfig
-from ffn.synthetic.neurites import Path, grow_neurites, power_diagram
-from ffn.synthetic.tissue import photograph, smooth_noise, stain
+from ffn.synthetic.tissue import Path, grow_neurites, photograph, power_diagram, smooth_noise, stain
 
 UNDULATION_NM = 10.0  # amplitude of the membranes' undulation
 UNDULATION_LENGTH_NM = 40.0  # standard deviation of the Gaussian that makes it smooth

@@ -40,7 +40,7 @@ from ffn.training.parallel.serving import Link, LinkLost, Server, reconnect
 from ffn.training.plan import TrainingPlan
 from ffn.training.step import Learner, Outcome
 from ffn.training.validation import Validation
-from ffn.training.walk import NUM_COUNTS, LaneWalks, Prefetcher, position_of
+from ffn.training.walk import NUM_COUNTS, LaneWalks, Prefetcher
 
 MAX_SKIPPED_IN_ROW = 10
 # Of all walks and errors of compression, which pass through every process on their way into a checkpoint. Larger ones
@@ -113,7 +113,7 @@ def run(
     checkpoints = CheckpointFolder(folder / "checkpoints", plan.fingerprint(), group, *kept)
     checkpoint = checkpoints.restore(train.max_steps)
     lanes = plan.lanes(group.rank) if train.is_synchronous else range(train.num_lanes)
-    at = {lane: position_of(checkpoint.parts[_lane_part(lane)]) if checkpoint else 0 for lane in lanes}
+    at = {lane: int(checkpoint.parts[_lane_part(lane)]["position"]) if checkpoint else 0 for lane in lanes}
     with contextlib.ExitStack() as stack:
         walks: LaneWalks | Server
         if train.is_synchronous:

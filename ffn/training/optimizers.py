@@ -28,8 +28,9 @@ EXPONENTS = {"constant": 0.0, "linear": 1.0, "sqrt": 0.5}  # of the global batch
 def learning_rate(train: TrainConfig, step: int) -> float:
     """Return the rate of the 0-based `step`: a linear warm-up, then the schedule.
 
-    The scaling rule sets the peak rate from the global batch. Cosine falls from the peak to 0 at ``max_steps``. Cyclic
-    (Smith 2017) falls linearly to a share of the peak and rises again.
+    The scaling rule sets the peak rate from the global batch: Dong et al. 2019 found linear scaling best up to 16
+    workers of batch size 1, and the square root beyond. Cosine falls from the peak to 0 at ``max_steps``. Cyclic (Smith
+    2017) falls linearly to a share of the peak and rises again.
 
     Examples
     --------
@@ -46,7 +47,7 @@ def learning_rate(train: TrainConfig, step: int) -> float:
     >>> [round(learning_rate(sqrt, step), 3) for step in (0, 1, 3, 7)]
     [0.3, 0.6, 1.2, 1.2]
     """
-    peak = train.learning_rate * scaling(train)
+    peak = train.learning_rate * train.global_batch ** EXPONENTS[train.scaling_rule]
     if step < train.warmup_steps:
         return peak * (step + 1) / train.warmup_steps
     since = step - train.warmup_steps
@@ -57,20 +58,6 @@ def learning_rate(train: TrainConfig, step: int) -> float:
         above_low = abs(1 - 2 * (since % CYCLE_STEPS) / CYCLE_STEPS)
         return peak * (CYCLE_LOW + (1 - CYCLE_LOW) * above_low)
     return peak
-
-
-def scaling(train: TrainConfig) -> float:
-    """Return the factor that the scaling rule applies to the learning rate, a power of the global batch.
-
-    Dong et al. 2019 found linear scaling best up to 16 workers of batch size 1, and the square root beyond.
-
-    Examples
-    --------
-    >>> train = TrainConfig(num_workers=4, virtual_workers=2, batch_size=2)
-    >>> [scaling(train.model_copy(update={"scaling_rule": rule})) for rule in ("constant", "linear", "sqrt")]
-    [1.0, 16.0, 4.0]
-    """
-    return float(train.global_batch ** EXPONENTS[train.scaling_rule])
 
 
 class State(NamedTuple):

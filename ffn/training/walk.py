@@ -228,7 +228,7 @@ class LaneWalks:
 
     def restore(self, states: Mapping[int, Mapping[str, np.ndarray]]) -> None:
         """Restore what `states` returned for these lanes, which must already be at its positions."""
-        assert self.positions == {lane: position_of(states[lane]) for lane in self._walks}
+        assert self.positions == {lane: int(states[lane]["position"]) for lane in self._walks}
         for lane, walk in self._walks.items():
             self._counts[lane] = np.array(states[lane]["counts"])
             if "canvas_logit" in states[lane]:
@@ -236,11 +236,6 @@ class LaneWalks:
 
     def _next_walk(self, lane: int) -> Walk:
         return self._patches.walk(self._numbers[lane], self._prefetcher.take(lane))
-
-
-def position_of(state: Mapping[str, np.ndarray]) -> int:
-    """Return the position in the state of a lane."""
-    return int(state["position"])
 
 
 def stack_fovs(walks: Sequence[Walk]) -> Batch:
