@@ -123,11 +123,12 @@ def make_validation(
     volumes = {name: volume for name, (volume, _) in boxes.items()}
     plain = train.model_copy(update={**dict.fromkeys(DISTORTIONS, 0.0), "permutable_axes": ()})
     maker = ExampleMaker(volumes, model, plain, reflects=False)
-    examples = [
-        _example(maker, record, boxes[record.volume].box, generator(rng_seed, "validation example", number))
-        for number, (record, _) in enumerate(records)
-        if number % group.size == group.rank
-    ]
+
+    def example(number: int) -> Example:
+        record, _ = records[number]
+        return _example(maker, record, boxes[record.volume].box, generator(rng_seed, "validation example", number))
+
+    examples = group.together(lambda: [example(n) for n in range(group.rank, len(records), group.size)])
     usual = Normalisation.of_model(model)
     known = {name: (box, volume.checksum(), volume.normalisation or usual) for name, (volume, box) in boxes.items()}
     digest = hashlib.sha256(repr((records, known)).encode()).digest()
