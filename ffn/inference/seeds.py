@@ -11,7 +11,6 @@ import numpy as np
 from ffn import edges
 from ffn.config import SegmentConfig
 from ffn.geometry import Box, VoxelSize
-from ffn.inference.canvas import MASKED
 from ffn.machine.limits import threads_here
 
 log = logging.getLogger(__name__)
@@ -28,40 +27,15 @@ def find_seeds(
     image: np.ndarray,
     config: SegmentConfig,
     voxel_size_zyx_nm: VoxelSize,
-    box: Box,
-    points: np.ndarray | None = None,
-    masked: np.ndarray | None = None,
-) -> np.ndarray:
-    """Find the seeds (int64, (N, 3)) of a subvolume, relative to `box`, in their order.
-
-    `points` are those of `read_points` in full-volume voxels; without any, the policy says where seeds are. Nothing may
-    enter the voxels that are `masked`.
-    """
-    if points is not None:
-        seeds = points_inside(points, box)
-    else:
-        seeds = _searched(image, config, voxel_size_zyx_nm, masked)
-    return _in_order(seeds, config)
-
-
-def empty_space_seeds(
-    image: np.ndarray, segmentation: np.ndarray, config: SegmentConfig, voxel_size_zyx_nm: VoxelSize
-) -> np.ndarray:
-    """Find the seeds of a second pass in the voxels that the first left empty; see `peak_seeds`."""
-    masked, taken = segmentation == MASKED, segmentation > 0
-    return _in_order(_searched(image, config, voxel_size_zyx_nm, masked, taken), config)
-
-
-def _searched(
-    image: np.ndarray,
-    config: SegmentConfig,
-    size: VoxelSize,
     masked: np.ndarray | None,
     taken: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Search one subvolume after the other, each on all threads, so that the first is done as soon as possible."""
+    """Find the seeds of a subvolume, in their order, see `peak_seeds`; of a second pass where nothing is `taken` yet.
+
+    Subvolumes are searched one after the other, each on all threads, so that the first is done as soon as possible.
+    """
     with _SEARCH:
-        return peak_seeds(image, config, size, masked, taken, threads_here())
+        return in_order(peak_seeds(image, config, voxel_size_zyx_nm, masked, taken, threads_here()), config)
 
 
 def peak_seeds(
@@ -124,7 +98,8 @@ def points_inside(points: np.ndarray, box: Box) -> np.ndarray:
     return points[inside] - np.array(box.start, np.int64)
 
 
-def _in_order(seeds: np.ndarray, config: SegmentConfig) -> np.ndarray:
+def in_order(seeds: np.ndarray, config: SegmentConfig) -> np.ndarray:
+    """Return seeds in the order of the options."""
     return seeds[::-1] if config.seed_order == "reversed" else seeds
 
 

@@ -9,7 +9,6 @@ import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -22,7 +21,7 @@ from ffn.inference.inputs import Network, SegmentInputs
 from ffn.inference.lanes import Lanes
 from ffn.inference.movement import centres_across
 from ffn.inference.sanity import Facts, findings, measured
-from ffn.inference.seeds import empty_space_seeds, find_seeds
+from ffn.inference.seeds import find_seeds, in_order, points_inside
 from ffn.io.atomic import atomic_path
 from ffn.io.masks import open_masks, read_nearest
 from ffn.io.open import open_truth, open_volume, read_table
@@ -36,19 +35,6 @@ from ffn.provenance import provenance, revision
 log = logging.getLogger(__name__)
 
 FINGERPRINT = "fingerprint"  # in a checkpoint
-
-
-class ImagePart(NamedTuple):
-    """Grey levels of what the frame of a box shows, and the voxel size, 10 nm where the image declares none."""
-
-    raw: np.ndarray
-    frame: Frame
-    voxel_size_zyx_nm: VoxelSize
-
-    @property
-    def wanted(self) -> tuple[slice, slice, slice]:
-        """Where the box is in what is seen."""
-        return self.frame.box.slices(self.frame.seen.start)
 
 
 @dataclass(frozen=True)
@@ -72,7 +58,7 @@ class SubvolumeFlood:
         self.box = box
         self.path = path
         self._common = common
-        self._seeds = np.empty((0, 3), np.int64)
+        self._seeds: np.ndarray | None = None
         self._saved: Arrays | None = None
         self._ids: np.ndarray | None = None  # of the given segments
 
@@ -81,71 +67,71 @@ class SubvolumeFlood:
         common = self._common
         with open_volume(common.inputs.image) as volume:
             model, mirror = common.network.model.config, common.config.mirror
-            frame = Frame.of(self.box, volume.box, model, mirror, common.within)
-            self._part = ImagePart(volume.read(frame.seen), frame, voxel_size_of(volume))
+            frame = self._frame = Frame.of(self.box, volume.box, model, mirror, common.within)
+            self._raw, self._voxel_size = volume.read(frame.seen), voxel_size_of(volume)
             declared = volume.voxel_size_zyx_nm
+        self._in_seen = frame.box.slices(frame.seen.start)  # the box in what is seen
         self._refused = centres_across(read_table(common.inputs.image, JUMPS), frame.canvas, model.fov_radius_zyx)
         with open_masks(common.inputs.masks, declared) as masks:
             self._masked = masks.read_around(frame.seen) if masks else None
         if common.network.padding:
-            padded = is_padding(self._part.raw, common.network.padding)
+            padded = is_padding(self._raw, common.network.padding)
             self._masked = padded if self._masked is None else self._masked | padded
         self._given = _given(common.inputs.init_segmentation, frame.seen, declared)
         found = fingerprint(common.config, {**common.key, "box": self.box, "seen": frame.seen})
         self.checkpoint = CheckpointFile(path_for(self.path), found, common.config.checkpoint_seconds)
         self._saved = self.checkpoint.load()
-        if self._saved is None:
-            image = common.network.normalisation.apply(self._part.raw[self._part.wanted])
-            size, points = self._part.voxel_size_zyx_nm, common.points
-            masked = None if self._masked is None else self._masked[self._part.wanted]
-            self._seeds = find_seeds(image, common.config, size, self.box, points, masked)
+        if self._saved is None and common.points is not None:
+            self._seeds = in_order(points_inside(common.points, self.box), common.config)
+        elif self._saved is None:
+            self._seeds = self._found(None if self._masked is None else self._masked[self._in_seen])
+
+    def _found(self, masked: np.ndarray | None, taken: np.ndarray | None = None) -> np.ndarray:
+        """Find seeds in the box."""
+        image = self._common.network.normalisation.apply(self._raw[self._in_seen])
+        return find_seeds(image, self._common.config, self._voxel_size, masked, taken)
 
     def enter(self, lanes: Lanes, lane: int) -> None:
         """Begin on a canvas, or resume."""
-        raw, frame, voxel_size = self._part
+        frame = self._frame
         segmentation = np.zeros(frame.seen.shape, np.int32)
         if self._given is not None:  # those around the box are only not entered
             segmentation[self._given != 0] = MASKED
-            segmentation[self._part.wanted] = 0
+            segmentation[self._in_seen] = 0
         if self._masked is not None:
             segmentation[self._masked] = MASKED
-        canvas = lanes.canvas(lane, frame.mirrored(raw), frame.masked(segmentation), frame.inside)
+        canvas = lanes.canvas(lane, frame.mirrored(self._raw), frame.masked(segmentation), frame.inside)
         canvas.refuse(self._refused)
-        self.flood = FloodFill(canvas, self._common.config, Cells(voxel_size, frame.canvas.start))
+        self.flood = FloodFill(canvas, self._common.config, Cells(self._voxel_size, frame.canvas.start))
         if self._given is not None:  # a checkpoint replaces this with the same and more
-            self._ids = self.flood.claims.adopt(frame.padded(self._given[self._part.wanted]))
+            self._ids = self.flood.claims.adopt(frame.padded(self._given[self._in_seen]))
         self._masked = self._given = None  # both are in the segmentation now
-        if self._saved is None:
+        if self._seeds is not None:
             self._begin(self._seeds)
-        else:
+        elif self._saved is not None:
             self.flood.resume(self._saved)
             self._saved = None  # it is as large as the flood
 
     def _begin(self, seeds: np.ndarray) -> None:
-        self.flood.begin(seeds + self._part.frame.wanted.start)
+        self.flood.begin(seeds + self._frame.wanted.start)
         log.info("%s: pass %d: %d seeds in %s voxels", self.box, self.flood.pass_number, len(seeds), self.box.shape)
 
     def growing(self) -> ObjectGrower | None:
         """Return the object that grows next, None when all passes are over."""
         grower = self.flood.growing()
         if grower is None and self._common.config.second_pass and self.flood.pass_number == 1:
-            self._begin(self._second_seeds())
+            found = self.flood.claims.segmentation[self._frame.wanted.slices()]
+            self._begin(self._found(found == MASKED, found > 0))
             grower = self.flood.growing()
         return grower
 
-    def _second_seeds(self) -> np.ndarray:
-        """Seeds where the first pass and the masks left voxels free."""
-        image, config = self._common.network.normalisation.apply(self._part.raw[self._part.wanted]), self._common.config
-        free = self.flood.claims.segmentation[self._part.frame.wanted.slices()]
-        return empty_space_seeds(image, free, config, self._part.voxel_size_zyx_nm)
-
     def write(self) -> None:
         """Write the result."""
-        claims, frame = self.flood.claims, self._part.frame
+        claims, frame = self.flood.claims, self._frame
         wanted = frame.wanted.slices()
         segmentation, probability = np.maximum(claims.segmentation[wanted], 0), claims.probability[wanted]
         log.info("%s: segmented %s", self.box, json.dumps(claims.counters))
-        sanity = measured(segmentation, claims.origins, self._part.voxel_size_zyx_nm)
+        sanity = measured(segmentation, claims.origins, self._voxel_size)
         for finding in findings([Facts(self.box.stem, **sanity, counters=claims.counters)]):
             log.warning("%s", finding)
         common = self._common
@@ -154,7 +140,7 @@ class SubvolumeFlood:
             inputs["seen"] = frame.seen
         record = provenance("segment", common.config, **inputs)
         record |= {"counters": dict(claims.counters), "sanity": sanity}
-        placement = Placement(self.box, self._part.voxel_size_zyx_nm, record)
+        placement = Placement(self.box, self._voxel_size, record)
         dtypes: dict[str, np.dtype | type] = {MAIN: np.uint64, "probability": np.uint8}
         with create_volumes(self.path, dtypes, placement, self._tables(claims.origins), former=("given",)) as writers:
             writers[MAIN].write(self.box, segmentation.astype(np.uint64))
@@ -163,8 +149,8 @@ class SubvolumeFlood:
     def _tables(self, found: list[Origin]) -> dict[str, np.ndarray]:
         """Origins and overlaps; `given` are the ids, elsewhere, of the first segments."""
         origins = origins_table(found)
-        origins[:, 1:4] += self._part.frame.canvas.start
-        overlaps, cell = overlaps_table(found), cell_shape(self._part.voxel_size_zyx_nm)
+        origins[:, 1:4] += self._frame.canvas.start
+        overlaps, cell = overlaps_table(found), cell_shape(self._voxel_size)
         in_box = (overlaps[:, 2:5] < self.box.stop) & (overlaps[:, 2:5] + cell > self.box.start)
         tables = {"origins": origins, "overlaps": overlaps[in_box.all(axis=1)]}
         if self._ids is not None:
@@ -173,9 +159,8 @@ class SubvolumeFlood:
 
     def leave(self) -> None:
         """Give back the memory, once the result is written; all subvolumes of a call would not fit."""
-        del self.flood, self._part
-        self._ids = None
-        self._seeds = np.empty((0, 3), np.int64)
+        del self.flood, self._raw
+        self._ids = self._seeds = None
 
 
 def fingerprint(config: SegmentConfig, inputs: Mapping[str, object]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from ffn.errors import ConfigError
 from ffn.geometry import Box
 from ffn.inference.canvas import MASKED, REJECTED
 from ffn.inference.check import read_points
-from ffn.inference.seeds import empty_space_seeds, find_seeds, peak_seeds, points_inside
+from ffn.inference.seeds import find_seeds, in_order, peak_seeds, points_inside
 
 BOX = Box((10, 20, 30), (20, 40, 60))
 CUBES = (10.0, 10.0, 10.0)
@@ -82,11 +82,6 @@ def test_seeds_of_a_section_have_google_s_distance_at_any_pixel_size(side):
     assert len(seeds) > 10 and 56 < apart.min() * side < 80
 
 
-def find(config, image=None, box=BOX, points=None):
-    image = np.zeros(box.shape, np.float32) if image is None else image
-    return find_seeds(image, config, (40.0, 8.0, 8.0), box, points)
-
-
 @pytest.mark.parametrize(
     ("policy", "shape"), [("peaks", (30, 40, 12)), ("peaks", (1, 40, 60)), ("peaks_2d", (5, 40, 5))]
 )
@@ -95,8 +90,8 @@ def test_objects_at_faces_have_seeds_where_the_image_is_mirrored(policy, shape):
     image = image_with((slice(0, 5), slice(14, 21)), shape=shape)
     for mirror in (True, False):
         config = SegmentConfig(seed_policy=policy, mirror=mirror)
-        first = find_seeds(image, config, CUBES, Box.from_shape(shape))
-        second = empty_space_seeds(image, np.where(image < 0, 1, 0), config, CUBES)
+        first = find_seeds(image, config, CUBES, None)
+        second = find_seeds(image, config, CUBES, np.zeros(shape, bool), image < 0)
         assert bool(len(bright(first, image))) == bool(len(bright(second, image))) == mirror
 
 
@@ -106,10 +101,9 @@ def test_a_blank_image_has_no_seeds():
 
 def test_points_inside_keep_their_order_unless_it_is_reversed(caplog):
     points = np.array([[19, 39, 59], [10, 20, 30], [20, 25, 35], [11, 22, 33]])
-    config = SegmentConfig(seed_points="points.csv")
-    assert find(config, points=points).tolist() == [[9, 19, 29], [0, 0, 0], [1, 2, 3]]
-    backward = config.model_copy(update={"seed_order": "reversed"})
-    assert find(backward, points=points).tolist() == [[1, 2, 3], [0, 0, 0], [9, 19, 29]]
+    inside = points_inside(points, BOX)
+    assert in_order(inside, SegmentConfig()).tolist() == [[9, 19, 29], [0, 0, 0], [1, 2, 3]]
+    assert in_order(inside, SegmentConfig(seed_order="reversed")).tolist() == [[1, 2, 3], [0, 0, 0], [9, 19, 29]]
     points = np.array([[9, 22, 32], [10, 20, 60]])
     assert points_inside(points, BOX.grow((1, 0, 0))).tolist() == [[0, 2, 2]] and not caplog.messages
     assert points_inside(points, BOX).shape == (0, 3)
@@ -122,7 +116,7 @@ def test_seeds_of_the_second_pass_are_in_empty_space_only():
     segmentation[5:16, 5:16] = 7
     segmentation[18:27, 22:35, :30] = MASKED
     segmentation[22, 28, 45] = REJECTED
-    seeds = empty_space_seeds(image, segmentation, SegmentConfig(mirror=False), CUBES)
+    seeds = find_seeds(image, SegmentConfig(mirror=False), CUBES, segmentation == MASKED, segmentation > 0)
     assert seeds.tolist() == sorted(seeds.tolist())
     values = segmentation[tuple(seeds.T)]
     assert len(seeds) > 2 and set(values.tolist()) <= {0, REJECTED}
