@@ -39,36 +39,29 @@ def chosen(model: Model, config: FloodConfig, machine: str | None = None) -> Cho
 
 
 def _choose(model: Model, config: FloodConfig) -> Choice:
-    if config.engine == "kernels":
-        return Choice("kernels", "float32", "the kernels have no other precision")
-    if config.precision == "float16":
-        return with_precision("jax", "JAX alone has float16", "float16")
-    engine, reason = (config.engine, ASKED_FOR) if config.engine != "auto" else _fastest_library()
-    if config.engine == "auto" and not sees_gpu(engine) and _kernels_are_fastest(model, config):
-        return Choice("kernels", "float32", "they are the fastest in float32 on CPUs with AVX2")
+    engine, reason = (config.engine, ASKED_FOR) if config.engine != "auto" else _fastest(model, config)
+    if engine == "kernels":
+        return Choice(engine, "float32", reason)
     # An H100 computes float16 at the rate of bfloat16 and with a ninth of its error; see docs/gpu.md.
     half = "float16" if engine == "jax" else "bfloat16"
     return with_precision(engine, reason, config.precision, half)
 
 
-def _fastest_library() -> tuple[str, str]:
-    """JAX keeps images and POMs on the GPU. On CPUs, OpenVINO was faster so far."""
+def _fastest(model: Model, config: FloodConfig) -> tuple[str, str]:
+    """JAX keeps images and POMs on the GPU. On CPUs, take what was fastest (docs/experiments.md)."""
+    if config.precision == "float16":
+        return "jax", "JAX alone has float16"
     if sees_gpu("jax"):
         return "jax", "JAX sees a GPU"
+    wants_half = config.precision == "bfloat16" or (config.precision == "auto" and "amx_bf16" in cpu_flags())
+    if not wants_half and vector_lanes() >= AVX2_LANES and model.config.features >= FEW_FEATURES:
+        reason = obstacle(model.config.features)
+        if reason is None:
+            return "kernels", "they are the fastest in float32 on CPUs with AVX2"
+        log.info("auto does without our kernels, because %s", reason)
     if importlib.util.find_spec("openvino") is None:
         return "jax", "OpenVINO is not installed"
     return "openvino", "no GPU is visible"
-
-
-def _kernels_are_fastest(model: Model, config: FloodConfig) -> bool:
-    """Take our kernels where they were faster than any library in float32 and bfloat16 (docs/experiments.md)."""
-    wants_half = config.precision == "bfloat16" or (config.precision == "auto" and "amx_bf16" in cpu_flags())
-    if wants_half or vector_lanes() < AVX2_LANES or model.config.features < FEW_FEATURES:
-        return False
-    if reason := obstacle(model.config.features):
-        log.info("auto does without our kernels, because %s", reason)
-        return False
-    return True
 
 
 class Engine(Protocol):
@@ -135,8 +128,10 @@ class OpenVinoEngine:
         return answer
 
 
-class KernelEngine:
+class KernelEngine(KernelNetwork):
     """The network in float32 in our own C++, which needs a quarter of the multiplications; without TensorFlow."""
+
+    name = "kernels float32"
 
     def __init__(self, model: Model, precision: str, threads: int, batch_size: int) -> None:
         if precision != "float32":
@@ -145,13 +140,8 @@ class KernelEngine:
             )
         if reason := obstacle(model.config.features):
             raise ConfigError(f"engine: found kernels, but {reason}. Choose openvino")
-        self.name = "kernels float32"
         names = [f"{name}/{kind}" for name in conv_names(model.config) for kind in ("weights", "biases")]
-        self._network = KernelNetwork([model.weights[name] for name in names], model.config.fov_size_zyx, threads)
-
-    def predict(self, image: np.ndarray, pom_logit: np.ndarray) -> np.ndarray:
-        """Update the POM; see `Engine.predict`."""
-        return self._network.predict(image, pom_logit)
+        super().__init__([model.weights[name] for name in names], model.config.fov_size_zyx, threads)
 
 
 KINDS: dict[str, type[OpenVinoEngine] | type[KernelEngine]] = {"openvino": OpenVinoEngine, "kernels": KernelEngine}

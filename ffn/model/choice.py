@@ -12,6 +12,7 @@ import yaml
 from ffn.config import ModelConfig
 from ffn.errors import ConfigError
 from ffn.io import atomic
+from ffn.io.faults import unreadable
 from ffn.machine.cpu import cpu_flags, cpu_name
 from ffn.machine.gpu import gpu_visible
 from ffn.machine.jax_device import jax_capabilities, jax_gpus
@@ -86,16 +87,12 @@ def sees_gpu(engine: str) -> bool:
 def _read(path: Path | None) -> Choice | None:
     if path is None or not path.is_file():
         return None
-    try:
+    remedy = "To choose again, remove it and its results (the run's segmentation, or the training)"
+    with unreadable(path, f"the engine and precision that 'auto' chose. {remedy}", ConfigError):
         choice = Choice(**yaml.safe_load(path.read_text()))
-        if choice.engine in ENGINES and choice.precision in (*PRECISIONS, "float16"):
-            return choice
-    except (yaml.YAMLError, UnicodeDecodeError, TypeError):
-        pass
-    raise ConfigError(
-        f"{path}: cannot be read, expected the engine and precision that 'auto' chose. "
-        "To choose again, remove it and its results (the run's segmentation, or the training)"
-    )
+        if choice.engine not in ENGINES or choice.precision not in (*PRECISIONS, "float16"):
+            raise ValueError(f"found {choice.engine} {choice.precision}")
+        return choice
 
 
 def with_precision(engine: str, reason: str, precision: str, on_gpus: str = "bfloat16") -> Choice:
