@@ -44,34 +44,27 @@ def take_lock(folder: str | Path, seconds: float = 0.0) -> IO[str] | None:
         lock = Path(folder, LOCK_FILE).open("a+")
     except OSError as reason:
         raise ConfigError(f"{folder}: cannot be locked ({reason}), expected a folder to write to") from None
-    try:
-        _acquire(lock, folder, time.monotonic() + seconds)
-    except ConfigError:
-        lock.close()
-        raise
-    except OSError:
-        log.warning("%s: the file system has no locks, so make sure that only one process works on it", folder)
-        lock.close()
-        return None
-    lock.truncate(0)
-    with contextlib.suppress(OSError):  # a full disk, which the first result names
-        os.write(lock.fileno(), f"process {os.getpid()} on {socket.gethostname()}".encode())
-    return lock
-
-
-def _acquire(lock: IO[str], folder: str | Path, deadline: float) -> None:
-    """Wait for the kernel's lock."""
-    has_told = False
+    deadline, has_told = time.monotonic() + seconds, False
     while True:
         try:
-            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
         except BlockingIOError:
             lock.seek(0)
             holder = lock.read() or "another process"
             if time.monotonic() >= deadline:
+                lock.close()
                 found = f"{folder}: {holder} works on it. Wait for it or stop it"
                 raise ConfigError(f"{found}; if its machine is down, delete {folder}/{LOCK_FILE}") from None
             if not has_told:
                 log.info("%s: waiting for %s, which works on it", folder, holder)
                 has_told = True
             time.sleep(POLL_SECONDS)
+        except OSError:
+            log.warning("%s: the file system has no locks, so make sure that only one process works on it", folder)
+            lock.close()
+            return None
+    lock.truncate(0)
+    with contextlib.suppress(OSError):  # a full disk, which the first result names
+        os.write(lock.fileno(), f"process {os.getpid()} on {socket.gethostname()}".encode())
+    return lock

@@ -6,10 +6,9 @@ import pytest
 
 from ffn.config import ModelConfig, SegmentConfig
 from ffn.geometry import Box
-from ffn.inference.canvas import MASKED, REJECTED, Canvas, Thresholds
+from ffn.inference.canvas import MASKED, REJECTED, Canvas, Harvest, Thresholds
 from ffn.inference.flood import Cells, Claims, origins_table, overlaps_table
 from ffn.inference.grower import ObjectGrower
-from ffn.inference.harvest import Harvest
 
 SHAPE = (6, 8, 10)
 
