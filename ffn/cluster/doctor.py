@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import logging
 import os
+import re
 import secrets
 import shlex
 import shutil
+import socket
+import statistics
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,22 +25,29 @@ from typing import Any, Literal, NamedTuple
 import yaml
 
 from ffn import kernels
-from ffn.cluster.batch import is_answering, require_commands, scheduler_of
-from ffn.cluster.job_script import PRIVATE
-from ffn.cluster.probe import answers
+from ffn.cluster.batch import PRIVATE, is_answering, require_commands, scheduler_of
 from ffn.config import ModelConfig
-from ffn.errors import ClusterError
+from ffn.errors import ClusterError, TrainError
 from ffn.io.faults import unreadable
 from ffn.kernels import inference
 from ffn.machine.cpu import cpu_name
-from ffn.machine.gpu import cards
+from ffn.machine.gpu import cards, why_no_gpu
+from ffn.machine.jax_device import jax_gpus
 from ffn.machine.limits import cores_here, memory_mb, usable_cores
 from ffn.machine.schedulers import Scheduler, slurm
+from ffn.model.network import num_weights
 from ffn.options import positive_number
+from ffn.training.config import Collective
+from ffn.training.parallel.joining import joined
+from ffn.training.parallel.process_group import JoinedGroup
 from ffn.workflow.config_files import ROOT
 from ffn.workflow.rank_layout import Layout, layout_of
 
 PATIENCE = 600.0  # for all ranks to start, join and answer; our choice
+
+MARK = "FFN-PROBE"  # launchers mix the lines of processes, but cut none of less than 1000 characters
+MEETING_SECONDS = 300  # until all processes have loaded TensorFlow from a busy file system
+ROUNDS = 20  # of exchanges to time; our choice
 
 Probe = dict[str, Any]
 Verdict = Literal["ok", "FAIL", "warn", "skip"]
@@ -252,7 +264,7 @@ def _own_folder(folder: Path) -> Iterator[Path]:
 
 def _answers(arguments: Sequence[str], launcher: Sequence[str]) -> list[Probe]:
     """Start the probes and return their answers; log their output if none tells of joining."""
-    command = [*launcher, sys.executable, "-m", "ffn.cluster.probe", *arguments]
+    command = [*launcher, sys.executable, "-m", "ffn.cluster.doctor", *arguments]
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=PATIENCE)
         output = done.stdout
@@ -262,3 +274,65 @@ def _answers(arguments: Sequence[str], launcher: Sequence[str]) -> list[Probe]:
     if all("host" in answer for answer in found):
         log.warning("%s\n%s", shlex.join(command), output.strip())
     return found
+
+
+def node(folder: str) -> dict[str, Any]:
+    """Describe what this process has of its node: cores, GPUs, and whether it may write to a folder."""
+    import tensorflow as tf
+
+    seen, host = len(tf.config.list_physical_devices("GPU")), socket.gethostname()
+    gpus = {"tensorflow": seen, "jax": len(jax_gpus()), "why": "" if seen else why_no_gpu()}
+    found: dict[str, Any] = {"host": host, "cores": usable_cores(), **gpus}
+    try:
+        Path(folder, f"{host}-{os.getpid()}").touch()
+    except OSError as reason:
+        found["refused"] = reason.strerror
+    return found
+
+
+def join(collective: Collective) -> dict[str, Any]:
+    """Return this process's place in the job and the times of exchanges, or why the library cannot be imported."""
+    os.environ.setdefault("HOROVOD_GLOO_TIMEOUT_SECONDS", str(MEETING_SECONDS))
+    try:
+        with joined(collective, MEETING_SECONDS) as group:
+            return {"rank": group.rank, "size": group.size, "library": group.library, **_exchange_ms(group)}
+    except TrainError as reason:
+        return {"error": str(reason)}
+
+
+def _exchange_ms(group: JoinedGroup) -> dict[str, float]:
+    """Add gradients of the default network in both ways, in turn; return the median times."""
+    import tensorflow as tf
+
+    gradient = tf.ones(num_weights(ModelConfig()))
+    ways = {"exact_ms": lambda: group.total(gradient[None]), "allreduce_ms": lambda: group.allreduce(gradient)}
+    graphs = {name: tf.function(way, autograph=False) for name, way in ways.items()}
+    times: dict[str, list[float]] = {name: [] for name in graphs}
+    for _ in range(ROUNDS + 1):
+        for name, graph in graphs.items():
+            started = time.perf_counter()
+            graph()
+            times[name].append(1000 * (time.perf_counter() - started))
+    return {name: round(statistics.median(each[1:]), 2) for name, each in times.items()}  # the first one compiles
+
+
+def answers(output: str) -> list[dict[str, Any]]:
+    r"""Return the answers in the output of a job's processes.
+
+    Examples
+    --------
+    >>> answers('loading\n0: FFN-PROBE {"rank": 0}\n')
+    [{'rank': 0}]
+    """
+    decoder = json.JSONDecoder()
+    return [decoder.raw_decode(output, found.end())[0] for found in re.finditer(rf"{MARK} (?=\{{)", output)]
+
+
+def tell(answer: dict[str, Any]) -> None:
+    """Print an answer, in one piece."""
+    os.write(1, f"{MARK} {json.dumps(answer)}\n".encode())
+
+
+if __name__ == "__main__":
+    tell(node(sys.argv[2]))
+    tell(join("mpi" if sys.argv[1] == "mpi" else "horovod"))

@@ -93,20 +93,6 @@ def build_network(config: ModelConfig, precision: str = "float32", batch_size: i
     return KernelModel([image, pom_logit], output, conv_names(config))
 
 
-def get_weights(network: keras.Model, config: ModelConfig) -> Weights:
-    """Return all weights as float32 arrays by name."""
-    weights = {}
-    for name in conv_names(config):
-        weights[f"{name}/weights"], weights[f"{name}/biases"] = network.get_layer(name).get_weights()
-    return weights
-
-
-def set_weights(network: keras.Model, config: ModelConfig, weights: Weights) -> None:
-    """Load `weights`, with names and shapes as in `weight_shapes`, into `network`."""
-    for name in conv_names(config):
-        network.get_layer(name).set_weights([weights[f"{name}/weights"], weights[f"{name}/biases"]])
-
-
 def openvino_network(config: ModelConfig, weights: Weights) -> openvino.Model:
     """Build the network of one FOV for OpenVINO, with its weights as constants; it takes the precision on compiling.
 

@@ -13,7 +13,7 @@ from snakemake.exceptions import WorkflowError
 
 from ffn.assembly.config import OF_CONTACTS
 from ffn.cluster.batch import check_commands, check_none_left
-from ffn.cluster.job_script import make_state, warn_of_secrets
+from ffn.cluster.batch import make_state, warn_of_secrets
 from ffn.errors import FfnError, without_secrets
 from ffn.geometry import Box
 from ffn.io import atomic

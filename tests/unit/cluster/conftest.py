@@ -8,7 +8,7 @@ import time
 import pytest
 
 from ffn.cluster import batch
-from ffn.cluster.job_script import STATE
+from ffn.cluster.batch import STATE
 from ffn.machine.schedulers import cobalt
 
 

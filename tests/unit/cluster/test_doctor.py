@@ -8,8 +8,7 @@ import sys
 import pytest
 
 from ffn.cluster import doctor
-from ffn.cluster.doctor import examine, judge_job, judge_nodes, read_site
-from ffn.cluster.probe import answers, join, node
+from ffn.cluster.doctor import answers, examine, join, judge_job, judge_nodes, node, read_site
 from ffn.workflow.rank_layout import Layout
 
 
@@ -116,7 +115,7 @@ def test_a_missing_library_is_an_answer(monkeypatch, name, module):
 
 @pytest.mark.slow  # two processes load TensorFlow
 def test_processes_join_by_mpi(needs_mpi4py, tmp_path):
-    program = [sys.executable, "-m", "ffn.cluster.probe"]
+    program = [sys.executable, "-m", "ffn.cluster.doctor"]
     command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2", *program]
     clean = dict(os.environ)  # without what a library that joined here has put into the environment of this process
     done = subprocess.run([*command, "mpi", str(tmp_path)], env=clean, capture_output=True, text=True, check=True)

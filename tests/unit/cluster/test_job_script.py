@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from ffn.cluster import job_script as module
-from ffn.cluster.job_script import STATE, exports, make_state, read_job, warn_of_secrets, write_script
+from ffn.cluster import batch as module
+from ffn.cluster.batch import STATE, exports, make_state, read_job, warn_of_secrets, write_script
 from ffn.errors import ClusterError
 from ffn.machine.schedulers import cobalt
 

@@ -20,7 +20,7 @@ from ffn.config import ModelConfig
 from ffn.kernels import model
 from ffn.machine.cpu import cpu_flags
 from ffn.machine.gpu import gpu_visible
-from ffn.model.network import build_network, conv_names, set_weights, weight_shapes
+from ffn.model.network import build_network, conv_names, weight_shapes
 
 from .conftest import FOR_TESTS, INSTRUCTIONS, KERNELS, SANITIZERS
 
@@ -116,7 +116,8 @@ def passes(config: ModelConfig, precision: str, batch_size: int) -> dict[str, np
     """Return the updated POM of random inputs, and the gradient of every weight and bias."""
     weights, (image, pom, target) = random_inputs(config, batch_size)
     network = build_network(config, precision, batch_size)
-    set_weights(network, config, weights)
+    for name in conv_names(config):
+        network.get_layer(name).set_weights([weights[f"{name}/weights"], weights[f"{name}/biases"]])
     variables = [v for name in conv_names(config) for v in network.get_layer(name).trainable_variables]
     with tf.GradientTape() as tape:
         updated = network([image, pom], training=True)

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ffn.cluster.batch import scheduler_of
-from ffn.cluster.job_script import STATE
+from ffn.cluster.batch import STATE, scheduler_of
 
 from ...small_run import fork_snakemake, shown
 
