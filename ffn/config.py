@@ -282,8 +282,8 @@ class FloodConfig(Section):
     )
     canvases: Literal["auto"] | PositiveInt = Field(
         "auto",
-        description="subvolumes, or windows of agglomeration, that one process floods at once; auto: 1 on a CPU, and "
-        "on a GPU as many as its memory holds, at most 64",
+        description="subvolumes, or windows of agglomeration, that one process floods at once with the engine jax; "
+        "auto: 1 on a CPU, and on a GPU as many as its memory holds, at most 64",
     )
 
     @model_validator(mode="after")

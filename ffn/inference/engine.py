@@ -72,25 +72,24 @@ class Engine(Protocol):
     def predict(self, image: np.ndarray, pom_logit: np.ndarray) -> np.ndarray:
         """Return the updated POM in logits (float32, (B, Z, Y, X)), which the caller may change.
 
-        `image` is normalised; B is at most the batch size of the engine.
+        `image` is normalised.
         """
         ...
 
 
 class OpenVinoEngine:
-    """The network in OpenVINO, without TensorFlow; the threads share the FOVs of a batch.
+    """The network in OpenVINO, without TensorFlow; all threads compute one FOV.
 
     Notes
     -----
-    Every FOV is one request, and there are as many streams as requests that can run at once. On 2 AMX cores (depth 12,
-    bfloat16), no way of batching FOVs was clearly faster than one FOV on both threads. All ways gave the same logits,
-    bit for bit, so neither batch size nor stream changes a result.
+    On 2 AMX cores (depth 12, bfloat16), no way of batching FOVs was clearly faster, and all gave the same logits, bit
+    for bit.
 
     OpenVINO would bind the threads of every process to the first cores, so that jobs side by side shared one core and
     left the others idle. On cores that the scheduler or ``taskset`` gives to this process, it stays in any case.
     """
 
-    def __init__(self, model: Model, precision: str, threads: int, batch_size: int) -> None:
+    def __init__(self, model: Model, precision: str, threads: int) -> None:
         try:
             import openvino
         except ImportError:
@@ -106,25 +105,23 @@ class OpenVinoEngine:
         self.name = f"openvino {precision}"
         settings = {
             "INFERENCE_PRECISION_HINT": {"float32": openvino.Type.f32, "bfloat16": openvino.Type.bf16}[precision],
-            "NUM_STREAMS": min(batch_size, threads),
+            "NUM_STREAMS": 1,
             "INFERENCE_NUM_THREADS": threads,
             "ENABLE_CPU_PINNING": False,
         }
         compiled = _openvino_core().compile_model(openvino_network(model.config, model.weights), "CPU", settings)
-        self._requests = [compiled.create_infer_request() for _ in range(batch_size)]
+        self._request = compiled.create_infer_request()
 
     def predict(self, image: np.ndarray, pom_logit: np.ndarray) -> np.ndarray:
         """Update the POM; see `Engine.predict`."""
         image, pom_logit = (np.require(array, np.float32, ["C", "W"]) for array in (image, pom_logit))
         answer = np.empty_like(pom_logit)
-        requests = self._requests[: len(image)]
-        for index, request in enumerate(requests):  # OpenVINO reads and writes these arrays in place
-            request.set_input_tensor(0, _tensor(image[index]))
-            request.set_input_tensor(1, _tensor(pom_logit[index]))
-            request.set_output_tensor(_tensor(answer[index]))
-            request.start_async()
-        for request in requests:
-            request.wait()
+        for fovs in zip(image, pom_logit, answer, strict=True):  # OpenVINO reads and writes these arrays in place
+            seen, given, updated = map(_tensor, fovs)
+            self._request.set_input_tensor(0, seen)
+            self._request.set_input_tensor(1, given)
+            self._request.set_output_tensor(updated)
+            self._request.infer()
         return answer
 
 
@@ -133,7 +130,7 @@ class KernelEngine(KernelNetwork):
 
     name = "kernels float32"
 
-    def __init__(self, model: Model, precision: str, threads: int, batch_size: int) -> None:
+    def __init__(self, model: Model, precision: str, threads: int) -> None:
         if precision != "float32":
             raise ConfigError(
                 f"precision: found {precision}, the engine kernels has float32 alone. Choose it, or another engine"
@@ -147,13 +144,13 @@ class KernelEngine(KernelNetwork):
 KINDS: dict[str, type[OpenVinoEngine] | type[KernelEngine]] = {"openvino": OpenVinoEngine, "kernels": KernelEngine}
 
 
-def create_engine(model: Model, engine: str, precision: str, threads: int = 0, batch_size: int = 1) -> Engine:
+def create_engine(model: Model, engine: str, precision: str, threads: int = 0) -> Engine:
     """Build an engine."""
     if engine not in KINDS:  # of a run that began with an earlier version
         raise ConfigError(f"engine: found {engine}, which segments no more. Choose {' or '.join(KINDS)}, or jax")
     threads = threads or threads_here()
-    log.info("engine: %s %s, %d threads, batch size %d", engine, precision, threads, batch_size)
-    return KINDS[engine](model, precision, threads, batch_size)
+    log.info("engine: %s %s, %d threads", engine, precision, threads)
+    return KINDS[engine](model, precision, threads)
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""Grow objects, each on its own canvas; one network call serves several of them."""
+"""Grow objects, each on its own canvas."""
 
 from __future__ import annotations
 
@@ -102,25 +102,12 @@ class ObjectGrower:
         return grower
 
 
-class FovBatch:
-    """Evaluate the network for up to `size` objects at once."""
-
-    def __init__(self, engine: Engine, fov_size_zyx: ZYX, size: int = 1) -> None:
-        self.size = size
-        self._engine = engine
-        self._image = np.empty((size, *fov_size_zyx), np.float32)
-        self._pom_logit = np.empty_like(self._image)
-
-    def advance(self, growers: Iterable[ObjectGrower]) -> int:
-        """Evaluate one FOV of each of the first `size` objects that still grow; return the number of FOVs."""
-        growing: list[ObjectGrower] = []
-        for grower in growers:
-            position = grower.next_position() if len(growing) < self.size else None
-            if position is not None:
-                self._image[len(growing)], self._pom_logit[len(growing)] = grower.canvas.read(position)
-                growing.append(grower)
-        if growing:
-            answers = self._engine.predict(self._image[: len(growing)], self._pom_logit[: len(growing)])
-            for grower, answer in zip(growing, answers, strict=True):
-                grower.put(answer)
-        return len(growing)
+def advance(engine: Engine, growers: Iterable[ObjectGrower]) -> int:
+    """Evaluate one FOV of each object that still grows; return the number of FOVs."""
+    num_fovs = 0
+    for grower in growers:
+        if (position := grower.next_position()) is not None:
+            image, pom_logit = grower.canvas.read(position)
+            grower.put(engine.predict(image[None], pom_logit[None])[0])
+            num_fovs += 1
+    return num_fovs

@@ -15,7 +15,7 @@ from ffn.config import FloodConfig, ModelConfig
 from ffn.geometry import ZYX, Box
 from ffn.inference.canvas import Canvas, Thresholds
 from ffn.inference.engine import create_engine
-from ffn.inference.grower import FovBatch, ObjectGrower
+from ffn.inference.grower import ObjectGrower, advance
 from ffn.inference.inputs import Network
 from ffn.machine.jax_device import jax_device
 from ffn.machine.limits import memory_mb
@@ -36,30 +36,35 @@ SEEDING_BYTES = 25  # per voxel while seeds are found
 HOST_BASE = 2 * 10**9  # of the process without canvases; our choice
 
 
-class HostLanes(FovBatch):
-    """Canvases in the memory of the host, for any engine."""
+class HostLanes:
+    """A canvas in the memory of the host, for any engine."""
 
-    def __init__(self, network: Network, config: FloodConfig, size: int = 1) -> None:
+    size = 1
+
+    def __init__(self, network: Network, config: FloodConfig) -> None:
         model, choice = network.model, network.choice
-        engine = create_engine(model, choice.engine, choice.precision, batch_size=size)
-        super().__init__(engine, model.config.fov_size_zyx, size)
-        self.name = engine.name
+        self._engine = create_engine(model, choice.engine, choice.precision)
+        self.name = self._engine.name
         self._network, self._thresholds = network, Thresholds.of(config)
 
     def canvas(self, lane: int, raw: np.ndarray, segmentation: np.ndarray, inside: Box | None = None) -> Canvas:
-        """Return canvas number `lane`, for another subvolume or window than before."""
+        """Return a canvas for another subvolume or window than before."""
         image = self._network.normalisation.apply(raw)
         return Canvas(image, self._network.model.config, self._thresholds, segmentation, inside)
+
+    def advance(self, growers: Iterable[ObjectGrower]) -> int:
+        """Evaluate one FOV of each object that still grows; return the number of FOVs."""
+        return advance(self._engine, growers)
 
 
 Lanes: TypeAlias = "HostLanes | DeviceLanes"  # on which objects of different subvolumes, or windows, grow in lockstep
 
 
 def open_lanes(network: Network, config: FloodConfig, num_jobs: int, shape_zyx: ZYX, dtype: np.dtype) -> Lanes:
-    """Open as many canvases as the options say: on the device with the engine jax, on the host with others."""
-    wanted = 1 if config.canvases == "auto" else config.canvases
+    """Open as many canvases on the device as the options say with the engine jax, one on the host with others."""
     if network.choice.engine != "jax":
-        return HostLanes(network, config, min(wanted, num_jobs))
+        return HostLanes(network, config)
+    wanted = 1 if config.canvases == "auto" else config.canvases
     from ffn.inference.device.lanes import DeviceLanes
 
     device = jax_device()

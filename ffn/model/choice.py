@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import yaml
@@ -13,7 +13,7 @@ from ffn.config import ModelConfig
 from ffn.errors import ConfigError
 from ffn.io import atomic
 from ffn.io.faults import unreadable
-from ffn.machine.cpu import cpu_flags, cpu_name
+from ffn.machine.cpu import cpu_flags
 from ffn.machine.gpu import gpu_visible
 from ffn.machine.jax_device import jax_capabilities, jax_gpus
 
@@ -30,13 +30,12 @@ ON_GPUS = ("tensorflow", "jax")  # engines that compute on a GPU, if they see on
 
 @dataclass(frozen=True)
 class Choice:
-    """Engine and precision, neither ``auto``, and the reason; whether they are for a GPU; the CPU, empty if unknown."""
+    """Engine and precision, neither ``auto``, and the reason; whether they are for a GPU."""
 
     engine: str
     precision: str
     reason: str = ""
     gpu: bool = False
-    cpu: str = field(default="", compare=False)
 
 
 def choice_name(purpose: str, engine: str, precision: str, model: ModelConfig) -> str:
@@ -58,18 +57,11 @@ def choose_once(path: Path | None, choose: Callable[[], Choice]) -> Choice:
     """
     choice = _read(path)
     if choice is None:
-        choice = mine = replace(choose(), cpu=cpu_name())
+        choice = mine = choose()
         if path is not None:
             atomic.write_text_once(path, yaml.safe_dump(asdict(mine), sort_keys=False))
             choice = _read(path) or mine  # another job may have been first
     log.info("auto: %s %s, because %s%s", choice.engine, choice.precision, choice.reason, f" ({path})" if path else "")
-    here = cpu_name()
-    if not choice.gpu and choice.cpu and here and choice.cpu != here:
-        log.warning(
-            "%s: %s %s was chosen on another CPU (%s) than this one (%s), where it may be slow. Use nodes of one kind, "
-            "or set engine and precision",
-            *(path, choice.engine, choice.precision, choice.cpu, here),
-        )
     if choice.engine in ON_GPUS and choice.gpu != sees_gpu(choice.engine):
         found = "a CPU, and there is a GPU here. Hide it (CUDA_VISIBLE_DEVICES=-1)"
         if choice.gpu:
@@ -89,7 +81,9 @@ def _read(path: Path | None) -> Choice | None:
         return None
     remedy = "To choose again, remove it and its results (the run's segmentation, or the training)"
     with unreadable(path, f"the engine and precision that 'auto' chose. {remedy}", ConfigError):
-        choice = Choice(**yaml.safe_load(path.read_text()))
+        recorded = yaml.safe_load(path.read_text())
+        recorded.pop("cpu", None)  # of an earlier version
+        choice = Choice(**recorded)
         if choice.engine not in ENGINES or choice.precision not in (*PRECISIONS, "float16"):
             raise ValueError(f"found {choice.engine} {choice.precision}")
         return choice

@@ -34,15 +34,14 @@ class JaxOnHost:
 
     name = "jax float32"
 
-    def __init__(self, model: Model, engine: str, precision: str, batch_size: int) -> None:
+    def __init__(self, model: Model, engine: str, precision: str) -> None:
         import jax
 
-        self._size, self._on_cpu = batch_size, functools.partial(jax.default_device, jax.devices("cpu")[0])
+        self._on_cpu = functools.partial(jax.default_device, jax.devices("cpu")[0])
         with self._on_cpu():
             self._weights = prepared(model.weights, model.config, precision)
         self._call = jax.jit(lambda weights, *fovs: updated_pom(weights, *fovs, model.config, precision))
 
     def predict(self, image: np.ndarray, pom_logit: np.ndarray) -> np.ndarray:
-        full = (np.concatenate([each, each[:1].repeat(self._size - len(each), 0)]) for each in (image, pom_logit))
         with self._on_cpu():
-            return np.array(self._call(self._weights, *full))[: len(image)]
+            return np.array(self._call(self._weights, image, pom_logit))

@@ -4,7 +4,7 @@ import pytest
 from ffn.config import ModelConfig, SegmentConfig
 from ffn.geometry import Box
 from ffn.inference.canvas import MASKED, REJECTED, Canvas, Thresholds, logit
-from ffn.inference.grower import FovBatch, ObjectGrower
+from ffn.inference.grower import ObjectGrower, advance
 from ffn.inference.movement import FaceMaxMovement, face_max_offsets
 
 MODEL = ModelConfig(fov_size_zyx=(5, 7, 9), deltas_zyx=(1, 2, 3))
@@ -165,8 +165,7 @@ def canvas_with(length, brightness):
 def test_a_next_position_that_was_taken_is_replaced():
     c = canvas_with(20, 3.0)
     grower = ObjectGrower(c, (3, 4, 12))
-    batch = FovBatch(Bright(), SMALL.fov_size_zyx)
-    batch.advance([grower])
+    advance(Bright(), [grower])
     before = grower.next_position()
     assert before == grower.next_position()
     c.segmentation[before] = 1

@@ -8,7 +8,7 @@ from ffn.config import ModelConfig, SegmentConfig, flooding_model
 from ffn.errors import ConfigError
 from ffn.inference.canvas import MASKED, Canvas, Thresholds
 from ffn.inference.flood import FloodFill
-from ffn.inference.grower import FovBatch
+from ffn.inference.grower import advance
 
 MODEL = ModelConfig(fov_size_zyx=(5, 7, 9), deltas_zyx=(1, 2, 3))
 CONFIG = SegmentConfig(min_segment_um3=2e-05)
@@ -28,11 +28,11 @@ class Blurred:
     """Engine whose answer depends on image and POM, so that the result depends on the order of FOVs."""
 
     def __init__(self):
-        self.sizes = []
+        self.num_fovs = 0
 
     def predict(self, image, pom_logit):
         assert image.shape == pom_logit.shape == (len(image), 5, 7, 9)
-        self.sizes.append(len(image))
+        self.num_fovs += len(image)
         blurred = [ndimage.uniform_filter(p, 3, mode="nearest") for p in pom_logit]
         return np.clip(pom_logit / 2 + np.stack(blurred) / 2 + 2 * image, -6, 6).astype(np.float32)
 
@@ -60,9 +60,8 @@ def started(image, seeds, masked=None, **options):
 
 def run(flood, engine, after_fov=lambda: None):
     """Decide all seeds of a pass."""
-    fovs = FovBatch(engine, MODEL.fov_size_zyx)
     while (grower := flood.growing()) is not None:
-        fovs.advance([grower])
+        advance(engine, [grower])
         after_fov()
 
 
@@ -117,20 +116,18 @@ OPTIONS = [
 ]
 
 
-@pytest.mark.parametrize(("options", "batch_size"), list(zip(OPTIONS, (3, 2, 1, 5), strict=True)))
-def test_floods_that_advance_together_are_those_of_one_after_another(options, batch_size):
+@pytest.mark.parametrize("options", OPTIONS)
+def test_floods_that_advance_together_are_those_of_one_after_another(options):
     scenes = [blobs(np.random.default_rng(rng_seed)) for rng_seed in range(3)]
     together = [started(*scene, **options) for scene in scenes]
     engine = Blurred()
-    fovs = FovBatch(engine, MODEL.fov_size_zyx, batch_size)
     while growing := [grower for flood in together if (grower := flood.growing())]:
-        assert fovs.advance(growing) == min(batch_size, len(growing))
+        assert advance(engine, growing) == len(growing)
     for flood, scene in zip(together, scenes, strict=True):
         alone = started(*scene, **options)
         run(alone, Blurred())
         same(flood.claims, alone.claims)
-    assert max(engine.sizes) == min(batch_size, len(scenes))
-    assert sum(engine.sizes) == sum(flood.claims.counters["fovs"] for flood in together)  # none is computed twice
+    assert engine.num_fovs == sum(flood.claims.counters["fovs"] for flood in together)  # none is computed twice
 
 
 def test_a_saved_state_resumes_to_the_same_end():

@@ -41,15 +41,6 @@ def test_of_jobs_that_choose_at_the_same_time_the_first_to_record_decides(tmp_pa
     assert choose_once(tmp_path / "x.yaml", slowly) == first
 
 
-def test_a_job_on_another_cpu_says_that_the_choice_may_be_slow_there(tmp_path, monkeypatch, caplog):
-    path = tmp_path / "x.yaml"
-    for cpu in ("Xeon with AMX", "", "old Xeon"):
-        monkeypatch.setattr(choice, "cpu_name", lambda cpu=cpu: cpu)
-        choose_once(path, lambda: Choice("openvino", "bfloat16", "the CPU has AMX"))
-    (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert "Xeon with AMX" in warning and "old Xeon" in warning
-
-
 @pytest.mark.parametrize(("engine", "precision"), [("tensorflow", "bfloat16"), ("jax", "float16")])
 def test_a_choice_for_a_gpu_needs_one(tmp_path, monkeypatch, engine, precision):
     path, chosen = tmp_path / "x.yaml", Choice(engine, precision, "a GPU is visible", gpu=True)

@@ -142,7 +142,7 @@ def test_a_saved_flood_resumes_on_another_canvas_and_on_the_host(model):
         lanes.advance(growing)
         states.append([{name: np.array(array) for name, array in flood.state().items()} for flood in together])
     saved = next(state for state in states[len(states) // 3 :] if "growing/queue" in state[0])
-    for other in (device_lanes(network(model), config, 3), HostLanes(network(model), config, 3)):
+    for other in (device_lanes(network(model), config, 3), HostLanes(network(model), config)):
         resumed = []
         for lane, ((raw, masked, _, inside), state) in enumerate(zip(subvolumes, saved, strict=True)):
             canvas = other.canvas(2 - lane, raw, masked.copy(), inside)
