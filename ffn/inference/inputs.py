@@ -1,21 +1,33 @@
-"""Inputs of flood filling and agglomeration: an image, the network that runs on it, its grey levels, and masks."""
+"""Inputs of flood filling and agglomeration, and what a plan refuses of them; nothing here loads numba or SciPy."""
 
 from __future__ import annotations
 
 import argparse
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from ffn.config import FloodConfig, Mask, flooding_model
-from ffn.geometry import ZYX
+import numpy as np
+
+from ffn.config import FloodConfig, ImageConfig, Mask, ModelConfig, SegmentConfig, flooding_model
+from ffn.errors import ConfigError, VolumeError, under
+from ffn.geometry import ZYX, Box, VoxelSize
+from ffn.inference.canvas import Frame, reach_of
 from ffn.inference.engine import chosen
-from ffn.io.masks import mask_inputs
+from ffn.io.faults import unreadable
+from ffn.io.masks import mask_inputs, open_masks, require_labels_in
 from ffn.io.open import identity
 from ffn.machine.jax_device import keep_programs
 from ffn.model.choice import Choice
 from ffn.model.normalize import Normalisation, read_normalisation
 from ffn.model.store import Model, load_model, weights_checksum
 from ffn.options import add_machine_option, add_normalization_option, add_volume_option, masks_from
+
+HEADER = "z,y,x"
+EXPECTED = "three whole numbers z,y,x of at most 18 digits in full-volume voxels"  # int64 holds any 18 digits
+_POINT = re.compile(r"\s*(-?\d{1,18})\s*,\s*(-?\d{1,18})\s*,\s*(-?\d{1,18})\s*")
 
 
 @dataclass(frozen=True)
@@ -132,3 +144,56 @@ def flood_inputs(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the fields of `FloodInputs` from parsed options."""
     names = ("image", "model", "normalization", "machine")
     return {**{name: getattr(arguments, name) for name in names}, "masks": masks_from(arguments)}
+
+
+def check(
+    image: Box,
+    frames: Sequence[Frame],
+    voxel_size_zyx_nm: VoxelSize | None,
+    given: SegmentInputs | ImageConfig,
+    config: SegmentConfig,
+    model: ModelConfig,
+) -> None:
+    """Refuse boxes without room for a FOV or beyond masks, given segments outside of the image, and bad seed points."""
+    for frame in frames:
+        if reach_of(frame.canvas.shape, model).intersect(frame.wanted).is_empty:
+            raise VolumeError(
+                f"box {frame.box} holds no centre of a FOV of {model.fov_size_zyx} in the image. Choose a larger box "
+                "or a smaller FOV, or set segment.mirror"
+            )
+    with under("masks"), open_masks(given.masks, voxel_size_zyx_nm) as masks:
+        for frame in frames:
+            masks.require(frame.box)
+    if given.init_segmentation is not None:
+        with under("init_segmentation"):
+            require_labels_in(given.init_segmentation, image, voxel_size_zyx_nm)
+    if config.seed_points is not None:
+        with under("segment.seed_points"):
+            read_points(config.seed_points)
+
+
+def read_points(text: str) -> np.ndarray:
+    """Read seed points (int64, (N, 3)): a point ``z,y,x``, or a CSV file with this header and a point per line.
+
+    Examples
+    --------
+    >>> read_points("120,64,30").tolist()
+    [[120, 64, 30]]
+    """
+    if single := _POINT.fullmatch(text):
+        return np.array([single.groups()], np.int64)
+    if not Path(text).exists():
+        raise ConfigError(f"seed points: found {text!r}, expected a CSV file or {EXPECTED}")
+    with unreadable(text, "CSV with the header 'z,y,x'. Save it as UTF-8 text", ConfigError):
+        # spreadsheets write a byte order mark, and R quotes names
+        content = Path(text).read_text(encoding="utf-8-sig").replace('"', "")
+    header, *lines = content.splitlines() or [""]
+    if "".join(header.split()) != HEADER:
+        raise ConfigError(f"{text} line 1: found {header!r}, expected the header 'z,y,x'")
+    points = []
+    for number, line in enumerate(lines, start=2):
+        if (match := _POINT.fullmatch(line)) is not None:
+            points.append(match.groups())
+        elif line:
+            raise ConfigError(f"{text} line {number}: found {line!r}, expected {EXPECTED}")
+    return np.array(points, np.int64).reshape(-1, 3)

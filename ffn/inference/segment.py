@@ -18,8 +18,7 @@ from ffn.config import ImageConfig, SegmentConfig, SubvolumesConfig, flooding_mo
 from ffn.errors import ConfigError, SegmentError
 from ffn.geometry import ZYX, Box, Grid, tile, zyx
 from ffn.inference.canvas import Frame
-from ffn.inference.check import check, read_points
-from ffn.inference.inputs import SegmentInputs, add_flood_inputs, flood_inputs
+from ffn.inference.inputs import SegmentInputs, add_flood_inputs, check, flood_inputs, read_points
 from ffn.inference.lanes import Lanes, open_lanes, run_jobs
 from ffn.inference.subvolume import Common, SubvolumeFlood, fingerprint
 from ffn.io.blocks import WHOLE, Job, add_job_options, job_of, make_files
@@ -30,9 +29,9 @@ from ffn.io.volume import Volume, require_image, require_inside, require_other_f
 from ffn.machine.jax_device import jax_device, results_depend_on
 from ffn.machine.limits import threads_here
 from ffn.model.choice import FOLDER
-from ffn.model.grey_levels import HISTOGRAM_DTYPES
 from ffn.model.normalize import survey_of
 from ffn.model.store import load_model, load_tissue
+from ffn.model.tissue import HISTOGRAM_DTYPES
 from ffn.options import add_box_option, add_options, box_value, from_arguments
 from ffn.progress import progress_bar
 

@@ -21,9 +21,19 @@ from ffn.io.faults import unreadable
 from ffn.io.masks import Masks, mask_inputs, open_masks
 from ffn.io.open import open_volume
 from ffn.io.volume import Volume, voxel_size_of
-from ffn.model.grey_levels import HISTOGRAM_DTYPES, Histogram, count_levels, distance, sample_blocks
 from ffn.model.store import DESCRIPTION, load_architecture, load_histogram, load_tissue
-from ffn.model.tissue import Padding, Tissue, add_flat, membranes_of, padding_of
+from ffn.model.tissue import (
+    HISTOGRAM_DTYPES,
+    Histogram,
+    Padding,
+    Tissue,
+    add_flat,
+    count_levels,
+    distance,
+    membranes_of,
+    padding_of,
+    sample_blocks,
+)
 from ffn.options import add_options, add_volume_option, from_arguments
 from ffn.progress import track
 from ffn.provenance import provenance
@@ -118,7 +128,7 @@ def normalize(image_spec: str, model_folder: str, out: str, how: ImageConfig) ->
 
     The statistics are those of at most 125 blocks, the same ones every time. The file has ``normalize`` (the method),
     ``mean``, ``stddev`` and ``curve`` (see `Normalisation`), ``volume`` and ``trained_on`` (``mean``, ``stddev``),
-    ``distance`` of the two and ``seen_distance`` after normalisation (see `ffn.model.grey_levels.distance`),
+    ``distance`` of the two and ``seen_distance`` after normalisation (see `ffn.model.tissue.distance`),
     ``warning``, null if there is none, and ``padding``, where grey levels fill regions and do not count.
 
     Parameters

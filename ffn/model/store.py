@@ -16,9 +16,8 @@ from ffn.config import ModelConfig
 from ffn.errors import ModelError, explain
 from ffn.io import atomic, hdf5
 from ffn.io.faults import unreadable
-from ffn.model.grey_levels import Histogram
 from ffn.model.network import Weights, weight_shapes
-from ffn.model.tissue import Tissue
+from ffn.model.tissue import Histogram, Tissue
 from ffn.provenance import provenance
 
 DESCRIPTION = "model.yaml"

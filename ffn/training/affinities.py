@@ -12,6 +12,7 @@ import numpy as np
 from ffn.config import Mask
 from ffn.errors import ConfigError
 from ffn.geometry import Box, zyx
+from ffn.inference.affinities import NEAR, STEP, Sections, leave_gpus, network, save
 from ffn.io.masks import Masks, open_masks
 from ffn.io.open import open_labels, open_volume
 from ffn.io.volume import (
@@ -23,7 +24,6 @@ from ffn.io.volume import (
     require_same_voxel_size,
     voxel_size_of,
 )
-from ffn.model.affinities import NEAR, STEP, Sections, leave_gpus, network, save
 from ffn.options import add_options, from_arguments
 from ffn.progress import progress_bar
 from ffn.provenance import provenance

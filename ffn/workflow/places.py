@@ -173,7 +173,7 @@ def _check_files_of(name: str, place: Place, config: RunConfig) -> None:
         affinities.crop_of(place.train_box, name)
     if boxes:
         from ffn.inference.canvas import Frame
-        from ffn.inference.check import check
+        from ffn.inference.inputs import check
 
         frames = [Frame.of(box, place.image, config.model, config.segment.mirror) for box in boxes]
         check(place.image, frames, size, volume, config.segment, config.model)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ffn.config import ModelConfig
-from ffn.model import affinities
+from ffn.inference import affinities
 from ffn.model.network import weight_shapes
 from ffn.model.store import Model, save_model
 

@@ -19,10 +19,9 @@ from ffn.io.coarser import clahe_of
 from ffn.io.masks import NO_MASKS, Masks, open_masks
 from ffn.io.open import open_labels, open_volume
 from ffn.io.volume import NO_SIZE, Volume, is_ignored, require_image, require_labels, require_same_voxel_size
-from ffn.model.grey_levels import HISTOGRAM_DTYPES, Histogram, count_levels, sample_blocks
 from ffn.model.normalize import Normalisation, choose
 from ffn.model.store import Model
-from ffn.model.tissue import Tissue, membranes_of
+from ffn.model.tissue import HISTOGRAM_DTYPES, Histogram, Tissue, count_levels, membranes_of, sample_blocks
 from ffn.training.parallel.process_group import ProcessGroup
 
 PRELOAD_BYTES = 512 * 2**20  # image plus labels up to this size stay in memory

@@ -5,11 +5,10 @@ import pytest
 
 from ffn.cli import main
 from ffn.geometry import Box
-from ffn.inference.affinities import around, displaced, fragment
+from ffn.inference.affinities import NEAR, REACH, Sections, around, displaced, fragment, network, predict
 from ffn.io.open import open_volume
 from ffn.io.section_faults import JUMPS
 from ffn.io.volume import IGNORED
-from ffn.model.affinities import NEAR, REACH, Sections, network, predict
 from ffn.training.affinities import affinities_of
 
 from ..volumes import read, write

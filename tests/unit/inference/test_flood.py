@@ -8,7 +8,7 @@ from ffn.config import ModelConfig, SegmentConfig, flooding_model
 from ffn.errors import ConfigError
 from ffn.inference.canvas import MASKED, Canvas, Thresholds
 from ffn.inference.flood import FloodFill
-from ffn.inference.grower import advance
+from ffn.inference.lanes import advance
 
 MODEL = ModelConfig(fov_size_zyx=(5, 7, 9), deltas_zyx=(1, 2, 3))
 CONFIG = SegmentConfig(min_segment_um3=2e-05)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from ffn.geometry import Box
-from ffn.model.grey_levels import Histogram, count_levels, distance, sample_blocks
+from ffn.model.tissue import Histogram, count_levels, distance, sample_blocks
 
 
 def histogram(voxels):

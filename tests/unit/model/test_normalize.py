@@ -8,10 +8,10 @@ from ffn.config import Mask, ModelConfig
 from ffn.errors import ModelError, VolumeError
 from ffn.geometry import Box
 from ffn.io.volume import Placement
-from ffn.model.grey_levels import Histogram, count_levels
 from ffn.model.network import weight_shapes
 from ffn.model.normalize import Normalisation, choose, compare, complaint, read_normalisation, survey_of
 from ffn.model.store import Model, save_model
+from ffn.model.tissue import Histogram, count_levels
 
 from ...volumes import create_volume, write_volume
 

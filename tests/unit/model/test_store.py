@@ -3,7 +3,6 @@ import pytest
 
 from ffn.config import ModelConfig
 from ffn.errors import ModelError
-from ffn.model.grey_levels import Histogram
 from ffn.model.network import build_network, conv_names, weight_shapes
 from ffn.model.store import (
     Model,
@@ -16,7 +15,7 @@ from ffn.model.store import (
     save_model,
     weights_checksum,
 )
-from ffn.model.tissue import Tissue
+from ffn.model.tissue import Histogram, Tissue
 
 CONFIG = ModelConfig(depth=2, features=3, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 1, 2), image_mean=100, image_stddev=20)
 

@@ -11,8 +11,8 @@ import pytest
 from ffn.cli import main
 from ffn.config import ModelConfig
 from ffn.errors import ConfigError
-from ffn.model.grey_levels import Histogram, count_levels
 from ffn.model.store import Model, load_model, save_model
+from ffn.model.tissue import Histogram, count_levels
 from ffn.training.config import TrainConfig
 from ffn.training.plan import Training, ValidationSource, initial_weights
 from ffn.training.train import training_job

@@ -10,8 +10,8 @@ from ffn.io.config import IngestConfig
 from ffn.io.ingest import ingest
 from ffn.io.open import open_volume
 from ffn.io.volume import IGNORED, Placement
-from ffn.model.grey_levels import Histogram, count_levels, distance
 from ffn.model.store import Model
+from ffn.model.tissue import Histogram, count_levels, distance
 from ffn.training.config import TrainConfig
 from ffn.training.data.examples import ExampleMaker, Record
 from ffn.training.data.volumes import (
