@@ -14,23 +14,11 @@ from ffn.inference.lanes import Arrays, ObjectGrower
 
 SECOND_MIN_SEGMENT_UM3 = 0.0002  # in the second pass; our choice: objects in the gaps of the first are smaller
 OUTCOMES = ("outside", "masked", "taken", "too_close", "weak", "too_small", "segments")  # each seed has exactly one
+GROWING = "growing/"  # before names of a state
 GIVEN = 0  # pass of segments that were there before
 STARTED = ("weak", "too_small", "segments")  # outcomes of seeds from which an object has grown
 SIGNS = ("stuck", "undecided_voxels", "object_voxels")  # see `ffn.inference.sanity`
 COUNTERS = ("fovs", "seeds", *OUTCOMES, "limited", *SIGNS)
-
-
-@dataclass(frozen=True)
-class Cells:
-    """Cells of the full volume, as seen from a subvolume."""
-
-    voxel_size_zyx_nm: VoxelSize = (10.0, 10.0, 10.0)
-    offset_zyx: ZYX = (0, 0, 0)  # first voxel of the subvolume
-
-    def first_voxels(self, points: np.ndarray) -> np.ndarray:
-        """Return the first voxels of the cells of `points`, int64 (N, 3), full-volume voxels."""
-        shape_zyx = cell_shape(self.voxel_size_zyx_nm)
-        return (points + self.offset_zyx) // shape_zyx * shape_zyx
 
 
 @dataclass(frozen=True)
@@ -45,23 +33,38 @@ class Origin:
     pass_number: int = 1  # 1, or 2 for the second pass; 0 for a segment that was given
 
 
-class Claims:
-    """The segmentation of a subvolume, and the rules by which objects enter it one after the other.
+class FloodFill:
+    """The sequential flood of the published FFN: one object after the other, in the order of the seeds.
 
-    The segmentation (int32) is changed in place: ids from 1, 0 is free, `MASKED` is not to be entered. Seeds may be in
-    `reach`. The probability (uint8) is the POM of each segment at its voxels, with 1 … 255 for 0 … 1. There is an
+    Floods of several subvolumes can advance together: `growing` says which object of each is next. Earlier objects keep
+    their voxels. The segmentation of the canvas (int32) is changed in place: ids from 1, 0 is free, `MASKED` is not to
+    be entered. The probability (uint8) is the POM of each segment at its voxels, with 1 … 255 for 0 … 1. There is an
     origin for each id, in order. The counters are outcomes of seeds, FOVs, and signs of trouble: ``stuck`` objects took
-    one FOV, and the voxels of the POMs of all objects, see `Harvest`.
+    one FOV, and the voxels of the POMs of all objects, see `Harvest`. Overlaps are counted by cells of the full volume,
+    in which the first voxel is `offset_zyx`.
     """
 
-    def __init__(self, config: SegmentConfig, reach: Box, segmentation: np.ndarray, cells: Cells | None = None) -> None:
-        self._cells = cells or Cells()
+    def __init__(
+        self,
+        canvas: Canvas,
+        config: SegmentConfig,
+        voxel_size_zyx_nm: VoxelSize = (10.0, 10.0, 10.0),
+        offset_zyx: ZYX = (0, 0, 0),
+    ) -> None:
+        self._canvas = canvas
+        self._cell, self._offset = cell_shape(voxel_size_zyx_nm), offset_zyx
         self._distance = config.min_boundary_dist_zyx
-        self.reach = reach
-        self.segmentation = segmentation
-        self.probability = np.zeros(segmentation.shape, np.uint8)
+        sizes = config.min_segment_um3, SECOND_MIN_SEGMENT_UM3
+        self._min_voxels = [voxels_in(size, voxel_size_zyx_nm) for size in sizes]
+        self._max_fovs = config.max_fovs
+        self.segmentation = canvas.segmentation
+        self.probability = np.zeros(self.segmentation.shape, np.uint8)
         self.origins: list[Origin] = []
         self.counters = dict.fromkeys(COUNTERS, 0)
+        self.pass_number = 0  # before the first `begin`
+        self.cursor = 0  # number of seeds that are decided
+        self.seeds = np.empty((0, 3), np.int64)
+        self._grower: ObjectGrower | None = None
 
     def adopt(self, labels: np.ndarray) -> np.ndarray:
         """Make segments of the given ones, before any object grows; masked voxels stay masked."""
@@ -73,9 +76,38 @@ class Claims:
         self.origins = [Origin(i, zyx(place), 0, {}, GIVEN) for i, place in enumerate(places, 1)]
         return ids
 
+    def begin(self, seeds: np.ndarray) -> None:
+        """Start the next pass with `seeds`, int (N, 3), in their order; all earlier seeds must be decided."""
+        self.seeds = np.asarray(seeds, np.int64).reshape(-1, 3)
+        self.pass_number += 1
+        self.cursor = 0
+        self.segmentation[self.segmentation == REJECTED] = 0  # seeds that became no segment are free again
+
+    def growing(self) -> ObjectGrower | None:
+        """Decide seeds up to the first whose object has still to grow, and return it; None at the end of the pass."""
+        while self.cursor < len(self.seeds):
+            grower = self._grower or self._started()
+            if grower is not None and grower.next_position() is not None:
+                return grower
+            if grower is not None and self.settle(grower, self._min_voxels[self.pass_number - 1]):
+                self._canvas.claim()
+            self._grower = None
+            self.cursor += 1
+        return None
+
+    def _started(self) -> ObjectGrower | None:
+        """Start the object of the next seed, or count why none may start there."""
+        seed: ZYX = zyx(self.seeds[self.cursor].tolist())
+        objection = self.objection(seed)
+        if objection is not None:
+            self.refuse(seed, objection)
+            return None
+        self._grower = ObjectGrower(self._canvas, seed, self._max_fovs)
+        return self._grower
+
     def objection(self, seed: ZYX) -> str | None:
         """Return why no object may start at this seed now, as the name of a counter, or None if one may."""
-        if not self.reach.contains(Box.around(seed)):
+        if not self._canvas.reach.contains(Box.around(seed)) or self._canvas.is_refused(seed):
             return "outside"
         found = self.segmentation[seed]
         if found == MASKED:
@@ -92,10 +124,10 @@ class Claims:
         if objection == "too_close":
             self.segmentation[seed] = REJECTED
 
-    def settle(self, grower: ObjectGrower, min_voxels: int, pass_number: int) -> bool:
+    def settle(self, grower: ObjectGrower, min_voxels: int) -> bool:
         """Turn an object that has grown into a segment if it is strong and large enough; return whether it is."""
         found = grower.canvas.harvest(min_voxels if grower.is_strong else None)
-        outcome = self._claim(grower, found, min_voxels, pass_number) if grower.is_strong else "weak"
+        outcome = self._claim(grower, found, min_voxels) if grower.is_strong else "weak"
         if outcome != "segments":
             self.segmentation[grower.seed_zyx] = REJECTED
         self.counters["seeds"] += 1
@@ -107,116 +139,48 @@ class Claims:
         self.counters["object_voxels"] += found.in_object
         return outcome == "segments"
 
-    def forget_rejections(self) -> None:
-        """Free the seed voxels that became no segment, for the next pass."""
-        self.segmentation[self.segmentation == REJECTED] = 0
-
-    def _claim(self, grower: ObjectGrower, found: Harvest, min_voxels: int, pass_number: int) -> str:
+    def _claim(self, grower: ObjectGrower, found: Harvest, min_voxels: int) -> str:
         labels, inside = self.segmentation[found.box.slices()], found.probability > 0
         mask = inside & is_free(labels)
         if np.count_nonzero(mask) < min_voxels:
             return "too_small"
         shared = inside & (labels > 0)
-        cells = self._cells.first_voxels(np.argwhere(shared) + found.box.start)
+        cells = (np.argwhere(shared) + found.box.start + self._offset) // self._cell * self._cell
         counted = add_up(np.column_stack([labels[shared], cells, np.ones(len(cells), np.int64)]))
         overlaps = {tuple(place): count for *place, count in counted.tolist()}
         segment_id = len(self.origins) + 1
         labels[mask] = segment_id
         self.probability[found.box.slices()][mask] = found.probability[mask]
-        self.origins.append(Origin(segment_id, grower.seed_zyx, grower.num_fovs, overlaps, pass_number))
+        self.origins.append(Origin(segment_id, grower.seed_zyx, grower.num_fovs, overlaps, self.pass_number))
         return "segments"
 
     def state(self) -> Arrays:
-        """Return the state as arrays."""
-        return {
-            "segmentation": self.segmentation,
-            "probability": self.probability,
-            "origins": origins_table(self.origins),
-            "overlaps": overlaps_table(self.origins),
-            "counters": np.array([self.counters[name] for name in COUNTERS]),
-        }
-
-    def resume(self, state: Arrays) -> None:
-        """Restore the result of `state`."""
-        self.segmentation[...] = state["segmentation"]
-        self.probability[...] = state["probability"]
-        self.counters = dict(zip(COUNTERS, state["counters"].tolist(), strict=True))
-        self.origins = [Origin(i, (z, y, x), fovs, {}, n) for i, z, y, x, fovs, n in state["origins"].tolist()]
-        for segment_id, *place, count in state["overlaps"].tolist():
-            self.origins[segment_id - 1].overlaps[tuple(place)] = count
-
-
-class FloodFill:
-    """The sequential flood of the published FFN: one object after the other, in the order of the seeds.
-
-    Floods of several subvolumes can advance together: `growing` says which object of each is next.
-    """
-
-    def __init__(self, canvas: Canvas, config: SegmentConfig, cells: Cells | None = None) -> None:
-        self._canvas = canvas
-        cells = cells or Cells()
-        sizes = config.min_segment_um3, SECOND_MIN_SEGMENT_UM3
-        self._sizes = [voxels_in(size, cells.voxel_size_zyx_nm) for size in sizes]
-        self._max_fovs = config.max_fovs
-        self.claims = Claims(config, canvas.reach, canvas.segmentation, cells)
-        self.pass_number = 0  # before the first `begin`
-        self.cursor = 0  # number of seeds that are decided
-        self.seeds = np.empty((0, 3), np.int64)
-        self._grower: ObjectGrower | None = None
-
-    def begin(self, seeds: np.ndarray) -> None:
-        """Start the next pass with `seeds`, int (N, 3), in their order; all earlier seeds must be decided."""
-        self.seeds = np.asarray(seeds, np.int64).reshape(-1, 3)
-        self.pass_number += 1
-        self.cursor = 0
-        self.claims.forget_rejections()
-
-    def growing(self) -> ObjectGrower | None:
-        """Decide seeds up to the first whose object has still to grow, and return it; None at the end of the pass."""
-        while self.cursor < len(self.seeds):
-            grower = self._grower or self._started()
-            if grower is not None and grower.next_position() is not None:
-                return grower
-            if grower is not None:
-                min_voxels = self._sizes[self.pass_number - 1]
-                if self.claims.settle(grower, min_voxels, self.pass_number):
-                    self._canvas.claim()
-            self._grower = None
-            self.cursor += 1
-        return None
-
-    def _started(self) -> ObjectGrower | None:
-        """Start the object of the next seed, or count why none may start there."""
-        seed: ZYX = zyx(self.seeds[self.cursor].tolist())
-        objection = "outside" if self._canvas.is_refused(seed) else self.claims.objection(seed)
-        if objection is not None:
-            self.claims.refuse(seed, objection)
-            return None
-        self._grower = ObjectGrower(self._canvas, seed, self._max_fovs)
-        return self._grower
-
-    def state(self) -> Arrays:
         """Return everything needed to resume; the arrays are views, to be saved at once."""
-        arrays = _prefixed("claims", self.claims.state())
-        arrays["seeds"] = self.seeds
-        arrays["place"] = np.array([self.pass_number, self.cursor])
-        return arrays | (_prefixed("growing", self._grower.state()) if self._grower else {})
+        arrays = {
+            "claims/segmentation": self.segmentation,
+            "claims/probability": self.probability,
+            "claims/origins": origins_table(self.origins),
+            "claims/overlaps": overlaps_table(self.origins),
+            "claims/counters": np.array([self.counters[name] for name in COUNTERS]),
+            "seeds": self.seeds,
+            "place": np.array([self.pass_number, self.cursor]),
+        }
+        growing = self._grower.state() if self._grower else {}
+        return arrays | {f"{GROWING}{name}": array for name, array in growing.items()}
 
     def resume(self, arrays: Arrays) -> None:
         """Restore the result of `state`; the flood must not have begun."""
+        self.segmentation[...] = arrays["claims/segmentation"]
+        self.probability[...] = arrays["claims/probability"]
+        self.counters = dict(zip(COUNTERS, arrays["claims/counters"].tolist(), strict=True))
+        self.origins = [Origin(i, (z, y, x), fovs, {}, n) for i, z, y, x, fovs, n in arrays["claims/origins"].tolist()]
+        for segment_id, *place, count in arrays["claims/overlaps"].tolist():
+            self.origins[segment_id - 1].overlaps[tuple(place)] = count
         self.seeds = arrays["seeds"]
-        self.claims.resume(_below("claims", arrays))
         self.pass_number, self.cursor = arrays["place"].tolist()
-        if growing := _below("growing", arrays):
+        growing = {name.removeprefix(GROWING): each for name, each in arrays.items() if name.startswith(GROWING)}
+        if growing:
             self._grower = ObjectGrower.resume(self._canvas, growing, self._max_fovs)
-
-
-def _prefixed(path: str, arrays: Arrays) -> Arrays:
-    return {f"{path}/{name}": array for name, array in arrays.items()}
-
-
-def _below(path: str, arrays: Arrays) -> Arrays:
-    return {name.removeprefix(f"{path}/"): array for name, array in arrays.items() if name.startswith(f"{path}/")}
 
 
 def origins_table(origins: list[Origin]) -> np.ndarray:

@@ -15,7 +15,7 @@ import numpy as np
 from ffn.config import SegmentConfig
 from ffn.geometry import ZYX, Box, VoxelSize, cell_shape
 from ffn.inference.canvas import MASKED, Frame
-from ffn.inference.flood import Cells, FloodFill, Origin, origins_table, overlaps_table
+from ffn.inference.flood import FloodFill, Origin, origins_table, overlaps_table
 from ffn.inference.inputs import Network, SegmentInputs
 from ffn.inference.lanes import Arrays, Lanes, ObjectGrower
 from ffn.inference.movement import centres_across
@@ -101,9 +101,9 @@ class SubvolumeFlood:
             segmentation[self._masked] = MASKED
         canvas = lanes.canvas(lane, frame.mirrored(self._raw), frame.masked(segmentation), frame.inside)
         canvas.refuse(self._refused)
-        self.flood = FloodFill(canvas, self._common.config, Cells(self._voxel_size, frame.canvas.start))
+        self.flood = FloodFill(canvas, self._common.config, self._voxel_size, frame.canvas.start)
         if self._given is not None:  # a checkpoint replaces this with the same and more
-            self._ids = self.flood.claims.adopt(frame.padded(self._given[self._in_seen]))
+            self._ids = self.flood.adopt(frame.padded(self._given[self._in_seen]))
         self._masked = self._given = None  # both are in the segmentation now
         if self._seeds is not None:
             self._begin(self._seeds)
@@ -119,29 +119,29 @@ class SubvolumeFlood:
         """Return the object that grows next, None when all passes are over."""
         grower = self.flood.growing()
         if grower is None and self._common.config.second_pass and self.flood.pass_number == 1:
-            found = self.flood.claims.segmentation[self._frame.wanted.slices()]
+            found = self.flood.segmentation[self._frame.wanted.slices()]
             self._begin(self._found(found == MASKED, found > 0))
             grower = self.flood.growing()
         return grower
 
     def write(self) -> None:
         """Write the result."""
-        claims, frame = self.flood.claims, self._frame
+        flood, frame = self.flood, self._frame
         wanted = frame.wanted.slices()
-        segmentation, probability = np.maximum(claims.segmentation[wanted], 0), claims.probability[wanted]
-        log.info("%s: segmented %s", self.box, json.dumps(claims.counters))
-        sanity = measured(segmentation, claims.origins, self._voxel_size)
-        for finding in findings([Facts(self.box.stem, **sanity, counters=claims.counters)]):
+        segmentation, probability = np.maximum(flood.segmentation[wanted], 0), flood.probability[wanted]
+        log.info("%s: segmented %s", self.box, json.dumps(flood.counters))
+        sanity = measured(segmentation, flood.origins, self._voxel_size)
+        for finding in findings([Facts(self.box.stem, **sanity, counters=flood.counters)]):
             log.warning("%s", finding)
         common = self._common
         inputs = {**common.inputs.about(common.network, common.engine), "box": self.box, **common.inputs.known}
         if frame.seen != self.box:
             inputs["seen"] = frame.seen
         record = provenance("segment", common.config, **inputs)
-        record |= {"counters": dict(claims.counters), "sanity": sanity}
+        record |= {"counters": dict(flood.counters), "sanity": sanity}
         placement = Placement(self.box, self._voxel_size, record)
         dtypes: dict[str, np.dtype | type] = {MAIN: np.uint64, "probability": np.uint8}
-        with create_volumes(self.path, dtypes, placement, self._tables(claims.origins), former=("given",)) as writers:
+        with create_volumes(self.path, dtypes, placement, self._tables(flood.origins), former=("given",)) as writers:
             writers[MAIN].write(self.box, segmentation.astype(np.uint64))
             writers["probability"].write(self.box, probability)
 

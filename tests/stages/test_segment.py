@@ -229,7 +229,7 @@ def test_memory_does_not_grow_with_the_number_of_boxes(scene, monkeypatch):
     def counted(job):
         gc.collect()
         alive.append(sum(array() is not None for array in arrays))
-        arrays.extend(weakref.ref(array) for array in (job.flood.claims.segmentation, job.flood.claims.probability))
+        arrays.extend(weakref.ref(array) for array in (job.flood.segmentation, job.flood.probability))
         write(job)
 
     monkeypatch.setattr(SubvolumeFlood, "write", counted)

@@ -7,15 +7,17 @@ import pytest
 from ffn.config import ModelConfig, SegmentConfig
 from ffn.geometry import Box
 from ffn.inference.canvas import MASKED, REJECTED, Canvas, Harvest, Thresholds
-from ffn.inference.flood import Cells, Claims, origins_table, overlaps_table
+from ffn.inference.flood import FloodFill, origins_table, overlaps_table
 from ffn.inference.lanes import ObjectGrower
 
 SHAPE = (6, 8, 10)
 
 
-def new_claims(cells=None, **options):
+def new_claims(*cells, **options):
     config = SegmentConfig(**{"min_boundary_dist_zyx": (0, 1, 2), **options})
-    return Claims(config, Box.from_shape(SHAPE).grow((-1, -1, -1)), np.zeros(SHAPE, np.int32), cells)
+    reach = Box.from_shape(SHAPE).grow((-1, -1, -1))
+    canvas = SimpleNamespace(reach=reach, segmentation=np.zeros(SHAPE, np.int32), is_refused=lambda seed: False)
+    return FloodFill(canvas, config, *cells)
 
 
 def grown(box, seed=None, is_strong=True, limited=False, num_fovs=5):
@@ -30,10 +32,11 @@ SECOND = Box((1, 2, 4), (4, 5, 9))
 SHARED = FIRST.intersect(SECOND)
 
 
-def settle_both(cells=None):
-    claims = new_claims(cells)
-    claims.settle(grown(FIRST), min_voxels=1, pass_number=1)
-    claims.settle(grown(SECOND, seed=(1, 2, 8)), min_voxels=1, pass_number=2)
+def settle_both(*cells):
+    claims = new_claims(*cells)
+    for number, found in enumerate((grown(FIRST), grown(SECOND, seed=(1, 2, 8))), 1):
+        claims.pass_number = number
+        claims.settle(found, min_voxels=1)
     return claims
 
 
@@ -44,7 +47,7 @@ def test_earlier_objects_keep_their_voxels_and_overlaps_are_counted_in_the_full_
     assert ((claims.probability > 0) == (claims.segmentation > 0)).all()
     assert origins_table(claims.origins).tolist() == [[1, 1, 2, 2, 5, 1], [2, 1, 2, 8, 5, 2]]
     assert overlaps_table(claims.origins).tolist() == [[2, 1, 0, 0, 0, 3 * 3 * 2]]
-    table = overlaps_table(settle_both(Cells((120.0, 60.0, 60.0), (101, 20, 30))).origins)
+    table = overlaps_table(settle_both((120.0, 60.0, 60.0), (101, 20, 30)).origins)
     shared = np.argwhere(np.ones(SHARED.shape)) + SHARED.start + (101, 20, 30)
     expected = Counter(map(tuple, (shared // (2, 4, 4) * (2, 4, 4)).tolist()))
     assert {tuple(place): n for _, _, *place, n in table.tolist()} == expected and len(expected) > 1
@@ -67,7 +70,7 @@ def test_earlier_objects_keep_their_voxels_and_overlaps_are_counted_in_the_full_
 def test_a_seed_starts_in_reach_free_and_away_from_segments(seed, objection):
     claims = new_claims()
     claims.segmentation[1, 6, 8] = MASKED
-    claims.settle(grown(FIRST), min_voxels=1, pass_number=1)
+    claims.settle(grown(FIRST), min_voxels=1)
     assert claims.objection(seed) == objection
 
 
@@ -76,7 +79,7 @@ def test_a_seed_starts_in_reach_free_and_away_from_segments(seed, objection):
 )
 def test_a_settled_object_has_one_outcome(is_strong, min_voxels, outcome):
     claims = new_claims()
-    claims.settle(grown(FIRST, is_strong=is_strong, limited=True), min_voxels, pass_number=1)
+    claims.settle(grown(FIRST, is_strong=is_strong, limited=True), min_voxels)
     counted = {name: count for name, count in claims.counters.items() if count}
     assert counted == {"seeds": 1, outcome: 1, "fovs": 5, "limited": 1}
     assert claims.segmentation[FIRST.start] == (1 if outcome == "segments" else REJECTED)
@@ -88,7 +91,7 @@ def test_a_seed_too_close_to_a_segment_is_rejected_until_the_next_pass():
     claims.refuse((0, 0, 0), "outside")
     assert np.argwhere(claims.segmentation == REJECTED).tolist() == [[3, 5, 5]]
     assert not (claims.segmentation > 0).any()
-    claims.forget_rejections()
+    claims.begin([])
     assert not claims.segmentation.any()
 
 

@@ -84,7 +84,7 @@ def fill(image, seeds, config=CONFIG):
     flood = flood_of(image, config)
     flood.begin(seeds)
     run(flood, Connected())
-    return flood.claims
+    return flood
 
 
 def test_each_seed_fills_its_tube_once_and_no_other():
@@ -126,8 +126,8 @@ def test_floods_that_advance_together_are_those_of_one_after_another(options):
     for flood, scene in zip(together, scenes, strict=True):
         alone = started(*scene, **options)
         run(alone, Blurred())
-        same(flood.claims, alone.claims)
-    assert engine.num_fovs == sum(flood.claims.counters["fovs"] for flood in together)  # none is computed twice
+        same(flood, alone)
+    assert engine.num_fovs == sum(flood.counters["fovs"] for flood in together)  # none is computed twice
 
 
 def test_a_saved_state_resumes_to_the_same_end():
@@ -142,8 +142,8 @@ def test_a_saved_state_resumes_to_the_same_end():
         resumed = flood_of(image, SegmentConfig(min_segment_um3=3e-05, **options))
         resumed.resume(state)
         run(resumed, Blurred())
-        same(resumed.claims, whole.claims)
-        assert (resumed.claims.segmentation == whole.claims.segmentation).all()
+        same(resumed, whole)
+        assert (resumed.segmentation == whole.segmentation).all()
 
 
 def test_an_object_at_a_limit_keeps_what_has_grown():
@@ -163,6 +163,6 @@ def test_a_second_pass_has_its_own_size_limit_and_retries_rejected_seeds(monkeyp
     for seeds in ([(11, 16, 20), (6, 6, 5)], [(11, 16, 20)]):
         flood.begin(seeds)
         run(flood, Connected())
-    origins = flood.claims.origins
-    assert flood.claims.counters["too_small"] == 1
+    origins = flood.origins
+    assert flood.counters["too_small"] == 1
     assert [(o.seed_zyx, o.pass_number) for o in origins] == [((6, 6, 5), 1), ((11, 16, 20), 2)]

@@ -33,8 +33,7 @@ def facts(engine, name="z0-y0-x0", seeds=SEEDS, size=(100.0, 120.0, 110.0), **op
     flood = flood_of(two_tubes(), config)
     flood.begin(seeds)
     run(flood, engine)
-    claims = flood.claims
-    record = {"sanity": measured(claims.segmentation, claims.origins, size), "counters": claims.counters}
+    record = {"sanity": measured(flood.segmentation, flood.origins, size), "counters": flood.counters}
     return facts_of(name, json.loads(json.dumps(record)))
 
 
@@ -48,7 +47,7 @@ def test_tubes_thick_neurites_and_given_segments_are_fine():
     # The subvolume lies in a soma.
     counters = dict.fromkeys(facts(Connected()).counters, 0) | {"seeds": 5000, "taken": 5000}
     assert findings([Facts("z0", 0.0, 0, 1, 2.6, counters)]) == []
-    claims = flood_of(two_tubes(), SegmentConfig()).claims
+    claims = flood_of(two_tubes(), SegmentConfig())
     claims.adopt(np.ones(claims.segmentation.shape, np.uint64))
     found = measured(claims.segmentation, claims.origins, (8.0, 8.0, 8.0))
     assert claims.segmentation.all() and (found["largest_share"], found["num_through"]) == (0, 0)

@@ -126,9 +126,9 @@ def test_unequal_subvolumes_together_are_those_of_one_after_another_on_the_host(
         host = HostLanes(network(model), config)
         (alone,) = floods(host, config, [scene])
         run_together(host, [alone])
-        same(flood.claims, alone.claims, most_off=int(jax_device.platform == "gpu"))
+        same(flood, alone, most_off=int(jax_device.platform == "gpu"))
         assert flood._canvas.num_deleted == alone._canvas.num_deleted
-        totals.update(alone.claims.counters)
+        totals.update(alone.counters)
     assert totals["segments"] > 1 and totals["limited"] > 0
     assert totals["fovs"] == num_fovs
 
@@ -151,7 +151,7 @@ def test_a_saved_flood_resumes_on_another_canvas_and_on_the_host(model):
             resumed[-1].resume(state)
         run_together(other, resumed)
         for one, whole in zip(resumed, together, strict=True):
-            same(one.claims, whole.claims)
+            same(one, whole)
 
 
 @pytest.mark.parametrize("dtype", [np.uint16, np.float32])
@@ -163,7 +163,7 @@ def test_the_network_sees_any_image_as_on_the_host(model, dtype):
     for lanes in (device_lanes(matched, config, 1, dtype), HostLanes(matched, config)):
         (flood,) = floods(lanes, config, [(raw.astype(dtype), *rest)])
         run_together(lanes, [flood])
-        results.append(flood.claims)
+        results.append(flood)
     same(*results)
     assert results[0].counters["segments"] > 0
 
