@@ -37,7 +37,7 @@ class Facts(NamedTuple):
     num_through: int  # segments that touch all six faces of the subvolume
     num_given: int  # segments that were there from the start
     side_um: float  # side of a cube as large as the subvolume, µm
-    counters: Mapping[str, int]  # as in `Claims`
+    counters: Mapping[str, int]  # as in `FloodFill`
 
     @property
     def largest_allowed(self) -> float:

@@ -354,7 +354,7 @@ def test_a_run_with_given_segments_resumes_to_the_same_bytes(scene, monkeypatch)
 @pytest.mark.parametrize(
     ("out", "said"),
     [
-        ("{scene}/mine.h5:segmentation", "mine.h5:segmentation: expected NAME.zarr"),
+        ("{scene}/mine.h5:segmentation", "mine.h5:segmentation: expected a folder NAME.zarr"),
         ("{scene}/mine.zarr", "mine.zarr: holds .'notes'., expected nothing but"),
     ],
 )
