@@ -53,15 +53,16 @@ def _fastest(model: Model, config: FloodConfig) -> tuple[str, str]:
         return "jax", "JAX alone has float16"
     if sees_gpu("jax"):
         return "jax", "JAX sees a GPU"
-    wants_half = config.precision == "bfloat16" or (config.precision == "auto" and "amx_bf16" in cpu_flags())
+    has_openvino = importlib.util.find_spec("openvino") is not None
+    wants_half = config.precision == "bfloat16" or (
+        config.precision == "auto" and has_openvino and "amx_bf16" in cpu_flags()
+    )
     if not wants_half and vector_lanes() >= AVX2_LANES and model.config.features >= FEW_FEATURES:
         reason = obstacle(model.config.features)
         if reason is None:
             return "kernels", "they are the fastest in float32 on CPUs with AVX2"
         log.info("auto does without our kernels, because %s", reason)
-    if importlib.util.find_spec("openvino") is None:
-        return "jax", "OpenVINO is not installed"
-    return "openvino", "no GPU is visible"
+    return ("openvino", "no GPU is visible") if has_openvino else ("jax", "OpenVINO is not installed")
 
 
 class Engine(Protocol):

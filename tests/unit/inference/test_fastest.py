@@ -51,6 +51,7 @@ def taken(model, config, machine=None):
         ({"flags": AVX2, "installed": False, "built": False}, {}, "jax float32"),
         ({"flags": AVX2}, {}, "kernels float32"),
         ({"flags": AVX2, "installed": False}, {}, "kernels float32"),
+        ({"flags": AMX, "installed": False}, {}, "kernels float32"),
         ({"flags": AVX2}, {"precision": "float32"}, "kernels float32"),
         ({"flags": AVX2}, {"precision": "bfloat16"}, "openvino bfloat16"),
         ({"flags": AVX2}, {"engine": "openvino"}, "openvino float32"),
