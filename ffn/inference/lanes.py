@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
-from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -213,12 +213,23 @@ def run_jobs(
 ) -> Iterator[J]:
     """Yield each job when all its objects have grown.
 
-    The jobs on the canvases advance together, by FOVs or bursts of them. Each gets the same result as alone.
+    The jobs on the canvases advance together, by FOVs or bursts of them. Each gets the same result as alone. A few are
+    read ahead, in order; unless no canvas is at work, one that is not read yet is not waited for.
     """
-    threads = min(MOST_READERS, threads, lanes.size)
-    with ThreadPoolExecutor(threads) as pool:
-        reader, active = _Reader(jobs, pool, threads), dict[int, J]()
-        while _fill(active, lanes, reader):
+    ahead = min(MOST_READERS, threads, lanes.size)
+    waiting, reading, active = iter(jobs), deque[tuple[J, Future[None]]](), dict[int, J]()
+    with ThreadPoolExecutor(ahead) as pool:
+        while True:
+            for lane in range(lanes.size):
+                for job in islice(waiting, ahead - len(reading)):
+                    reading.append((job, pool.submit(job.read)))
+                if lane not in active and reading and (not active or reading[0][1].done()):
+                    job, read = reading.popleft()
+                    read.result()
+                    job.enter(lanes, lane)
+                    active[lane] = job
+            if not active:
+                return
             growing = []
             for lane, job in list(active.items()):
                 if (grower := job.growing()) is not None:
@@ -226,32 +237,3 @@ def run_jobs(
                 else:
                     yield active.pop(lane)
             after_step(lanes.advance(growing), active.values())
-
-
-class _Reader(Generic[J]):
-    """Reads a few jobs ahead, in order."""
-
-    def __init__(self, jobs: Iterable[J], pool: ThreadPoolExecutor, ahead: int) -> None:
-        self._waiting = iter(jobs)
-        self._reading: deque[tuple[J, Future[None]]] = deque()
-        self._pool = pool
-        self._ahead = ahead
-
-    def next(self, wait: bool) -> J | None:
-        """Return the next job; None if there is none, or, unless `wait`, if it is not read yet."""
-        for job in islice(self._waiting, self._ahead - len(self._reading)):
-            self._reading.append((job, self._pool.submit(job.read)))
-        if not self._reading or not (wait or self._reading[0][1].done()):
-            return None
-        job, read = self._reading.popleft()
-        read.result()
-        return job
-
-
-def _fill(active: dict[int, J], lanes: Lanes, reader: _Reader[J]) -> bool:
-    """Give free canvases to the jobs that are read; return whether any job is on one."""
-    for lane in range(lanes.size):
-        if lane not in active and (job := reader.next(wait=not active)) is not None:
-            job.enter(lanes, lane)
-            active[lane] = job
-    return bool(active)

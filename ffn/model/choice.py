@@ -25,7 +25,6 @@ PRECISIONS = ("float32", "bfloat16")  # of training and inference by any library
 # Compute capability of the first NVIDIA GPUs that multiply matrices in it: Ampere, Volta.
 HALF_CAPABILITIES = {"bfloat16": (8, 0), "float16": (7, 0)}
 ASKED_FOR = "asked for"
-ON_GPUS = ("tensorflow", "jax")  # engines that compute on a GPU, if they see one
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ def choose_once(path: Path | None, choose: Callable[[], Choice]) -> Choice:
             atomic.write_text_once(path, yaml.safe_dump(asdict(mine), sort_keys=False))
             choice = _read(path) or mine  # another job may have been first
     log.info("auto: %s %s, because %s%s", choice.engine, choice.precision, choice.reason, f" ({path})" if path else "")
-    if choice.engine in ON_GPUS and choice.gpu != sees_gpu(choice.engine):
+    if choice.gpu != sees_gpu(choice.engine):
         found = "a CPU, and there is a GPU here. Hide it (CUDA_VISIBLE_DEVICES=-1)"
         if choice.gpu:
             found = "a GPU, and there is none here. Start this job where there is one"

@@ -10,7 +10,6 @@ from ffn.config import FloodConfig, ModelConfig
 from ffn.inference.lanes import HOST_BYTES, MOST_CANVASES, MOST_READERS, SEEDING_BYTES
 from ffn.machine.cpu import cpu_flags
 from ffn.machine.limits import gpus_here, usable_cores
-from ffn.model.choice import ON_GPUS
 from ffn.model.network import num_weights
 from ffn.training.config import TrainConfig
 from ffn.training.data.examples import patch_size
@@ -201,7 +200,7 @@ def most_canvases(config: FloodConfig, gpus: int) -> int:
 
 def takes_gpu(config: FloodConfig) -> bool:
     """Whether a job may compute on a GPU, if it sees one."""
-    return config.engine == "auto" or config.engine in ON_GPUS
+    return config.engine in ("auto", "jax")
 
 
 def threads_of(num_jobs: int, cores: int, gpus: int) -> int:
