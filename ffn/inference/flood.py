@@ -10,7 +10,7 @@ from ffn.config import SegmentConfig
 from ffn.contingency import add_up
 from ffn.geometry import ZYX, Box, VoxelSize, cell_shape, voxels_in, zyx
 from ffn.inference.canvas import MASKED, REJECTED, Canvas, Harvest, is_free
-from ffn.inference.lanes import Arrays, ObjectGrower
+from ffn.inference.grower import Arrays, ObjectGrower
 
 SECOND_MIN_SEGMENT_UM3 = 0.0002  # in the second pass; our choice: objects in the gaps of the first are smaller
 OUTCOMES = ("outside", "masked", "taken", "too_close", "weak", "too_small", "segments")  # each seed has exactly one

@@ -16,8 +16,9 @@ from ffn.config import SegmentConfig
 from ffn.geometry import ZYX, Box, VoxelSize, cell_shape
 from ffn.inference.canvas import MASKED, Frame
 from ffn.inference.flood import FloodFill, Origin, origins_table, overlaps_table
+from ffn.inference.grower import Arrays, ObjectGrower
 from ffn.inference.inputs import Network, SegmentInputs
-from ffn.inference.lanes import Arrays, Lanes, ObjectGrower
+from ffn.inference.lanes import Lanes
 from ffn.inference.movement import centres_across
 from ffn.inference.sanity import Facts, findings, measured
 from ffn.inference.seeds import find_seeds, in_order, points_inside

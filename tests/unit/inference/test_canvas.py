@@ -4,7 +4,8 @@ import pytest
 from ffn.config import ModelConfig, SegmentConfig
 from ffn.geometry import Box
 from ffn.inference.canvas import MASKED, REJECTED, Canvas, Thresholds, logit
-from ffn.inference.lanes import ObjectGrower, advance
+from ffn.inference.grower import ObjectGrower
+from ffn.inference.lanes import advance
 from ffn.inference.movement import FaceMaxMovement, face_max_offsets
 
 MODEL = ModelConfig(fov_size_zyx=(5, 7, 9), deltas_zyx=(1, 2, 3))

@@ -8,7 +8,7 @@ from ffn.config import ModelConfig, SegmentConfig
 from ffn.geometry import Box
 from ffn.inference.canvas import MASKED, REJECTED, Canvas, Harvest, Thresholds
 from ffn.inference.flood import FloodFill, origins_table, overlaps_table
-from ffn.inference.lanes import ObjectGrower
+from ffn.inference.grower import ObjectGrower
 
 SHAPE = (6, 8, 10)
 
