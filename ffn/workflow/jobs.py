@@ -179,8 +179,7 @@ class Jobs:
         """Return the jobs that each walk a list of the blocks or boxes of a volume, by default after all steps.
 
         None if a single job does all blocks, if there are so few boxes that each is a job, or for an image that stays
-        where it is. Each list has at least `subvolumes_of_a_job` boxes to
-        flood, if there are as many.
+        where it is. Each list has at least `subvolumes_of_a_job` boxes to flood, if there are as many.
         """
         if find_output(stage, output).boxes:
             number, model = len(self.boxes(stage, volume)), self._models.costed.flooding_model

@@ -35,7 +35,7 @@ class Place:
     labels: Box | None  # the ground truth of it
     voxel_size_zyx_nm: VoxelSize  # of the mip that the run works at
     config: VolumeConfig
-    image_stays: bool = False  # read where it is, see ffn.io.reference
+    image_stays: bool = False  # read where it is, see ffn.io.ingest.can_stay
     finer: Mapping[str, Finer] = field(default_factory=dict)  # by "image" and "labels", the mips that ingest makes
 
     @property
