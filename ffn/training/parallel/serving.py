@@ -323,10 +323,12 @@ class LinkLost(Exception):
 class Link:
     """The connection of a worker to rank 0, which gives it a place; `positions` are where it goes on in each lane."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, is_of_this_training: bool) -> None:
         host = "127.0.0.1" if address.host == socket.gethostname() else address.host
         with contextlib.ExitStack() as stack:
             connection = stack.enter_context(socket.create_connection((host, address.port), REQUEST_SECONDS))
+            if not is_of_this_training:
+                raise TrainError("train: rank 0 trains with other data or options. Give all processes the same")
             self._file = stack.enter_context(connection.makefile("rwb"))
             self._file.write(
                 encode({"token": address.token, "name": f"process {os.getpid()} on {socket.gethostname()}"})
@@ -362,9 +364,7 @@ def connect(folder: Path, identity: str) -> Link | None:
     """Join the training that rank 0 serves in a model folder; return None if there is none."""
     with contextlib.suppress(*LOST):
         *address, served = json.loads((folder / ADDRESS).read_text())
-        if served != identity:
-            raise TrainError(f"{folder}: rank 0 trains with other data or options. Give it the same")
-        return Link(Address(*address))
+        return Link(Address(*address), served == identity)
     return None
 
 

@@ -13,7 +13,7 @@ from ffn.errors import TrainError
 from ffn.training import loop
 from ffn.training.config import TrainConfig
 from ffn.training.parallel.process_group import ProcessGroup
-from ffn.training.parallel.serving import LinkLost, Server, connect
+from ffn.training.parallel.serving import ADDRESS, LinkLost, Server, connect
 from ffn.training.train import served_in
 
 pytestmark = pytest.mark.usefixtures("no_launcher")
@@ -25,9 +25,11 @@ LEARNER = SimpleNamespace(weights_vector=lambda: np.zeros(3, np.float32))
 @pytest.fixture
 def plan(tmp_path):
     """Plan of a training that a process serves meanwhile."""
-    with Server(TRAIN, tmp_path, "this", {0: 0}) as server, server.open(0, LEARNER):
-        initial = SimpleNamespace(config=None, weights={})
-        yield SimpleNamespace(identity=lambda: "this", train=TRAIN, initial=initial, rng_seed=1, example_source=id)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(stack.enter_context(Server(TRAIN, tmp_path, "this", {0: 0})).open(0, LEARNER))
+        plan = SimpleNamespace(identity=lambda: "this", train=TRAIN, rng_seed=1, example_source=id, end=stack.close)
+        plan.initial = SimpleNamespace(config=None, weights={})
+        yield plan
 
 
 def fail():
@@ -58,8 +60,12 @@ def test_a_worker_beyond_their_number_is_told_so(plan, tmp_path):
 
 
 def test_a_process_with_other_options_is_turned_away(plan, tmp_path):
-    with pytest.raises(TrainError, match=str(tmp_path)):
+    with pytest.raises(TrainError, match="^train: "):
         connect(tmp_path, "that")
+    address = (tmp_path / ADDRESS).read_text()
+    plan.end()
+    (tmp_path / ADDRESS).write_text(address)  # as after a kill -9
+    assert connect(tmp_path, "that") is connect(tmp_path, "this") is None
 
 
 def test_a_stranger_that_says_little_does_not_hold_up_the_end(tmp_path):
