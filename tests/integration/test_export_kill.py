@@ -40,7 +40,7 @@ def test_a_killed_export_resumes(tmp_path):
     out, at_once = tmp_path / "out", tmp_path / "at once"
     subprocess.run(command(tmp_path, at_once), check=True, capture_output=True)
 
-    in_mips = Pause("export", "ffn.viewing.precomputed:Pyramid.downsample_shard", calls=2)
+    in_mips = Pause("export", "ffn.viewing.precomputed:Layer.downsample_shard", calls=2)
     process = subprocess.Popen(command(tmp_path, out), env={**os.environ, **in_mips.variables()})
     in_mips.wait(process)
     process.kill()
