@@ -36,11 +36,7 @@ RETRIES = {"max_retries": 4}
 SILENCE_S = 30  # without a byte, then a request is tried again; our choice
 PATIENCE_S = 10  # before a line says that a server has not answered
 CACHE_BYTES = 128 * 2**20  # of all volumes of a process, so that blocks that share a chunk fetch it once
-CONTEXT = {
-    "http_request_retries": RETRIES,
-    "s3_request_retries": RETRIES,
-    "gcs_request_retries": RETRIES,
-}
+CONTEXT = dict.fromkeys(("http_request_retries", "s3_request_retries", "gcs_request_retries"), RETRIES)
 DENIED = ("PERMISSION_DENIED", "UNAUTHENTICATED")
 CREDENTIALS = {  # of buckets, by the scheme of the address
     "s3": "Set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; where it is not Amazon's also "
