@@ -53,20 +53,8 @@ def rule_of(way: str, workers: int) -> UpdateRule:
 class VirtualCluster:
     """Workers on equal nodes, and the link of a server, which takes one message each way at a time.
 
-    Without a server, all exchange their gradients by a ring allreduce.
-
-    Parameters
-    ----------
-    nodes : Cluster
-        Times of a gradient, size of a message, network.
-    stragglers : float
-        Share of gradients that take longer by `STRAGGLER_FACTOR`.
-    way : str
-        One of the `WAYS`.
-    workers : int
-        Number of workers.
-    rng_seed : int
-        Seed of their times.
+    Without a server, all exchange their gradients by a ring allreduce. `nodes` have the times of a gradient, `way` is
+    one of the `WAYS`, and the share `stragglers` of gradients takes longer by `STRAGGLER_FACTOR`.
     """
 
     def __init__(self, nodes: Cluster, stragglers: float, way: str, workers: int, rng_seed: int) -> None:

@@ -6,9 +6,8 @@ import contextlib
 import importlib.util
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from ffn.errors import ConfigError
 from ffn.machine.jax_device import PREALLOCATE
@@ -91,17 +90,17 @@ def assign_cores(group: ProcessGroup) -> Cores:
     return cores
 
 
-def share_of_cores(masks: Mapping[int, Cores], process: int, key: Callable[[int], Any] | None = None) -> Cores:
+def share_of_cores(masks: Mapping[int, Cores], process: int) -> Cores:
     """Divide cores among the processes that were given the same ones; return the share of `process`.
 
-    `masks` are the cores that each process may use, and `key` sorts cores of the same socket and physical core next to
-    each other. A process keeps its whole mask if no other one has the same, or if there are fewer cores than processes.
+    `masks` are the cores that each process may use. Those of the same socket and physical core stay together. A process
+    keeps its whole mask if no other one has the same, or if there are fewer cores than processes.
     """
     mine = masks[process]
     sharers = sorted(other for other, mask in masks.items() if mask == mine)
     if len(sharers) == 1 or len(mine) < len(sharers):
         return mine
-    cores = sorted(mine, key=key or _location_in_machine)
+    cores = sorted(mine, key=_location_in_machine)
     index = sharers.index(process)
     return frozenset(cores[index * len(cores) // len(sharers) : (index + 1) * len(cores) // len(sharers)])
 

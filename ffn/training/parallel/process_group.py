@@ -220,8 +220,7 @@ class Watchdog:
             patience *= 1.5  # rank 0 knows most, so it acts first
         if now - self._moved <= patience:
             return None
-        unheard = set(range(self._size)) - self.reached.keys()
-        if unheard and self._rank == 0:
+        if self._rank == 0 and (unheard := set(range(self._size)) - self.reached.keys()):
             return f"no step finished for {patience:g} s, and {_named(unheard)} was never heard"
         most = max(self.reached.values())
         if late := {rank for rank, reached in self.reached.items() if reached < most}:

@@ -14,18 +14,15 @@ from ffn.training.parallel.placement import assign_cores, configure_libraries, s
 from ffn.training.parallel.process_group import ProcessGroup
 
 
-def shares(masks, key=None):
+def shares(masks):
     frozen = {process: frozenset(mask) for process, mask in masks.items()}
-    return {process: sorted(share_of_cores(frozen, process, key)) for process in masks}
+    return {process: sorted(share_of_cores(frozen, process)) for process in masks}
 
 
-def by_number(core):
-    return core
-
-
-def test_cores_of_all_processes_are_divided_without_parting_hyperthreads():
+def test_cores_of_all_processes_are_divided_without_parting_hyperthreads(monkeypatch):
+    monkeypatch.setattr(placement, "_location_in_machine", lambda core: core)
     everything = range(8)
-    assert shares({30: everything, 10: everything, 20: everything}, by_number) == {
+    assert shares({30: everything, 10: everything, 20: everything}) == {
         10: [0, 1],
         20: [2, 3, 4],
         30: [5, 6, 7],
@@ -34,10 +31,10 @@ def test_cores_of_all_processes_are_divided_without_parting_hyperthreads():
     def location(core):  # two sockets of two cores of two threads, numbered as by Linux
         return core % 4 // 2, core % 2, core
 
-    both = shares({1: range(8), 2: range(8)}, location)
-    assert both == {1: [0, 1, 4, 5], 2: [2, 3, 6, 7]}
+    monkeypatch.setattr(placement, "_location_in_machine", location)
+    assert shares({1: range(8), 2: range(8)}) == {1: [0, 1, 4, 5], 2: [2, 3, 6, 7]}
     bound = {1: [0, 1], 2: [2, 3], 3: [4], 4: [5, 6, 7]}
-    assert shares(bound, by_number) == bound
+    assert shares(bound) == bound
 
 
 PROCESS = textwrap.dedent(
