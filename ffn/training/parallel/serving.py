@@ -389,7 +389,10 @@ def send(file: BufferedIOBase, header: Mapping[str, Any], array: np.ndarray) -> 
 
 
 def receive(file: BufferedIOBase) -> Message:
-    """Return what the other side sent; a ValueError if it has closed the connection."""
-    header = decode(file.readline(LINE_BYTES))
+    """Return what the other side sent; an OSError or ValueError if it has closed the connection."""
+    line = file.readline(LINE_BYTES)
+    if not line:
+        raise ConnectionError("it has closed the connection")
+    header = decode(line)
     content = file.read(4 * math.prod(header["shape"]))
     return header, np.frombuffer(content, np.float32).reshape(header["shape"])
