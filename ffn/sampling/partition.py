@@ -7,7 +7,6 @@ import logging
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
-import fastremap
 import numpy as np
 
 from ffn.config import PART_ZYX
@@ -210,8 +209,7 @@ def lom_counts(labels: np.ndarray, lom_radius_zyx: ZYX, ids: np.ndarray, threads
     count of a voxel is the sum of its object's row of `sums` over the x window. Along a row, while the object stays the
     same, this takes one addition and one subtraction per voxel.
     """
-    numbers = {0: 0, **{object_id: number for number, object_id in enumerate(ids.tolist(), 1)}}
-    objects = fastremap.remap(fastremap.mask_except(labels, ids.tolist()), numbers).astype(np.int32)
+    objects = _index(labels, ids)
     ends = _run_ends(objects)
     counts = np.zeros([n - 2 * r for n, r in zip(labels.shape, lom_radius_zyx, strict=True)], dtype=np.int32)
     bounds = np.linspace(0, len(counts), min(threads, len(counts)) + 1).astype(int)
@@ -230,6 +228,24 @@ def require_lom_fits(box: Box, lom_radius_zyx: ZYX, where: str) -> None:
     if not box.has_room_for(needed):
         found = f"{where}: box {box} has {box.shape} voxels, a LOM of radius {lom_radius_zyx} needs {needed}"
         raise VolumeError(f"{found}. Use a larger box or a smaller --lom-radius")
+
+
+@compiled
+def _index(labels: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """Replace each label by its index in `ids`, counted from 1, and labels not in `ids` by 0."""
+    out = np.zeros(labels.shape, dtype=np.int32)
+    if not len(ids):
+        return out
+    for z, y in np.ndindex(labels.shape[:2]):
+        last_label, last_index = ids[0], 1
+        for x in range(labels.shape[2]):
+            label = labels[z, y, x]
+            if label != last_label:  # objects are wide, so most voxels equal their neighbour
+                found = np.searchsorted(ids, label)
+                last_index = found + 1 if found < len(ids) and ids[found] == label else 0
+                last_label = label
+            out[z, y, x] = last_index
+    return out
 
 
 def _run_ends(objects: np.ndarray) -> np.ndarray:

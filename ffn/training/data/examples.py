@@ -174,7 +174,7 @@ class ExampleMaker:
         keeps_levels = not (train.blur_rate or train.missing_slice_rate)
         self._has_levels = keeps_levels and all(volume.image_dtype == np.uint8 for volume in volumes.values())
         self._moves_zyx = moves(model.deltas_zyx, train.fov_policy)
-        self._permutable = sorted("zyx".index(axis) for axis in train.permutable_axes)
+        self._permutable = sorted({"zyx".index(axis) for axis in train.permutable_axes})
         self._reflects = reflects
         axes = train.permutable_axes
         require_equal_sides(axes, self._patch_size_zyx, "patches")

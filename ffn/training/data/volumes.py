@@ -58,7 +58,7 @@ class TrainingVolume:
         self._read: tuple[Reader, Reader] = image.read, labels.read
 
     def load(self, group: ProcessGroup) -> None:
-        """Read a volume that fits into memory, once on each machine. All processes call this together."""
+        """Read a volume that fits into memory. All processes call this together."""
         image, labels = self._volumes
         could_fit = not self._is_small and self._fits(np.dtype(SMALL_TYPES[0]))
         held = self._smallest(group) if could_fit else labels.dtype
@@ -154,8 +154,10 @@ def mean_and_stddev(statistics: list[tuple[int, float, float]]) -> tuple[float, 
     >>> mean_and_stddev([(2, 10.0, 58.0), (2, 10.0, 58.0)])
     (5.0, 2.0)
     """
+    if not np.isfinite(statistics).all():
+        return math.nan, math.nan
     count, total, squares = (math.fsum(column) for column in zip(*statistics, strict=True))
-    if not count or not np.isfinite(statistics).all():
+    if not count:
         return math.nan, math.nan
     mean = total / count
     return mean, max(squares / count - mean**2, 0.0) ** 0.5

@@ -52,6 +52,7 @@ def test_mean_and_stddev_do_not_depend_on_the_shares(volume, monkeypatch):
     together = mean_and_stddev([block for share in shares for block in share])
     assert together == mean_and_stddev(block_statistics(volume, 0, 1))
     np.testing.assert_allclose(together, (voxels.mean(), voxels.std()))
+    assert np.isnan(mean_and_stddev([(1, np.inf, np.inf), (1, -np.inf, np.inf)])).all()
 
 
 def test_the_checksum_notices_a_corrected_label_anywhere(volume, tmp_path, monkeypatch):
