@@ -35,12 +35,13 @@ from ffn.inference.engine import chosen, create_engine
 from ffn.machine.cpu import ISA_LIMIT, cpu_flags, cpu_name
 from ffn.model.choice import PRECISIONS
 from ffn.model.store import Model
-from ffn.training import choice as of_training
+from ffn.training import loop
 from ffn.training.config import TrainConfig
 from ffn.training.data.examples import Example, patch_size
 from ffn.training.parallel.placement import configure_libraries
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.plan import initial_weights
+from ffn.training.train import chosen_engine
 
 AS_IT_IS = "as it is"
 # Levels to hold down to, with a flag that a CPU of that level has, and the beginnings of flags of better ones.
@@ -234,8 +235,8 @@ def prediction_of_noise(model: Model, engine: str, precision: str) -> Callable[[
 def step_on_noise(config: TrainConfig, model: ModelConfig, engine: str, precision: str) -> Callable[[], object]:
     """Return a function that makes one step on patches of noise."""
     config = config.model_copy(update={"num_workers": 1, "engine": engine, "precision": precision})
-    learner = of_training.make_learner(model, config, initial_weights(model, rng_seed=0), ProcessGroup())
-    patches = of_training.make_patches(learner, model, config)
+    learner = loop.make_learner(model, config, initial_weights(model, rng_seed=0), ProcessGroup())
+    patches = loop.make_patches(learner, model, config)
     grey = np.random.default_rng(0).normal(size=patch_size(model, config)).astype(np.float32)
     example = Example(grey, None, (grey > 0).astype(np.uint8), 1.0, ())
     walks = [patches.walk(lane, example) for lane in range(config.batch_size)]
@@ -248,7 +249,7 @@ def training(arguments: argparse.Namespace) -> tuple[dict[str, Callable[[], obje
     configure_libraries(ProcessGroup(), config, rng_seed=0)
     network = architecture(arguments)
     with tempfile.TemporaryDirectory() as folder:
-        auto = of_training.chosen_engine(config, network, Path(folder))
+        auto = chosen_engine(config, network, Path(folder))
     kinds = [("tensorflow", precision) for precision in PRECISIONS]
     steps = {" ".join(kind): step_on_noise(config, network, *kind) for kind in kinds}
     return steps, f"{auto.engine} {auto.precision}"

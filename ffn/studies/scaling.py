@@ -23,7 +23,7 @@ from ffn.progress import track
 from ffn.provenance import provenance
 from ffn.studies.config import WARM_UP_STEPS, ScalingConfig
 from ffn.studies.pages import GREY, Line, Panel, write_study
-from ffn.training.choice import make_learner, make_patches
+from ffn.training.loop import make_learner, make_patches
 from ffn.training.optimizers import learning_rate
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.plan import Training, TrainingPlan

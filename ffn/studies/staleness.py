@@ -24,8 +24,7 @@ from ffn.provenance import provenance
 from ffn.studies.config import StalenessConfig
 from ffn.studies.pages import BLACK, Line, Panel, write_study
 from ffn.studies.scaling import LOG, Cluster, cluster_of, read_measurement
-from ffn.training.choice import make_learner
-from ffn.training.loop import MAX_SKIPPED_IN_ROW
+from ffn.training.loop import MAX_SKIPPED_IN_ROW, make_learner
 from ffn.training.optimizers import learning_rate
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.parallel.serving import UpdateRule

@@ -1,4 +1,4 @@
-"""The training loop of one process, and what ends it early."""
+"""The training loop of one process with the learner of its engine, and what ends it early."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ import numpy as np
 
 from ffn.config import ModelConfig
 from ffn.errors import ConfigError, DivergenceError, TrainError
+from ffn.machine.jax_device import require_jax
 from ffn.machine.schedulers import slurm
 from ffn.model.network import Weights, num_weights
 from ffn.training.checkpoint import Checkpoint, CheckpointFolder
-from ffn.training.choice import make_learner, make_patches
 from ffn.training.config import TrainConfig
 from ffn.training.data.examples import patch_size
 from ffn.training.metrics import (
@@ -40,7 +40,7 @@ from ffn.training.parallel.serving import Link, LinkLost, Server, reconnect
 from ffn.training.plan import TrainingPlan
 from ffn.training.step import Learner, Outcome
 from ffn.training.validation import Validation
-from ffn.training.walk import NUM_COUNTS, LaneWalks, Prefetcher
+from ffn.training.walk import NUM_COUNTS, HostPatches, LaneWalks, Prefetcher
 
 MAX_SKIPPED_IN_ROW = 10
 # Of all walks and errors of compression, which pass through every process on their way into a checkpoint. Larger ones
@@ -98,6 +98,25 @@ def _job_end() -> float | None:
         return float(value)
     log.warning("%s: %s is over, so it is the end of another job. Ignored", name, value)
     return None
+
+
+def make_learner(
+    model: ModelConfig, train: TrainConfig, weights: Weights, group: ProcessGroup, rng_seed: int = 0
+) -> Learner:
+    """Return the learner of the engine that the options name, not ``auto``; see `Learner` for the parameters."""
+    if train.engine == "jax":
+        require_jax()
+        from ffn.training.jax_learner import JaxLearner
+
+        return JaxLearner(model, train, weights, group, rng_seed)
+    from ffn.training.tensorflow_learner import TensorFlowLearner
+
+    return TensorFlowLearner(model, train, weights, group, rng_seed)
+
+
+def make_patches(learner: Learner, model: ModelConfig, train: TrainConfig) -> HostPatches:
+    """Return where the examples of a training are: on the devices of a learner in JAX, else in memory."""
+    return learner.patches() if train.engine == "jax" else HostPatches(model, train)  # type: ignore[attr-defined]
 
 
 def run(

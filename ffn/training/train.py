@@ -17,13 +17,12 @@ from ffn.errors import ConfigError, TrainError
 from ffn.machine.jax_device import keep_programs
 from ffn.machine.launchers import launched_rank
 from ffn.machine.runlock import take_lock
-from ffn.model.choice import FOLDER
+from ffn.model.choice import ASKED_FOR, FOLDER, Choice, choice_name, choose_once, sees_gpu, with_precision
 from ffn.model.store import save_model
 from ffn.options import add_options, from_arguments
 from ffn.provenance import provenance
 from ffn.training import loop
 from ffn.training.checkpoint import architecture_of
-from ffn.training.choice import chosen_engine
 from ffn.training.config import TrainConfig, are_matched, fine_tuning_defaults
 from ffn.training.data.volumes import TrainingVolume, open_training_volumes, tissue_of, with_contrast
 from ffn.training.parallel.joining import MEETING_SECONDS, own_group, process_group
@@ -166,6 +165,26 @@ def with_engine(plan: TrainingPlan, machine: Path, group: ProcessGroup) -> Train
         keep_programs(machine)
     train = wanted.model_copy(update={"engine": engine, "precision": precision})
     return dataclasses.replace(plan, train=train)
+
+
+def chosen_engine(config: TrainConfig, model: ModelConfig, machine: Path) -> Choice:
+    """Return engine and precision of the options; for ``auto``, those that are fastest here or were chosen before."""
+    if "auto" not in (config.engine, config.precision):
+        return Choice(config.engine, config.precision)
+    path = machine / choice_name("training", config.engine, config.precision, model)
+    return choose_once(path if config.precision == "auto" else None, lambda: _choose(config))
+
+
+def _choose(config: TrainConfig) -> Choice:
+    engine, reason = (config.engine, ASKED_FOR) if config.engine != "auto" else _library()
+    return with_precision(engine, reason, config.precision)
+
+
+def _library() -> tuple[str, str]:
+    """Take JAX only on GPUs that it alone can use: on CPUs, its convolutions are slow."""
+    if sees_gpu("tensorflow"):
+        return "tensorflow", "TensorFlow sees a GPU"
+    return ("jax", "JAX alone sees a GPU") if sees_gpu("jax") else ("tensorflow", "no GPU is visible")
 
 
 @contextlib.contextmanager

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import numpy as np
 
 from ffn.config import ModelConfig
-from ffn.training.choice import make_learner, make_patches
 from ffn.training.config import TrainConfig
 from ffn.training.data.examples import Example, patch_size
+from ffn.training.loop import make_learner, make_patches
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.plan import initial_weights
 

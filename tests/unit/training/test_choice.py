@@ -3,8 +3,8 @@ import pytest
 from ffn.config import ModelConfig
 from ffn.model import choice as record
 from ffn.model import choice as rules
-from ffn.training import choice
 from ffn.training.config import TrainConfig
+from ffn.training.train import chosen_engine
 
 MODEL = ModelConfig(depth=2, features=4, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 2, 3))
 
@@ -25,7 +25,7 @@ def on(monkeypatch):
 def test_an_option_is_kept(on, tmp_path):
     on("amx_bf16", gpu=True)
     for options in ({"precision": "float32"}, {"precision": "float32", "engine": "jax"}):
-        found = choice.chosen_engine(TrainConfig(**options), MODEL, tmp_path / "machine")
+        found = chosen_engine(TrainConfig(**options), MODEL, tmp_path / "machine")
         assert (found.engine, found.precision) == (options.get("engine", "tensorflow"), "float32")
     assert not (tmp_path / "machine").exists()
 
@@ -43,8 +43,8 @@ def test_auto_takes_what_is_fastest_and_jax_only_on_gpus_that_tensorflow_does_no
     on, tmp_path, flags, tensorflow, jax, expected
 ):
     on(flags, tensorflow, jax)
-    found = choice.chosen_engine(TrainConfig(), MODEL, tmp_path)
+    found = chosen_engine(TrainConfig(), MODEL, tmp_path)
     assert (found.engine, found.precision, found.reason) == expected and found.gpu == (tensorflow or jax)
     on("avx2" if flags == "amx_bf16" else "amx_bf16", tensorflow, jax)  # a training keeps it anywhere
-    assert choice.chosen_engine(TrainConfig(), MODEL, tmp_path) == found
-    assert choice.chosen_engine(TrainConfig(precision="float32"), MODEL, tmp_path).engine == expected[0]
+    assert chosen_engine(TrainConfig(), MODEL, tmp_path) == found
+    assert chosen_engine(TrainConfig(precision="float32"), MODEL, tmp_path).engine == expected[0]

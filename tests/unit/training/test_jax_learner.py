@@ -12,9 +12,9 @@ from ffn.config import ModelConfig
 from ffn.errors import ConfigError
 from ffn.model.network import weight_shapes
 from ffn.training import jax_learner
-from ffn.training.choice import make_learner
 from ffn.training.config import TrainConfig
 from ffn.training.jax_learner import devices_of
+from ffn.training.loop import make_learner
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.plan import initial_weights
 from ffn.training.walk import LaneWalks

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from ffn.config import ModelConfig
-from ffn.training.choice import make_learner, make_patches
 from ffn.training.config import TrainConfig
 from ffn.training.data.examples import IN_OBJECT, NOT_COUNTED, UNLABELLED, Example, moves, patch_size
+from ffn.training.loop import make_learner, make_patches
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.plan import initial_weights
 from ffn.training.walk import HostPatches, LaneWalks
