@@ -16,8 +16,7 @@ from ffn.studies.config import (
     ScalingConfig,
     StalenessConfig,
 )
-from ffn.studies.learning_rate import study_learning_rate
-from ffn.studies.runs import study_curves, train_point
+from ffn.studies.runs import study_curves, study_learning_rate, train_point
 from ffn.studies.scaling import measure, study_scaling
 from ffn.studies.staleness import study_staleness
 from ffn.training.config import TrainConfig

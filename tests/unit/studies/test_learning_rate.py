@@ -6,8 +6,15 @@ import numpy as np
 import pytest
 
 from ffn.errors import EvaluationError
-from ffn.studies.learning_rate import Optimum, find_optimum, fit_power_law, score_grid, study_learning_rate
-from ffn.studies.runs import best_rates, read_runs
+from ffn.studies.runs import (
+    Optimum,
+    best_rates,
+    find_optimum,
+    fit_power_law,
+    read_runs,
+    score_grid,
+    study_learning_rate,
+)
 
 from .conftest import CONFIG, RATES, STEPS, WORKERS, peaked, write_metrics
 
