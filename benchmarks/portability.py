@@ -38,7 +38,7 @@ from ffn.model.store import Model
 from ffn.training import loop
 from ffn.training.config import TrainConfig
 from ffn.training.data.examples import Example, patch_size
-from ffn.training.parallel.placement import configure_libraries
+from ffn.training.parallel.joining import configure_libraries
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.plan import initial_weights
 from ffn.training.train import chosen_engine

@@ -25,8 +25,7 @@ from ffn.training import loop
 from ffn.training.checkpoint import architecture_of
 from ffn.training.config import TrainConfig, are_matched, fine_tuning_defaults
 from ffn.training.data.volumes import TrainingVolume, open_training_volumes, tissue_of, with_contrast
-from ffn.training.parallel.joining import MEETING_SECONDS, own_group, process_group
-from ffn.training.parallel.placement import configure_libraries
+from ffn.training.parallel.joining import MEETING_SECONDS, configure_libraries, own_group, process_group
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.parallel.serving import LOOK_SECONDS, Link, connect
 from ffn.training.plan import (

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import pytest
 
 from ffn.training.config import TrainConfig
-from ffn.training.parallel import placement
-from ffn.training.parallel.placement import assign_cores, configure_libraries, share_of_cores
+from ffn.training.parallel import joining
+from ffn.training.parallel.joining import assign_cores, configure_libraries, share_of_cores
 from ffn.training.parallel.process_group import ProcessGroup
 
 
@@ -20,7 +20,7 @@ def shares(masks):
 
 
 def test_cores_of_all_processes_are_divided_without_parting_hyperthreads(monkeypatch):
-    monkeypatch.setattr(placement, "_location_in_machine", lambda core: core)
+    monkeypatch.setattr(joining, "_location_in_machine", lambda core: core)
     everything = range(8)
     assert shares({30: everything, 10: everything, 20: everything}) == {
         10: [0, 1],
@@ -31,7 +31,7 @@ def test_cores_of_all_processes_are_divided_without_parting_hyperthreads(monkeyp
     def location(core):  # two sockets of two cores of two threads, numbered as by Linux
         return core % 4 // 2, core % 2, core
 
-    monkeypatch.setattr(placement, "_location_in_machine", location)
+    monkeypatch.setattr(joining, "_location_in_machine", location)
     assert shares({1: range(8), 2: range(8)}) == {1: [0, 1, 4, 5], 2: [2, 3, 6, 7]}
     bound = {1: [0, 1], 2: [2, 3], 3: [4], 4: [5, 6, 7]}
     assert shares(bound) == bound
@@ -41,7 +41,7 @@ PROCESS = textwrap.dedent(
     """
     import os, sys, threading
     from ffn.training.parallel.process_group import ProcessGroup
-    from ffn.training.parallel.placement import assign_cores
+    from ffn.training.parallel.joining import assign_cores
 
     group = ProcessGroup()
     group.size = group.local_size = 2
@@ -79,7 +79,7 @@ def test_two_processes_of_a_job_find_each_other(tmp_path):
 def test_processes_without_a_group_are_not_bound_one_after_the_other(monkeypatch):
     everything = sorted(os.sched_getaffinity(0))
     masks = {0: frozenset(everything[:1]), os.getpid(): frozenset(everything)}  # as the second of two finds them
-    monkeypatch.setattr(placement, "_masks_of_local_ranks", lambda: masks)
+    monkeypatch.setattr(joining, "_masks_of_local_ranks", lambda: masks)
     monkeypatch.setattr(os, "cpu_count", lambda: len(everything))
     group = ProcessGroup()
     group.local_rank, group.local_size = 1, 2
