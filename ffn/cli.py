@@ -13,7 +13,7 @@ from typing import NamedTuple
 import ffn.machine.own_packages
 from ffn import __version__
 from ffn.errors import FfnError, without_secrets
-from ffn.io.faults import line_of
+from ffn.io.atomic import line_of
 from ffn.io.store_names import without_metadata
 from ffn.options import Parser
 from ffn.workflow.stages import STAGES

@@ -23,8 +23,7 @@ from ffn.assembly.merge_graph import MergeEdge, MergeGraphError, read_graphs
 from ffn.assembly.tables import expanded
 from ffn.errors import FfnError, under
 from ffn.geometry import ZYX, Box, steps_within, zyx
-from ffn.io import atomic
-from ffn.io.faults import unreadable
+from ffn.io.atomic import unreadable, write_text
 from ffn.io.open import open_segmentation
 from ffn.io.volume import Derived, Volume, voxel_size_of
 from ffn.options import add_volume_option
@@ -81,7 +80,7 @@ class WithCuts(Derived):
 def write_cuts(path: str, rows: np.ndarray, record: dict[str, Any]) -> None:
     """Write the file of `WithCuts`, with its provenance."""
     lines = "".join(f"{','.join(map(str, row))}\n" for row in rows.tolist())
-    atomic.write_text(Path(path), f"# {json.dumps(record, sort_keys=True)}\n{','.join(CUT_COLUMNS)}\n{lines}")
+    write_text(Path(path), f"# {json.dumps(record, sort_keys=True)}\n{','.join(CUT_COLUMNS)}\n{lines}")
 
 
 def read_cuts(path: str) -> np.ndarray:

@@ -13,7 +13,7 @@ from typing import Any
 from ffn.assembly.config import AgglomerateConfig
 from ffn.assembly.contacts import Contact
 from ffn.errors import FfnError
-from ffn.io.faults import unreadable
+from ffn.io.atomic import unreadable
 from ffn.io.store_names import how_to_make
 
 DIGITS = 6

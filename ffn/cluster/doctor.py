@@ -28,7 +28,7 @@ from ffn import kernels
 from ffn.cluster.batch import PRIVATE, is_answering, require_commands, scheduler_of
 from ffn.config import ModelConfig
 from ffn.errors import ClusterError, TrainError
-from ffn.io.faults import unreadable
+from ffn.io.atomic import unreadable
 from ffn.kernels import inference
 from ffn.machine.cpu import cpu_name
 from ffn.machine.gpu import cards, why_no_gpu

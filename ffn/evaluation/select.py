@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 from ffn.errors import ConfigError, EvaluationError
 from ffn.evaluation.scores import METRICS
-from ffn.io.atomic import write_json
-from ffn.io.faults import unreadable
+from ffn.io.atomic import unreadable, write_json
 from ffn.model.store import load_model, save_model
 from ffn.options import parse_named
 from ffn.provenance import provenance

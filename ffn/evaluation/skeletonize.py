@@ -21,9 +21,9 @@ from ffn.errors import EvaluationError
 from ffn.evaluation.config import SkeletonizeConfig
 from ffn.geometry import ZYX, Box, Grid, VoxelSize, cut, divide_up, zyx
 from ffn.io import hdf5
+from ffn.io.atomic import unreadable
 from ffn.io.block_log import Result
 from ffn.io.blocks import WHOLE, Job, add_job_options, forget_blocks, job_of, reduce_blocks
-from ffn.io.faults import unreadable
 from ffn.io.masks import identities, mask_inputs, open_masked_truth
 from ffn.io.volume import Volume, require_inside, require_other_file
 from ffn.options import add_box_option, add_masks_option, add_options, add_volume_option, from_arguments, masks_from

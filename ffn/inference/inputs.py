@@ -16,7 +16,7 @@ from ffn.errors import ConfigError, VolumeError, under
 from ffn.geometry import ZYX, Box, VoxelSize
 from ffn.inference.canvas import Frame, reach_of
 from ffn.inference.engine import chosen
-from ffn.io.faults import unreadable
+from ffn.io.atomic import unreadable
 from ffn.io.masks import mask_inputs, open_masks, require_labels_in
 from ffn.io.open import identity
 from ffn.machine.jax_device import keep_programs

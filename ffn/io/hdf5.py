@@ -18,8 +18,7 @@ import numpy as np
 
 from ffn.errors import FfnError, VolumeError
 from ffn.geometry import ZYX, Box
-from ffn.io.atomic import atomic_path
-from ffn.io.faults import unreadable
+from ffn.io.atomic import atomic_path, unreadable
 from ffn.io.foreign.attributes import VOXEL_SIZE_NM, axis_names, mip_of_array
 from ffn.io.store_names import how_to_make
 from ffn.io.volume import Placement, SpatialAxes, Volume, number_type, split_spec

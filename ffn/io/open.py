@@ -19,8 +19,8 @@ import numpy as np
 from ffn.errors import VolumeError
 from ffn.geometry import VoxelSize
 from ffn.io import scratch
+from ffn.io.atomic import unreadable
 from ffn.io.config import FoundConfig
-from ffn.io.faults import unreadable
 from ffn.io.store_names import CHUNKED_FILES, MAIN, files_in, files_named, image_format, split_store
 from ffn.io.volume import HDF5_SUFFIXES, Converted, Volume, place_of, split_spec, with_ignored
 

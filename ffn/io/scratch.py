@@ -19,8 +19,7 @@ import numpy as np
 
 from ffn.errors import VolumeError
 from ffn.geometry import ZYX
-from ffn.io.atomic import atomic_path, write_json
-from ffn.io.faults import named
+from ffn.io.atomic import atomic_path, named, write_json
 from ffn.io.store_names import TABLES
 
 ROWS_AT_ONCE = 2**18  # rows of a table in memory at a time; our choice: what a million rows need is 0.5 GiB

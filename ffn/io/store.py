@@ -24,8 +24,7 @@ import tensorstore as ts
 
 from ffn.errors import VolumeError
 from ffn.geometry import Box
-from ffn.io.atomic import atomic_path, this_job, write_text
-from ffn.io.faults import named, unreadable
+from ffn.io.atomic import atomic_path, named, this_job, unreadable, write_text
 from ffn.io.foreign.locations import open_folder
 from ffn.io.scratch import scratch_array
 from ffn.io.shards import Shards, array_metadata, group_metadata, image_metadata, ours_in, shard_shape, table_metadata

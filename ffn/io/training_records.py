@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveFloat, Posit
 
 from ffn.errors import RecordError, explain
 from ffn.io import hdf5
-from ffn.io.faults import unreadable
+from ffn.io.atomic import unreadable
 
 OUTSIDE_PARTITION = 255  # partition of voxels without a whole LOM
 COORDINATES_FORMAT = 1

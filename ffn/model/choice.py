@@ -11,8 +11,7 @@ import yaml
 
 from ffn.config import ModelConfig
 from ffn.errors import ConfigError
-from ffn.io import atomic
-from ffn.io.faults import unreadable
+from ffn.io.atomic import unreadable, write_text_once
 from ffn.machine.cpu import cpu_flags
 from ffn.machine.gpu import gpu_visible
 from ffn.machine.jax_device import jax_capabilities, jax_gpus
@@ -58,7 +57,7 @@ def choose_once(path: Path | None, choose: Callable[[], Choice]) -> Choice:
     if choice is None:
         choice = mine = choose()
         if path is not None:
-            atomic.write_text_once(path, yaml.safe_dump(asdict(mine), sort_keys=False))
+            write_text_once(path, yaml.safe_dump(asdict(mine), sort_keys=False))
             choice = _read(path) or mine  # another job may have been first
     log.info("auto: %s %s, because %s%s", choice.engine, choice.precision, choice.reason, f" ({path})" if path else "")
     if choice.gpu != sees_gpu(choice.engine):

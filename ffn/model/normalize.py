@@ -16,8 +16,7 @@ import numpy as np
 from ffn.config import ImageConfig, Mask, ModelConfig, Normalize
 from ffn.errors import ModelError, VolumeError
 from ffn.geometry import Box
-from ffn.io import atomic
-from ffn.io.faults import unreadable
+from ffn.io.atomic import unreadable, write_text
 from ffn.io.masks import Masks, mask_inputs, open_masks
 from ffn.io.open import open_volume
 from ffn.io.volume import Volume, voxel_size_of
@@ -167,7 +166,7 @@ def normalize(image_spec: str, model_folder: str, out: str, how: ImageConfig) ->
     if seen.padding:
         record["padding"] = list(seen.padding)
     text = json.dumps(record | {"provenance": provenance("normalize", None, **inputs)})
-    atomic.write_text(out, text + "\n")
+    write_text(out, text + "\n")
 
 
 def read_normalisation(path: str | None, model: ModelConfig) -> Normalisation:

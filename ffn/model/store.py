@@ -14,8 +14,8 @@ from pydantic import ValidationError
 
 from ffn.config import ModelConfig
 from ffn.errors import ModelError, explain
-from ffn.io import atomic, hdf5
-from ffn.io.faults import unreadable
+from ffn.io import hdf5
+from ffn.io.atomic import unreadable, write_text
 from ffn.model.network import Weights, weight_shapes
 from ffn.model.tissue import Histogram, Tissue
 from ffn.provenance import provenance
@@ -52,7 +52,7 @@ def save_model(folder: str | Path, model: Model) -> None:
     if model.histogram is not None:
         histogram = {"histogram": model.histogram.coarse().as_json()}
         text += yaml.safe_dump(histogram, default_flow_style=None, width=120)
-    atomic.write_text(folder / DESCRIPTION, text)
+    write_text(folder / DESCRIPTION, text)
 
 
 def load_model(folder: str | Path) -> Model:

@@ -14,7 +14,7 @@ import yaml
 from ffn.errors import EvaluationError
 from ffn.geometry import doubt_about_size, extent_um
 from ffn.io import hdf5
-from ffn.io.faults import unreadable
+from ffn.io.atomic import unreadable
 from ffn.io.open import open_volume, read_table
 from ffn.io.store_names import METADATA, OURS
 from ffn.io.volume import HDF5_SUFFIXES, split_spec, volume_in

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ffn.errors import EvaluationError, ExportError
 from ffn.inference.sanity import facts_of, findings
-from ffn.io.faults import unreadable
+from ffn.io.atomic import unreadable
 from ffn.io.store_names import METADATA, OURS, tracked_file
 from ffn.viewing import STATE_FILE
 from ffn.workflow.paths import RunPaths, finished

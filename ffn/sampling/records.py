@@ -12,8 +12,7 @@ import numpy as np
 
 from ffn.errors import RecordError
 from ffn.io import hdf5
-from ffn.io.atomic import atomic_path, write_json
-from ffn.io.faults import unreadable
+from ffn.io.atomic import atomic_path, unreadable, write_json
 from ffn.io.training_records import (
     INDEX_NAME,
     PartitionCounts,

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ffn.errors import DivergenceError, EvaluationError
-from ffn.io import atomic
-from ffn.io.faults import unreadable
+from ffn.io.atomic import unreadable, write_text
 from ffn.machine.launchers import launched_rank
 from ffn.model.choice import FOLDER
 from ffn.provenance import provenance
@@ -71,7 +70,7 @@ def train_point(training: Training, runs_folder: str, out_path: str, rates_path:
             raise
     launch = launched_rank()
     if launch is None or launch.rank == 0:
-        atomic.write_text(out_path, (folder / "metrics.csv").read_text())
+        write_text(out_path, (folder / "metrics.csv").read_text())
 
 
 class Run(NamedTuple):

@@ -16,7 +16,7 @@ import numpy as np
 
 from ffn.errors import EvaluationError
 from ffn.io import hdf5
-from ffn.io.faults import unreadable
+from ffn.io.atomic import unreadable
 from ffn.model.choice import FOLDER
 from ffn.model.network import num_weights
 from ffn.progress import track

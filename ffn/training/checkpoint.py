@@ -15,8 +15,8 @@ import numpy as np
 
 from ffn.config import ModelConfig
 from ffn.errors import ModelError, TrainError
-from ffn.io import atomic, hdf5
-from ffn.io.faults import unreadable
+from ffn.io import hdf5
+from ffn.io.atomic import atomic_path, unreadable, write_json
 from ffn.model.store import DESCRIPTION, Model, load_architecture, load_histogram, load_tissue, save_model
 from ffn.provenance import provenance
 from ffn.training.parallel.process_group import ProcessGroup
@@ -70,7 +70,7 @@ class CheckpointFolder:
 
     def _write(self, checkpoint: Checkpoint) -> None:
         parts = {f"{part}/{name}": array for part, arrays in checkpoint.parts.items() for name, array in arrays.items()}
-        with atomic.atomic_path(self._path(checkpoint.step)) as temporary:
+        with atomic_path(self._path(checkpoint.step)) as temporary:
             temporary.mkdir()
             hdf5.write_arrays(temporary / SHARED, checkpoint.shared, {})
             hdf5.write_arrays(temporary / PARTS, parts, {})
@@ -79,7 +79,7 @@ class CheckpointFolder:
                 "fingerprint": self._fingerprint,
                 "sha256": {name: digest(temporary / name) for name in (SHARED, PARTS)},
             }
-            atomic.write_json(temporary / MANIFEST, manifest)
+            write_json(temporary / MANIFEST, manifest)
         older = self._steps()[:-1]
         regular = [step for step in older if self._interval is None or step % self._interval == 0]
         for step in set(older) - {*regular[max(0, len(regular) + 1 - self._keep) :]}:

@@ -15,7 +15,7 @@ import numpy as np
 from ffn.contingency import RowLookup
 from ffn.errors import ExportError
 from ffn.evaluation.errors import worst_of_each_kind
-from ffn.io.faults import unreadable
+from ffn.io.atomic import unreadable
 from ffn.io.open import open_segmentation, open_truth, open_volume
 from ffn.io.volume import Volume
 

@@ -19,8 +19,7 @@ import numpy as np
 from ffn.contingency import find_runs
 from ffn.errors import ExportError
 from ffn.geometry import Box, VoxelSize, zyx
-from ffn.io.atomic import atomic_path
-from ffn.io.faults import unreadable
+from ffn.io.atomic import atomic_path, unreadable
 
 MIN_PENDING = 2**20  # segments that wait before they are merged: with fewer, each block would sort all again
 FOLDER = "segment_properties"

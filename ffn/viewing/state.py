@@ -13,8 +13,7 @@ import numpy as np
 from ffn.errors import ExportError
 from ffn.evaluation.errors import gap_ends
 from ffn.geometry import Box, VoxelSize
-from ffn.io.atomic import write_json
-from ffn.io.faults import unreadable
+from ffn.io.atomic import unreadable, write_json
 from ffn.viewing import LINKS_FOLDER, STATE_FILE
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.precomputed import IMAGE, Layer, contrast

@@ -20,10 +20,9 @@ import numpy as np
 
 from ffn.errors import ExportError
 from ffn.geometry import Box
-from ffn.io.atomic import write_json, write_text
+from ffn.io.atomic import named, write_json, write_text
 from ffn.io.block_log import BlockLogs, Result, Work
 from ffn.io.blocks import Job, forget_blocks, no_result, reduce_step
-from ffn.io.faults import named
 from ffn.io.scratch import Table, Tables, read_tables, write_tables
 from ffn.io.store_names import LAST, jobs_folder
 from ffn.machine.limits import threads_here

@@ -31,7 +31,7 @@ from snakemake.rules import Rule
 from snakemake.scheduling.job_scheduler import JobScheduler
 
 from ffn.errors import without_secrets
-from ffn.io.faults import AGAIN, full_disk
+from ffn.io.atomic import AGAIN, full_disk
 from ffn.workflow.stages import STAGES, revisions_of
 
 _format = DefaultFormatter.format

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 import snakemake_executor_plugin_slurm
 
-from ffn.io.faults import AGAIN
+from ffn.io.atomic import AGAIN
 from ffn.workflow import snakemake_patches
 
 PATCHED = "from ffn.workflow import snakemake_patches\nsnakemake_patches.apply(workflow)\n"

@@ -10,7 +10,7 @@ import numpy as np
 
 from ffn.errors import VolumeError
 from ffn.geometry import ZYX, Box, VoxelSize
-from ffn.io.faults import unreadable
+from ffn.io.atomic import unreadable
 from ffn.io.foreign.attributes import to_nm
 from ffn.io.volume import SpatialAxes, Volume, number_type
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from ffn.errors import VolumeError
 from ffn.geometry import ZYX, VoxelSize, zyx
-from ffn.io.faults import unreadable
+from ffn.io.atomic import unreadable
 from ffn.io.volume import Volume
 
 if TYPE_CHECKING:

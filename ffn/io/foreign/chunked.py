@@ -17,9 +17,9 @@ import tensorstore as ts
 
 from ffn.errors import VolumeError
 from ffn.geometry import Box, VoxelSize, subtract, zyx
+from ffn.io.atomic import first_line, unreadable
 from ffn.io.coarser import Placed
 from ffn.io.config import FoundConfig
-from ffn.io.faults import first_line, unreadable
 from ffn.io.foreign.attributes import PRECOMPUTED, Mip, driver_of, find_mips, to_nm
 from ffn.io.foreign.locations import METADATA, Folder, Location, open_folder
 from ffn.io.shards import our_attributes

@@ -16,7 +16,7 @@ import tifffile
 from PIL import Image
 
 from ffn.errors import VolumeError
-from ffn.io.faults import unreadable
+from ffn.io.atomic import unreadable
 from ffn.io.store_names import image_format
 
 Reading = Literal["grey", "ids", "rgb"]  # levels, indices of a palette, or ids of 24 bits in red, green and blue

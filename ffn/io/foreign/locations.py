@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import tensorstore as ts
 
 from ffn.errors import VolumeError
-from ffn.io.faults import first_line, unreadable
+from ffn.io.atomic import first_line, unreadable
 from ffn.io.store_names import CHUNKED_FILES, absolute
 
 log = logging.getLogger(__name__)

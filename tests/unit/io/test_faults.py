@@ -10,7 +10,7 @@ import pytest
 from ffn.errors import UnwritableError
 from ffn.geometry import Box
 from ffn.io import atomic, hdf5, store
-from ffn.io.faults import full_disk, line_of, named
+from ffn.io.atomic import full_disk, line_of, named
 from ffn.io.volume import Placement
 from ffn.viewing.config import ExportConfig
 from ffn.viewing.export import export

@@ -91,7 +91,7 @@ def test_the_description_is_written_last(tmp_path, monkeypatch):
     def fail(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("ffn.model.store.atomic.write_text", fail)
+    monkeypatch.setattr("ffn.model.store.write_text", fail)
     with pytest.raises(KeyboardInterrupt):
         save_model(tmp_path / "model", Model(CONFIG, random_weights(), {}))
     assert [path.name for path in (tmp_path / "model").iterdir()] == ["weights.h5"]
