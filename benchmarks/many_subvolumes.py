@@ -35,10 +35,9 @@ import yaml
 
 from ffn.assembly.components import _joined
 from ffn.assembly.config import ReconcileConfig
-from ffn.assembly.contacts import searched
+from ffn.assembly.contacts import read_overlaps, searched
 from ffn.assembly.reconcile import MATCH, global_ids
 from ffn.assembly.subvolumes import SubvolumeTables, Tiling
-from ffn.assembly.tables import read_overlaps
 from ffn.geometry import Box, cell_shape, tile
 from ffn.io.block_log import Result
 from ffn.io.blocks import reduce_step

@@ -20,11 +20,11 @@ import numpy as np
 
 from ffn.assembly import questions
 from ffn.assembly.config import MergeConfig
+from ffn.assembly.contacts import OVERLAPS, overlap_rows, read_rows
 from ffn.assembly.given import Constraints
 from ffn.assembly.merge import merge_groups, pair_scores
 from ffn.assembly.merge_graph import MergeEdge, read_graphs
 from ffn.assembly.questions import PENALTIES, PRIOR, Pairs
-from ffn.assembly.tables import OVERLAPS, overlap_rows, read_rows
 from ffn.contingency import ContingencyTable
 from ffn.evaluation.errors import best_bodies
 from ffn.evaluation.evaluate import common_box

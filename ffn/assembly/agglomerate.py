@@ -6,9 +6,8 @@ import argparse
 from pathlib import Path
 
 from ffn.assembly.config import AgglomerateJobs, Agglomeration, require_window
-from ffn.assembly.contacts import Scene, candidates, open_scene
+from ffn.assembly.contacts import Objects, Scene, candidates, open_scene
 from ffn.assembly.resegment import Judge, judge_all
-from ffn.assembly.tables import Objects
 from ffn.errors import ConfigError, VolumeError
 from ffn.geometry import ZYX, Box, cut
 from ffn.inference.inputs import AgglomerateInputs, add_flood_inputs, flood_inputs

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ffn.assembly.tables import COMPONENTS, FIRST_OVERLAP, ORIGINS, OVERLAPS
+from ffn.assembly.contacts import COMPONENTS, ORIGINS, OVERLAPS
 from ffn.config import PART_ZYX
 from ffn.geometry import ZYX, Box, zyx
 from ffn.io.block_log import Result
@@ -170,6 +170,7 @@ log = logging.getLogger(__name__)
 
 LABEL = "label"  # step before the blocks
 TABLES = (ORIGINS, OVERLAPS, COMPONENTS)
+FIRST_OVERLAP = "first_overlap"  # a table in stores of earlier versions
 MAX_VOXEL = np.iinfo(np.int64).max
 
 
@@ -212,7 +213,7 @@ def write_components(
     The labels are read twice: the step `LABEL` finds the pieces of each block and ends with their ids, then the blocks
     are written. The result does not depend on blocks or jobs.
 
-    An origin goes with the largest component. An overlap remains one of objects, see `ffn.assembly.tables.Objects`.
+    An origin goes with the largest component. An overlap remains one of objects, see `ffn.assembly.contacts.Objects`.
     """
     (read, tables), blocks = labels, blocks_of(placement, {MAIN: np.uint64})
     number = {block.start: index for index, block in enumerate(blocks)}

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ffn.assembly.components import no_table
+from ffn.assembly.components import FIRST_OVERLAP, no_table
 from ffn.assembly.config import ConsensusConfig
-from ffn.assembly.contacts import MAX_GAP_NM, faces_in, halo_of, spread
-from ffn.assembly.tables import ALONE, FIRST_OVERLAP, ORIGINS, OVERLAPS, Objects, expanded, overlap_rows, read_rows
+from ffn.assembly.contacts import ORIGINS, OVERLAPS, Objects, faces_in, halo_of, overlap_rows, ranges, read_rows, spread
 from ffn.config import PART_ZYX
 from ffn.contingency import ContingencyTable, RowLookup, RowSum, add_up, count_pairs, largest_parts, merge_tables
 from ffn.errors import VolumeError
@@ -123,7 +122,7 @@ class Fragments:
         """Return where to find the pairs of segments of the first segmentation, their rows and ids; of -1, 0."""
         known = np.unique(a[a != 0]).astype(np.int64)
         first, last = (np.searchsorted(self._pairs[:, 0], known, side) for side in ("left", "right"))
-        _, rows = expanded(first, last - first)
+        _, rows = ranges(first, last - first)
         found = np.array(self._pairs[rows])
         return RowLookup(found[:, 0], found[:, 1]), np.append(rows, 0), np.append(found[:, 3], 0).astype(np.uint64)
 
@@ -203,7 +202,7 @@ def touching(fragments: np.ndarray, block: Box, outer: Box, voxel_size_zyx_nm: V
     label, larger label, first voxel of a cell, faces there.
     """
     cell, rows = np.array(cell_shape(voxel_size_zyx_nm)), [np.empty((0, 6), np.int64)]
-    for ids, places, _ in faces_in(spread(fragments, voxel_size_zyx_nm, MAX_GAP_NM), block, outer):
+    for ids, places, _ in faces_in(spread(fragments, voxel_size_zyx_nm), block, outer):
         rows.append(np.column_stack([ids.astype(np.int64), places // cell * cell, np.ones(len(ids), np.int64)]))
     return add_up(np.concatenate(rows))
 
@@ -221,7 +220,7 @@ def candidates(
     ids: np.ndarray,
     faces: np.ndarray,
     claims: Sequence[np.ndarray],
-    objects: tuple[Objects, Objects] = (ALONE, ALONE),
+    objects: tuple[Objects, Objects],
 ) -> np.ndarray:
     """List the touching fragments that are one object, or two overlapping ones, in one of the two segmentations.
 
@@ -247,5 +246,5 @@ def _claimed(claims: np.ndarray, pairs: np.ndarray, objects: np.ndarray) -> np.n
     known, first, count = np.unique(claims[:, :2], axis=0, return_index=True, return_counts=True)
     entry = RowLookup(*known.T).find(*np.sort(objects, axis=1).T)
     pairs, entry = pairs[entry >= 0], entry[entry >= 0]
-    which, places = expanded(first[entry], count[entry])
+    which, places = ranges(first[entry], count[entry])
     return np.column_stack([pairs[which], claims[places][:, 2:]])

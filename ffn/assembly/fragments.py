@@ -17,7 +17,7 @@ from ffn.assembly.components import connected_roots
 from ffn.assembly.config import FillConfig
 from ffn.assembly.contacts import faces_in
 from ffn.assembly.given import Constraints, corrected
-from ffn.assembly.linkage import Linkage
+from ffn.assembly.merge_graph import Linkage
 from ffn.contingency import RowSum, add_up, count_pairs, largest_parts
 from ffn.errors import VolumeError
 from ffn.geometry import Box, add

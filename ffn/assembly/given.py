@@ -18,9 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ffn.assembly.components import connected_roots
-from ffn.assembly.contacts import MAX_GAP_NM
+from ffn.assembly.contacts import MAX_GAP_NM, ranges
 from ffn.assembly.merge_graph import MergeEdge, MergeGraphError, read_graphs
-from ffn.assembly.tables import expanded
 from ffn.errors import FfnError, under
 from ffn.geometry import ZYX, Box, steps_within, zyx
 from ffn.io.atomic import unreadable, write_text
@@ -56,7 +55,7 @@ class WithCuts(Derived):
         z, y, x, voxels = self.rows[:, :4].T
         (z0, y0, x0), (z1, y1, x1) = box.start, box.stop
         near = self.rows[(z >= z0) & (z < z1) & (y >= y0) & (y < y1) & (x < x1) & (x + voxels > x0)]
-        row, at = expanded(near[:, 2], near[:, 3])
+        row, at = ranges(near[:, 2], near[:, 3])
         row, at = row[(at >= x0) & (at < x1)], at[(at >= x0) & (at < x1)]
         labels[near[row, 0] - z0, near[row, 1] - y0, at - x0] = near[row, 5]
         return labels

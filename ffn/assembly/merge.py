@@ -14,8 +14,7 @@ import numpy as np
 from ffn.assembly.components import connected_roots
 from ffn.assembly.config import MergeConfig
 from ffn.assembly.given import NOTHING_GIVEN, Constraints, GraphInputs, add_graph_options, graph_options
-from ffn.assembly.linkage import Linkage
-from ffn.assembly.merge_graph import DIGITS, MergeEdge, MergeGraphError
+from ffn.assembly.merge_graph import DIGITS, Linkage, MergeEdge, MergeGraphError
 from ffn.config import PART_ZYX
 from ffn.contingency import RowLookup, add_up, count_ids
 from ffn.geometry import Box

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ffn.assembly.components import LABEL, TABLES, Forest, Labels, write_components
+from ffn.assembly.components import FIRST_OVERLAP, LABEL, TABLES, Forest, Labels, write_components
 from ffn.assembly.config import ReconcileConfig
+from ffn.assembly.contacts import ORIGINS, OVERLAPS, overlap_rows
 from ffn.assembly.subvolumes import GlobalIds, LocalIds, Subvolumes, SubvolumeTables, Tiling, open_subvolumes
-from ffn.assembly.tables import FIRST_OVERLAP, ORIGINS, OVERLAPS, overlap_rows
 from ffn.contingency import ContingencyTable, add_up
 from ffn.geometry import voxels_in
 from ffn.io.block_log import Result

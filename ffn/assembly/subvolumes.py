@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ffn.assembly.tables import ORIGINS, OVERLAPS, read_rows
+from ffn.assembly.contacts import ORIGINS, OVERLAPS, read_rows
 from ffn.config import PART_ZYX
 from ffn.contingency import RowLookup, add_up, count_ids, find_runs
 from ffn.errors import VolumeError

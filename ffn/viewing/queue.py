@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import ndimage
 
+from ffn.assembly.contacts import OVERLAPS, overlap_rows, read_rows
 from ffn.assembly.given import (
     JOIN,
     SEPARATE,
@@ -27,7 +28,6 @@ from ffn.assembly.given import (
 )
 from ffn.assembly.merge_graph import read_graphs
 from ffn.assembly.questions import Forest, Pair, Question, ask, gather
-from ffn.assembly.tables import OVERLAPS, overlap_rows, read_rows
 from ffn.config import PART_ZYX
 from ffn.errors import ExportError
 from ffn.geometry import ZYX, Box, add, cell_shape, scale, subtract, zyx

@@ -7,6 +7,7 @@ import pytest
 
 from ffn.assembly.config import ConsensusConfig
 from ffn.assembly.consensus import candidates, consensus, fragment_ids
+from ffn.assembly.contacts import ALONE
 from ffn.cli import main
 from ffn.contingency import ContingencyTable, count_pairs
 from ffn.errors import VolumeError
@@ -182,6 +183,6 @@ def test_only_pairs_of_pieces_that_touch_are_listed():
     faces = np.zeros((num - 1, 6), np.int64)
     faces[:, 0], faces[:, 1], faces[:, 5] = np.arange(num - 1), np.arange(1, num), 1
     none = np.empty((0, 6), np.int64)
-    rows = candidates(table, fragment_ids(table, 5), faces, (none, none))
+    rows = candidates(table, fragment_ids(table, 5), faces, (none, none), (ALONE, ALONE))
     assert len(rows) == num - 1  # of 2e8 pairs
     assert (rows[:, 5] == 5).all()

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from ffn.assembly.contacts import Cells, Scene, around, combined, decision_points, find_contacts, spread
-from ffn.assembly.tables import ALONE, Objects
+from ffn.assembly.contacts import ALONE, Cells, Objects, Scene, around, combined, decision_points, find_contacts, spread
 from ffn.geometry import Box, cell_shape
 from ffn.io.open import open_volume
 

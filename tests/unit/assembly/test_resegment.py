@@ -9,10 +9,9 @@ import pytest
 from scipy import ndimage
 
 from ffn.assembly.config import Agglomeration
-from ffn.assembly.contacts import Contact, Scene
+from ffn.assembly.contacts import ALONE, Contact, Scene
 from ffn.assembly.merge_graph import ONE_SIDED
 from ffn.assembly.resegment import Grown, Judge, Side, best_seed, compare, measured_side, resegmented
-from ffn.assembly.tables import ALONE
 from ffn.config import Mask, ModelConfig
 from ffn.geometry import Box
 from ffn.inference import lanes

@@ -6,8 +6,8 @@ import itertools
 import numpy as np
 import pytest
 
+from ffn.assembly.contacts import OVERLAPS, Objects, read_overlaps
 from ffn.assembly.subvolumes import Subvolumes, Tiling
-from ffn.assembly.tables import OVERLAPS, Objects, read_overlaps
 from ffn.contingency import add_up
 from ffn.errors import VolumeError
 from ffn.geometry import Box, tile
