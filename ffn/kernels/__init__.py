@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import hashlib
 import logging
@@ -52,6 +53,9 @@ def operations(precision: str) -> ModuleType | None:
             operations = tf.load_op_library(str(library_path()))
         except (tf.errors.NotFoundError, OSError) as error:  # built for another TensorFlow or C++ library
             obstacle = f"{library_path()} does not load ({str(error).splitlines()[0]})"
+    # Linux kills a process that uses AMX without having asked.
+    if obstacle is None and precision == "bfloat16" and ctypes.CDLL(str(library_path())).ffn_kernels_request_amx():
+        obstacle = "Linux does not let this process use AMX"
     ours = "AMX" if precision == "bfloat16" else f"float32, vectors of {vector_lanes()}"
     level = logging.WARNING if obstacle and obstacle == not_built(library_path()) else logging.INFO  # can be mended
     log.log(level, "training kernels: %s", f"TensorFlow's convolutions, because {obstacle}" if obstacle else ours)
