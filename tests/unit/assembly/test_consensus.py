@@ -1,13 +1,14 @@
 """The consensus keeps together what both segmentations keep together, whatever the blocks."""
 
 from collections import Counter
+from functools import partial
 
 import numpy as np
 import pytest
 
 from ffn.assembly.config import ConsensusConfig
 from ffn.assembly.consensus import candidates, consensus, fragment_ids
-from ffn.assembly.contacts import ALONE
+from ffn.assembly.contacts import ALONE, spread
 from ffn.cli import main
 from ffn.contingency import ContingencyTable, count_pairs
 from ffn.errors import VolumeError
@@ -131,7 +132,7 @@ def judged(folder, a, b, tables=(None, None), block=(3, 4, 7), max_gap=20.0):
     out = str(folder / "all.zarr")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ffn.assembly.consensus.PART_ZYX", block)
-        patch.setattr("ffn.assembly.consensus.MAX_GAP_NM", max_gap)
+        patch.setattr("ffn.assembly.consensus.spread", partial(spread, max_nm=max_gap))
         consensus(*specs, out, ConsensusConfig(min_fragment_um3=2e-05))
     ids = read(out)[0, 0, ::4].tolist()
     table = read_table(out, "overlaps")
