@@ -234,7 +234,7 @@ def find_contacts(scene: Scene, block: Box, pairs: np.ndarray) -> Cells:
     if not len(pairs):
         return NO_CELLS
     smooth = smoothed(scene.image.read(outer), SIGMA_NM, size)
-    near = spread(labels, size)
+    near = spread(labels, size, MAX_GAP_NM)
     if scene.masks:
         near[scene.masks.read(outer)] = 0
     lookup, found = RowLookup(*pairs.T), []
