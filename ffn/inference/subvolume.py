@@ -79,7 +79,7 @@ class SubvolumeFlood:
             self._masked = padded if self._masked is None else self._masked | padded
         self._given = _given(common.inputs.init_segmentation, frame.seen, declared)
         found = fingerprint(common.config, {**common.key, "box": self.box, "seen": frame.seen})
-        self.checkpoint = CheckpointFile(path_for(self.path), found, common.config.checkpoint_seconds)
+        self.checkpoint = CheckpointFile(f"{self.path}.checkpoint", found, common.config.checkpoint_seconds)
         self._saved = self.checkpoint.load()
         if self._saved is None and common.points is not None:
             self._seeds = in_order(points_inside(common.points, self.box), common.config)
@@ -220,15 +220,3 @@ class CheckpointFile:
     def remove(self) -> None:
         """Remove the file when the job is done."""
         self.path.unlink(missing_ok=True)
-
-
-def path_for(output: str) -> str:
-    """Return the path of the checkpoint of an output: next to it, or in this folder if the output is remote.
-
-    Examples
-    --------
-    >>> path_for("out/seg.h5"), path_for("file:///out/seg.zarr"), path_for("s3://bucket/a/seg.zarr")
-    ('out/seg.h5.checkpoint', '/out/seg.zarr.checkpoint', 's3-bucket-a-seg.zarr.checkpoint')
-    """
-    path = output.removeprefix("file://")
-    return f"{path.replace('://', '-').replace('/', '-') if '://' in path else path}.checkpoint"

@@ -10,7 +10,7 @@ from ffn.config import ModelConfig
 if TYPE_CHECKING:
     import jax
 
-    from ffn.model.gpu_network import Packed
+    from ffn.kernels.gpu import Packed
 
 Params = Mapping[str, "jax.Array"]
 Form = Literal["volumes", "planes", "kernels"]
@@ -59,9 +59,9 @@ def prepared(
     import jax.numpy as jnp
 
     if (form or fastest_form(config, precision)) == "kernels":
-        from ffn.model import gpu_network
+        from ffn.kernels import gpu
 
-        return gpu_network.pack(params, config, precision)
+        return gpu.pack(params, config, precision)
     last = "conv_lom/biases"  # these are added in float32
     return {name: jnp.asarray(array, jnp.float32 if name == last else precision) for name, array in params.items()}
 
@@ -97,11 +97,11 @@ def updated_pom(
     """
     form = form or fastest_form(config, precision)
     if form == "kernels":
-        from ffn.model import gpu_network
+        from ffn.kernels import gpu
 
-        if isinstance(params, gpu_network.Packed):
-            return gpu_network.updated_pom(params, image, pom_logit, config.depth)
-        return gpu_network.trainable_pom(params, image, pom_logit, config, precision)
+        if isinstance(params, gpu.Packed):
+            return gpu.updated_pom(params, image, pom_logit, config.depth)
+        return gpu.trainable_pom(params, image, pom_logit, config, precision)
     assert isinstance(params, Mapping)
     start, module, end = parts(precision, form)
     net = start(params, image, pom_logit)

@@ -17,7 +17,7 @@ from ffn.model.jax_network import Params, updated_pom
 if TYPE_CHECKING:
     import jax
 
-    from ffn.model.gpu_network import Packed
+    from ffn.kernels.gpu import Packed
 
 Array = TypeVar("Array", "np.ndarray", "jax.Array")
 

@@ -22,7 +22,7 @@ WEIGHTS = {
     for name, shape in weight_shapes(CONFIG).items()
 }
 IMAGE, POM = RNG.normal(size=(2, 3, *CONFIG.fov_size_zyx)).astype(np.float32)
-IN_ORDER = np.argsort(np.asarray(kernels.packed(jnp.arange(27 * 32 * 32).reshape(3, 3, 3, 32, 32))).ravel())
+IN_ORDER = np.argsort(np.asarray(kernels.packed_kernel(jnp.arange(27 * 32 * 32).reshape(3, 3, 3, 32, 32))).ravel())
 
 
 def conv(rows, kernel, fov):
@@ -47,7 +47,7 @@ def conv_back(rows, kernel, active, before, fov):
 
 def weight_gradient(rows, gradient, fov):
     def product(kernel):
-        return (conv(rows, kernels.packed(kernel), fov) * kernels.unflattened(gradient, fov)).sum()
+        return (conv(rows, kernels.packed_kernel(kernel), fov) * kernels.unflattened(gradient, fov)).sum()
 
     return jax.grad(product)(jnp.zeros((3, 3, 3, 32, 32)))
 
