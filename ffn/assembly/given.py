@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import csv
+import itertools
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -36,6 +37,7 @@ TRACE = "trace"  # an object from a place where none is; both ends are the same
 GROWN = (CUT, TRACE)  # by ``ffn cut``
 COLUMNS = ("action", "z_a", "y_a", "x_a", "z_b", "y_b", "x_b")
 REACH_NM = 100.0  # from a place to its supervoxel: fill grows segments, and people draw what they see
+MAX_CORRECTIONS = 300_000  # 2 s and 250 MB; each then reads its surroundings. Our choice
 CUT_COLUMNS = ("z", "y", "x", "voxels", "segment", "part")
 
 
@@ -203,7 +205,14 @@ def read_corrections(path: str | Path) -> list[Correction]:
         if tuple(columns) != COLUMNS:
             found = ",".join(columns) or "nothing"
             raise CorrectionError(f"{path}: starts with {found!r:.200}, expected the columns {','.join(COLUMNS)}")
-        return [_parse(row, f"{path}: line {number}") for number, row in enumerate(rows, 2) if row]
+        lines = ((number, row) for number, row in enumerate(rows, 2) if row)
+        some = itertools.islice(lines, MAX_CORRECTIONS + 1)
+        kept = [_parse(row, f"{path}: line {number}") for number, row in some]
+    if len(kept) > MAX_CORRECTIONS:
+        size = Path(path).stat().st_size
+        found = f"{path}: has {size:,} bytes with more than {MAX_CORRECTIONS:,} corrections, expected at most so many"
+        raise CorrectionError(f"{found}. Delete those of small segments")
+    return kept
 
 
 def known_corrections(path: Path) -> list[Correction]:

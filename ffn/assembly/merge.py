@@ -32,6 +32,7 @@ from ffn.provenance import fingerprint, provenance
 log = logging.getLogger(__name__)
 
 MAPPING = "mapping"  # step before the blocks
+LINKED_AT_ONCE = 2**18  # scores, if no cluster has more; our choice
 ABSTAINED = 2**63  # instead of a score
 WARN_SHARE = 0.2  # of the labelled voxels in one group; our choice: the largest body of FIB-25's 250³ has a tenth
 
@@ -202,19 +203,23 @@ def merge_groups(
     Notes
     -----
     See `Linkage`. A mean is no better than the best of its scores, so a group lies in one cluster of segments, which
-    scores of at least the threshold connect. Other scores are left out.
+    scores of at least the threshold connect. Other scores are left out. Dictionaries are made of some clusters at a
+    time.
     """
     limit = threshold * 10**DIGITS
     ids, clusters = _connected(np.concatenate([scores[scores[:, 2] >= limit, :2], constraints.joined]))
-    lookup = RowLookup(ids)
-    a, b = (np.append(clusters, -1)[lookup.find(column)] for column in scores.T[:2])  # -1 for ids that are in none
-    near = scores[(a >= 0) & (a == b)]
-    linkage = Linkage(np.column_stack([near, np.ones(len(near), np.uint64)]), constraints.apart)
     joined, roots = _connected(constraints.joined)
-    for one, other in zip(joined[roots].tolist(), joined.tolist(), strict=True):
-        if one != other:
+    by_hand = np.column_stack([joined[roots], joined])[joined[roots] != joined]
+    links = np.column_stack([scores, np.ones(len(scores), np.uint64)])
+    tables = [_within(clusters, ids, rows) for rows in (links, by_hand, constraints.apart)]
+    bounds = np.unique(tables[0][0][LINKED_AT_ONCE::LINKED_AT_ONCE])
+    joins = []
+    for near, pairs, apart in zip(*(np.split(rows, np.searchsorted(of, bounds)) for of, rows in tables), strict=True):
+        linkage = Linkage(near, apart)
+        for one, other in pairs.tolist():
             linkage.join(one, other)
-    base_ids, roots = _connected(linkage.run(lambda one, other: limit))
+        joins.append(linkage.run(lambda one, other: limit))
+    base_ids, roots = _connected(np.concatenate(joins))
     return base_ids, base_ids[roots]
 
 
@@ -222,6 +227,15 @@ def _connected(pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the ids that are in pairs, ascending, and for each the place of the smallest that it is connected with."""
     ids, ends = np.unique(pairs, return_inverse=True)
     return ids, connected_roots(len(ids), ends.reshape(-1, 2))
+
+
+def _within(clusters: np.ndarray, ids: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows whose first two ids are in one cluster, after its number, by which they are sorted."""
+    lookup = RowLookup(ids)
+    a, b = (np.append(clusters, -1)[lookup.find(column)] for column in rows.T[:2])  # -1 for ids that are in none
+    kept = np.flatnonzero((a >= 0) & (a == b))
+    kept = kept[np.argsort(a[kept], kind="stable")]
+    return a[kept], rows[kept]
 
 
 def apply_groups(labels: np.ndarray, base_ids: np.ndarray, group_ids: np.ndarray) -> np.ndarray:

@@ -163,8 +163,8 @@ def mip_of_array(attributes: Attributes, name: str) -> Mip:
     ((40.0, 4.0, 4.0), (37, 911, 911))
     """
     where, names = f"{name}: attribute offset", tuple(axis_names(attributes))
-    if "transform" in attributes:
-        return replace(_cosem_mip("", attributes["transform"]), names=names)
+    if isinstance(transform := attributes.get("transform"), Mapping):  # in HDF5, other programs have arrays there
+        return replace(_cosem_mip("", transform), names=names)
     offset = three_numbers(attributes.get("offset", (0, 0, 0)), where)
     key = next((key for key in (VOXEL_SIZE_NM, "resolution", "voxel_size", ILASTIK) if key in attributes), None)
     if key in (None, ILASTIK) and any(offset):

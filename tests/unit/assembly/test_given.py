@@ -75,3 +75,12 @@ def test_a_damaged_file_is_refused_by_line(tmp_path, text, message):
     (tmp_path / "c.csv").write_text(text)
     with pytest.raises(CorrectionError, match=message):
         read_corrections(tmp_path / "c.csv")
+
+
+def test_more_corrections_than_hands_can_draw_are_refused(tmp_path, monkeypatch):
+    lines = [Correction("join", (11, 0, 122), (11, 0, n)) for n in range(4)]
+    monkeypatch.setattr("ffn.assembly.given.MAX_CORRECTIONS", 3)
+    assert read_corrections(written(tmp_path / "c.csv", *lines[:3])) == lines[:3]
+    (tmp_path / "c.csv").write_text(corrections_text(lines).replace("\n", "\n\n"))
+    with pytest.raises(CorrectionError, match=" bytes .* 3 "):
+        read_corrections(tmp_path / "c.csv")

@@ -46,7 +46,8 @@ def test_a_damaged_file_is_refused_by_name(tmp_path, text, message):
         read_graph(path)
 
 
-def test_a_group_has_its_smallest_id_whatever_the_order_of_edges():
+def test_a_group_has_its_smallest_id_whatever_the_order_of_edges(monkeypatch):
+    monkeypatch.setattr("ffn.assembly.merge.LINKED_AT_ONCE", 1)
     edges = [edge(7, 9, 0.9), edge(3, 7, 0.6), edge(4, 5, 0.5), edge(3, 4, 0.49)]
     for order in (edges, edges[::-1]):
         base_ids, group_ids = groups_of(order, 0.5)

@@ -65,7 +65,7 @@ ILASTIK = {"axistags": json.dumps({"axes": [{"key": key, "typeFlags": 2} for key
 @pytest.mark.parametrize(
     "order, attributes",
     [
-        ((0, 2, 3, 4, 1), {}),  # t, z, y, x, c
+        ((0, 2, 3, 4, 1), {"transform": np.eye(4)}),  # t, z, y, x, c; an array of another program
         ((0, 4, 3, 2, 1), ILASTIK),
         ((0, 1, 2, 3, 4), {"axis_names": ["t^", "c^", "z", "y", "x"]}),  # funlib
     ],
