@@ -28,8 +28,9 @@ from ffn.inference.segment import segment
 from ffn.io.open import open_truth, open_volume
 from ffn.io.store import create_volume
 from ffn.io.volume import Placement, voxel_size_of
-from ffn.model.normalize import normalize, survey_of
+from ffn.model.normalize import normalize
 from ffn.model.store import load_architecture, load_model, save_model
+from ffn.model.tissue import survey_of
 from ffn.options import add_box_option, add_options, from_arguments
 
 METHODS: tuple[Normalize, ...] = ("training", "volume", "match")

@@ -18,11 +18,10 @@ from ffn.contingency import RowSum, add_up
 from ffn.errors import VolumeError
 from ffn.geometry import Box, VoxelSize, divide_up, zyx
 from ffn.io.block_log import Result
-from ffn.io.masks import Masks
+from ffn.io.masks import Inputs, Masks
 from ffn.io.open import read_table
 from ffn.io.scratch import ScratchRows, Table, Tables, folder_beside, sort_rows
 from ffn.io.section_faults import JUMPS, cut_at, displaced_in
-from ffn.io.stage import Inputs
 from ffn.io.volume import Volume, require_image_of, voxel_size_of
 
 log = logging.getLogger(__name__)

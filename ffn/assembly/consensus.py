@@ -18,8 +18,8 @@ from ffn.errors import VolumeError
 from ffn.geometry import Box, VoxelSize, cell_shape, voxels_in
 from ffn.io.block_log import Result
 from ffn.io.blocks import WHOLE, Job, Writers, add_job_options, blocks_of, job_of, map_blocks, reduce_step
+from ffn.io.masks import Inputs
 from ffn.io.scratch import Table, Tables
-from ffn.io.stage import Inputs
 from ffn.io.store import require_replaceable
 from ffn.io.store_names import MAIN
 from ffn.io.volume import Placement, Volume, require_labels, require_same_voxel_size, voxel_size_of

@@ -13,8 +13,8 @@ from ffn.assembly.fragments import Fragments, volumes_of
 from ffn.config import Mask
 from ffn.geometry import Box
 from ffn.io.blocks import WHOLE, Job, Writers, reduce_step
+from ffn.io.masks import Inputs, add_stage_options, stage_options
 from ffn.io.shards import Shards
-from ffn.io.stage import Inputs, add_stage_options, stage_options
 from ffn.io.store_names import MAIN
 
 COMPETE = "compete"  # step before the blocks

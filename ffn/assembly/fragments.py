@@ -23,9 +23,8 @@ from ffn.errors import VolumeError
 from ffn.geometry import Box, add
 from ffn.inference.affinities import AXES, FRAGMENTS
 from ffn.io.block_log import Result
-from ffn.io.masks import Masks
+from ffn.io.masks import Inputs, Masks
 from ffn.io.scratch import Table, Tables
-from ffn.io.stage import Inputs
 from ffn.io.volume import Volume, require_inside
 
 log = logging.getLogger(__name__)

@@ -29,9 +29,8 @@ from ffn.io.volume import Volume, require_image, require_inside, require_other_f
 from ffn.machine.jax_device import jax_device, results_depend_on
 from ffn.machine.limits import threads_here
 from ffn.model.choice import FOLDER
-from ffn.model.normalize import survey_of
 from ffn.model.store import load_model, load_tissue
-from ffn.model.tissue import HISTOGRAM_DTYPES
+from ffn.model.tissue import HISTOGRAM_DTYPES, survey_of
 from ffn.options import add_box_option, add_options, box_value, from_arguments
 from ffn.progress import progress_bar
 

@@ -6,35 +6,20 @@ import argparse
 import hashlib
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ffn.config import ImageConfig, Mask, ModelConfig, Normalize
-from ffn.errors import ModelError, VolumeError
-from ffn.geometry import Box
+from ffn.config import ImageConfig, ModelConfig, Normalize
+from ffn.errors import ModelError
 from ffn.io.atomic import unreadable, write_text
-from ffn.io.masks import Masks, mask_inputs, open_masks
-from ffn.io.open import open_volume
-from ffn.io.volume import Volume, voxel_size_of
+from ffn.io.masks import mask_inputs
 from ffn.model.store import DESCRIPTION, load_architecture, load_histogram, load_tissue
-from ffn.model.tissue import (
-    HISTOGRAM_DTYPES,
-    Histogram,
-    Padding,
-    Tissue,
-    add_flat,
-    count_levels,
-    distance,
-    membranes_of,
-    padding_of,
-    sample_blocks,
-)
+from ffn.model.tissue import HISTOGRAM_DTYPES, Histogram, distance, survey_of
 from ffn.options import add_options, add_volume_option, from_arguments
-from ffn.progress import track
 from ffn.provenance import provenance
 
 log = logging.getLogger(__name__)
@@ -179,46 +164,6 @@ def read_normalisation(path: str | None, model: ModelConfig) -> Normalisation:
     return normalisation
 
 
-@dataclass(frozen=True)
-class Survey:
-    """Grey levels of a sample of an image without padding, the padding by its level, and the side of membranes."""
-
-    histogram: Histogram
-    padding: Padding
-    membranes: str | None
-
-    def of_several_levels(self, spec: str) -> Histogram:
-        """Return the histogram, and refuse that of a blank image."""
-        if len(self.histogram.levels) < 2:
-            raise VolumeError(
-                f"{spec}: has {len(self.histogram.levels)} grey levels in a sample outside of its masks, expected "
-                "several. Is it the right image, and do the masks leave some of it?"
-            )
-        return self.histogram
-
-    def complaints(self, spec: str, trained_on: Tissue | None) -> list[str]:
-        """Return warnings of membranes on the other side than in the training data, and of padding."""
-        other = trained_on.other_membranes(self.membranes) if trained_on else None
-        total = self.histogram.counts.sum() + sum(number for number, _ in self.padding.values())
-        lines = [
-            f"{number / total:.1%} of the voxels are padding: grey level {level} fills regions, such as in {box}. "
-            f"'ffn segment' leaves it out, other stages with masks: [{{path: {spec}, range: [{level}, {level}]}}]"
-            for level, (number, box) in self.padding.items()
-        ]
-        return [*filter(None, [other]), *lines]
-
-
-def survey_of(spec: str, masks: Sequence[Mask] = (), box: Box | None = None) -> Survey:
-    """Return what a sample of an image, or of a box of it, shows."""
-    with open_volume(spec) as image:
-        if image.dtype not in HISTOGRAM_DTYPES:
-            raise VolumeError(f"{spec}: has type {image.dtype}, expected uint8 or uint16 for a histogram. Ingest it")
-        with open_masks(masks, image.voxel_size_zyx_nm) as opened:
-            counts, padding = _counts(image, opened, box or image.box)
-        membranes = membranes_of(image.read, box or image.box, voxel_size_of(image), padding)
-    return Survey(Histogram.of_counts(counts), padding, membranes)
-
-
 def choose(
     method: Normalize, found: Histogram | None, model: ModelConfig, reference: Histogram | None
 ) -> Normalisation:
@@ -273,22 +218,3 @@ def complaint(method: Normalize, compared: Mapping[str, Any]) -> str | None:
         f"grey levels are {volume}, the network was trained on {trained}; with normalize: {method} it sees them "
         f"{compared['seen_distance']:.2f} deviations away, above {FAR}. Set normalize: {remedy} for this volume"
     )
-
-
-def _counts(image: Volume, masks: Masks, box: Box) -> tuple[np.ndarray, Padding]:
-    """Return how many voxels of a sample have each grey level, without padding, and the padding."""
-    blocks, flat = list(sample_blocks(box)), Padding()
-    counts = np.zeros(np.iinfo(image.dtype).max + 1, np.int64)
-    for block in track(blocks, len(blocks), "normalize"):
-        try:
-            masks.require(block)
-        except VolumeError:
-            continue  # a mask need not cover the whole volume
-        voxels, masked = image.read(block), masks.read(block)
-        counts += count_levels(voxels[~masked])
-        add_flat(flat, voxels, masked, block)
-    padding = {
-        level: (int(counts[level]), place) for level, (_, place) in padding_of(flat, counts).items()
-    }  # with what lies in no whole square
-    counts[list(padding)] = 0
-    return counts, padding

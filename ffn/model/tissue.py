@@ -9,7 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from ffn.config import Mask
+from ffn.errors import VolumeError
 from ffn.geometry import Box, VoxelSize, divide_up
+from ffn.io.masks import Masks, open_masks
+from ffn.io.open import open_volume
+from ffn.io.volume import Volume, voxel_size_of
+from ffn.progress import track
 
 HISTOGRAM_DTYPES = (np.dtype(np.uint8), np.dtype(np.uint16))
 MAX_BINS = 256  # of the histogram in a model, and of the curve of a match; exact for uint8
@@ -238,3 +244,62 @@ def sample_blocks(box: Box) -> Iterator[Box]:
         place = ((a - b) // size for a, b, size in zip(block.start, box.start, SAMPLE_BLOCK_ZYX, strict=True))
         if all(n in numbers for n, numbers in zip(place, taken, strict=True)):
             yield block
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Grey levels of a sample of an image without padding, the padding by its level, and the side of membranes."""
+
+    histogram: Histogram
+    padding: Padding
+    membranes: str | None
+
+    def of_several_levels(self, spec: str) -> Histogram:
+        """Return the histogram, and refuse that of a blank image."""
+        if len(self.histogram.levels) < 2:
+            raise VolumeError(
+                f"{spec}: has {len(self.histogram.levels)} grey levels in a sample outside of its masks, expected "
+                "several. Is it the right image, and do the masks leave some of it?"
+            )
+        return self.histogram
+
+    def complaints(self, spec: str, trained_on: Tissue | None) -> list[str]:
+        """Return warnings of membranes on the other side than in the training data, and of padding."""
+        other = trained_on.other_membranes(self.membranes) if trained_on else None
+        total = self.histogram.counts.sum() + sum(number for number, _ in self.padding.values())
+        lines = [
+            f"{number / total:.1%} of the voxels are padding: grey level {level} fills regions, such as in {box}. "
+            f"'ffn segment' leaves it out, other stages with masks: [{{path: {spec}, range: [{level}, {level}]}}]"
+            for level, (number, box) in self.padding.items()
+        ]
+        return [*filter(None, [other]), *lines]
+
+
+def survey_of(spec: str, masks: Sequence[Mask] = (), box: Box | None = None) -> Survey:
+    """Return what a sample of an image, or of a box of it, shows."""
+    with open_volume(spec) as image:
+        if image.dtype not in HISTOGRAM_DTYPES:
+            raise VolumeError(f"{spec}: has type {image.dtype}, expected uint8 or uint16 for a histogram. Ingest it")
+        with open_masks(masks, image.voxel_size_zyx_nm) as opened:
+            counts, padding = _counts(image, opened, box or image.box)
+        membranes = membranes_of(image.read, box or image.box, voxel_size_of(image), padding)
+    return Survey(Histogram.of_counts(counts), padding, membranes)
+
+
+def _counts(image: Volume, masks: Masks, box: Box) -> tuple[np.ndarray, Padding]:
+    """Return how many voxels of a sample have each grey level, without padding, and the padding."""
+    blocks, flat = list(sample_blocks(box)), Padding()
+    counts = np.zeros(np.iinfo(image.dtype).max + 1, np.int64)
+    for block in track(blocks, len(blocks), "normalize"):
+        try:
+            masks.require(block)
+        except VolumeError:
+            continue  # a mask need not cover the whole volume
+        voxels, masked = image.read(block), masks.read(block)
+        counts += count_levels(voxels[~masked])
+        add_flat(flat, voxels, masked, block)
+    padding = {
+        level: (int(counts[level]), place) for level, (_, place) in padding_of(flat, counts).items()
+    }  # with what lies in no whole square
+    counts[list(padding)] = 0
+    return counts, padding

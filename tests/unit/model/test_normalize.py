@@ -9,9 +9,9 @@ from ffn.errors import ModelError, VolumeError
 from ffn.geometry import Box
 from ffn.io.volume import Placement
 from ffn.model.network import weight_shapes
-from ffn.model.normalize import Normalisation, choose, compare, complaint, read_normalisation, survey_of
+from ffn.model.normalize import Normalisation, choose, compare, complaint, read_normalisation
 from ffn.model.store import Model, save_model
-from ffn.model.tissue import Histogram, count_levels
+from ffn.model.tissue import Histogram, count_levels, survey_of
 
 from ...volumes import create_volume, write_volume
 

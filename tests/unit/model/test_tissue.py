@@ -5,8 +5,7 @@ import pytest
 
 from ffn.geometry import Box
 from ffn.io.volume import Placement
-from ffn.model.normalize import survey_of
-from ffn.model.tissue import Tissue, is_padding, membranes_of
+from ffn.model.tissue import Tissue, is_padding, membranes_of, survey_of
 from ffn.synthetic.config import SynthConfig
 from ffn.synthetic.write import make_phantom
 
