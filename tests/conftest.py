@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ffn.machine.jax_device import jax_gpus
-from ffn.machine.launchers import RANK_VARIABLES
+from ffn.machine.gpu import jax_gpus
+from ffn.machine.schedulers import RANK_VARIABLES
 
 from .small_run import SMALL_RUN, Workflow
 

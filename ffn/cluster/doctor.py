@@ -30,10 +30,8 @@ from ffn.config import ModelConfig
 from ffn.errors import ClusterError, TrainError
 from ffn.io.atomic import unreadable
 from ffn.kernels import inference
-from ffn.machine.cpu import cpu_name
-from ffn.machine.gpu import cards, why_no_gpu
-from ffn.machine.jax_device import jax_gpus
-from ffn.machine.limits import cores_here, memory_mb, usable_cores
+from ffn.machine.gpu import cards, jax_gpus, why_no_gpu
+from ffn.machine.limits import cores_here, cpu_name, memory_mb, usable_cores
 from ffn.machine.schedulers import Scheduler, slurm
 from ffn.model.network import num_weights
 from ffn.options import positive_number

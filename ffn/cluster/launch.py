@@ -18,9 +18,9 @@ from dataclasses import dataclass
 
 from ffn.cluster.rank import SECRET, address_of
 from ffn.errors import ClusterError
-from ffn.machine.launchers import LAUNCHERS, LOCAL
 from ffn.machine.processes import GRACE_SECONDS, dying_with_parent, run_together
 from ffn.machine.rendezvous import RendezvousServer, serving
+from ffn.machine.schedulers import LAUNCHERS, LOCAL
 from ffn.options import positive_number
 
 log = logging.getLogger(__name__)

@@ -14,8 +14,7 @@ from ffn.config import FloodConfig
 from ffn.errors import ConfigError
 from ffn.kernels import vector_lanes
 from ffn.kernels.inference import KernelNetwork, obstacle
-from ffn.machine.cpu import cpu_flags
-from ffn.machine.limits import threads_here
+from ffn.machine.limits import cpu_flags, threads_here
 from ffn.model.choice import ASKED_FOR, Choice, choice_name, choose_once, sees_gpu, with_precision
 from ffn.model.network import conv_names, openvino_network
 from ffn.model.store import Model

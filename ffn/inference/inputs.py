@@ -19,7 +19,7 @@ from ffn.inference.engine import chosen
 from ffn.io.atomic import unreadable
 from ffn.io.masks import mask_inputs, open_masks, require_labels_in
 from ffn.io.open import identity
-from ffn.machine.jax_device import keep_programs
+from ffn.machine.gpu import keep_programs
 from ffn.model.choice import Choice
 from ffn.model.normalize import Normalisation, read_normalisation
 from ffn.model.store import Model, load_model, weights_checksum

@@ -17,7 +17,7 @@ from ffn.inference.canvas import Canvas, Thresholds
 from ffn.inference.engine import Engine, create_engine
 from ffn.inference.grower import ObjectGrower
 from ffn.inference.inputs import Network
-from ffn.machine.jax_device import jax_device
+from ffn.machine.gpu import jax_device
 from ffn.machine.limits import memory_mb
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from ffn.io.open import identity, open_volume
 from ffn.io.store import require_replaceable
 from ffn.io.store_names import MAIN
 from ffn.io.volume import Volume, require_image, require_inside, require_other_file
-from ffn.machine.jax_device import jax_device, results_depend_on
+from ffn.machine.gpu import jax_device, results_depend_on
 from ffn.machine.limits import threads_here
 from ffn.model.choice import FOLDER
 from ffn.model.store import load_model, load_tissue

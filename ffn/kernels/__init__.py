@@ -11,8 +11,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import ModuleType
 
-from ffn.machine.cpu import cpu_flags
 from ffn.machine.gpu import gpu_visible
+from ffn.machine.limits import cpu_flags
 
 log = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ import numpy as np
 
 from ffn.config import ModelConfig
 from ffn.geometry import ZYX, zyx
-from ffn.machine.jax_device import jax_capabilities
+from ffn.machine.gpu import jax_capabilities
 
 CHANNELS = 32
 OLDEST = (8, 0)  # compute capability: Ampere

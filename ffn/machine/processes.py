@@ -1,19 +1,30 @@
-"""Run processes that end together."""
+"""Child processes that end together, and the lock of a folder, which the kernel releases with its process."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
 import logging
+import os
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from types import FrameType
+from typing import IO
+
+from ffn.errors import ConfigError
 
 POLL_SECONDS = 0.1
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 GRACE_SECONDS = 30.0  # between SIGTERM, on which training writes a checkpoint, and SIGKILL
+
+log = logging.getLogger(__name__)
+LOCK_POLL_SECONDS = 0.5
+LOCK_FILE = ".lock"  # in the locked folder
 
 log = logging.getLogger(__name__)
 
@@ -114,3 +125,54 @@ def _forwarding(processes: Sequence[subprocess.Popen[bytes]]) -> Iterator[None]:
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
+
+
+def take_lock(folder: str | Path, seconds: float = 0.0) -> IO[str] | None:
+    """Lock a folder until the file that is returned is closed, or this process ends.
+
+    Parameters
+    ----------
+    folder : path
+        Created if it does not exist.
+    seconds : float, default 0
+        How long to wait for another process to release the lock.
+
+    Returns
+    -------
+    file or None
+        A context manager; None if the file system has no locks, as Lustre mounted without `flock`.
+
+    Raises
+    ------
+    ConfigError
+        If another process holds the lock, or the folder cannot be written to.
+    """
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        lock = Path(folder, LOCK_FILE).open("a+")
+    except OSError as reason:
+        raise ConfigError(f"{folder}: cannot be locked ({reason}), expected a folder to write to") from None
+    deadline, has_told = time.monotonic() + seconds, False
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            lock.seek(0)
+            holder = lock.read() or "another process"
+            if time.monotonic() >= deadline:
+                lock.close()
+                found = f"{folder}: {holder} works on it. Wait for it or stop it"
+                raise ConfigError(f"{found}; if its machine is down, delete {folder}/{LOCK_FILE}") from None
+            if not has_told:
+                log.info("%s: waiting for %s, which works on it", folder, holder)
+                has_told = True
+            time.sleep(LOCK_POLL_SECONDS)
+        except OSError:
+            log.warning("%s: the file system has no locks, so make sure that only one process works on it", folder)
+            lock.close()
+            return None
+    lock.truncate(0)
+    with contextlib.suppress(OSError):  # a full disk, which the first result names
+        os.write(lock.fileno(), f"process {os.getpid()} on {socket.gethostname()}".encode())
+    return lock

@@ -12,9 +12,8 @@ import yaml
 from ffn.config import ModelConfig
 from ffn.errors import ConfigError
 from ffn.io.atomic import unreadable, write_text_once
-from ffn.machine.cpu import cpu_flags
-from ffn.machine.gpu import gpu_visible
-from ffn.machine.jax_device import jax_capabilities, jax_gpus
+from ffn.machine.gpu import gpu_visible, jax_capabilities, jax_gpus
+from ffn.machine.limits import cpu_flags
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from ffn.errors import DivergenceError, EvaluationError
 from ffn.io.atomic import unreadable, write_text
-from ffn.machine.launchers import launched_rank
+from ffn.machine.schedulers import launched_rank
 from ffn.model.choice import FOLDER
 from ffn.provenance import provenance
 from ffn.studies.config import CurvesConfig, RatesConfig

@@ -16,7 +16,7 @@ import numpy as np
 
 from ffn.config import ModelConfig
 from ffn.errors import ConfigError, DivergenceError, TrainError
-from ffn.machine.jax_device import require_jax
+from ffn.machine.gpu import require_jax
 from ffn.machine.schedulers import slurm
 from ffn.model.network import Weights, num_weights
 from ffn.training.checkpoint import Checkpoint, CheckpointFolder

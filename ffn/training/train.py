@@ -14,9 +14,9 @@ from typing import Any
 
 from ffn.config import ModelConfig
 from ffn.errors import ConfigError, TrainError
-from ffn.machine.jax_device import keep_programs
-from ffn.machine.launchers import launched_rank
-from ffn.machine.runlock import take_lock
+from ffn.machine.gpu import keep_programs
+from ffn.machine.processes import take_lock
+from ffn.machine.schedulers import launched_rank
 from ffn.model.choice import ASKED_FOR, FOLDER, Choice, choice_name, choose_once, sees_gpu, with_precision
 from ffn.model.store import save_model
 from ffn.options import add_options, from_arguments

@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from ffn.assembly.config import Agglomeration
 from ffn.config import FloodConfig, ModelConfig
 from ffn.inference.lanes import HOST_BYTES, MOST_CANVASES, MOST_READERS, SEEDING_BYTES
-from ffn.machine.cpu import cpu_flags
-from ffn.machine.limits import gpus_here, usable_cores
+from ffn.machine.limits import cpu_flags, gpus_here, usable_cores
 from ffn.model.network import num_weights
 from ffn.training.config import TrainConfig
 from ffn.training.data.examples import patch_size

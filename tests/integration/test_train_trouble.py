@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ffn.io import hdf5
-from ffn.machine.runlock import take_lock
+from ffn.machine.processes import take_lock
 from ffn.model.store import load_model
 
 from ..pauses import Pause

@@ -19,7 +19,7 @@ import psutil
 from ffn.geometry import Box
 from ffn.io import hdf5
 from ffn.io.volume import Placement
-from ffn.machine.launchers import RANK_VARIABLES
+from ffn.machine.schedulers import RANK_VARIABLES
 
 from ..pauses import Pause
 from ..training_records import write_shards

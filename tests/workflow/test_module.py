@@ -8,7 +8,7 @@ import sys
 import pytest
 import yaml
 
-from ffn.machine.runlock import take_lock
+from ffn.machine.processes import take_lock
 
 from ..small_run import ROOT, SMALL_RUN, fork_snakemake, shown
 

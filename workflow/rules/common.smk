@@ -19,7 +19,7 @@ from ffn.geometry import Box
 from ffn.io import atomic
 from ffn.io.store_names import LAST, tracked_file
 from ffn.machine.processes import dying_with_parent
-from ffn.machine.runlock import take_lock
+from ffn.machine.processes import take_lock
 from ffn.options import flags
 from ffn.workflow import arguments, snakemake_patches
 from ffn.workflow.config_files import ROOT, check_keys, take_software

@@ -17,7 +17,7 @@ from ffn.inference.canvas import DECIDED_LOGIT, NO_VOXELS, Canvas, Harvest, Thre
 from ffn.inference.device.burst import ANSWER, CROWDED, REQUEST, Burst, Growing, Scenes
 from ffn.inference.grower import ObjectGrower
 from ffn.inference.inputs import Network
-from ffn.machine.jax_device import jax_device
+from ffn.machine.gpu import jax_device
 from ffn.model.jax_network import engine_name, prepared
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from ffn.errors import ConfigError, FfnError, TrainError
-from ffn.machine.jax_device import PREALLOCATE
-from ffn.machine.launchers import LaunchedRank, launched_rank, local_place
+from ffn.machine.gpu import PREALLOCATE
 from ffn.machine.limits import cores_here, quota, threads_here
+from ffn.machine.schedulers import LaunchedRank, launched_rank, local_place
 from ffn.training.config import Collective, TrainConfig
 from ffn.training.parallel.process_group import JoinedGroup, ProcessGroup
 

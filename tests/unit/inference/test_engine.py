@@ -13,7 +13,7 @@ from gpu_check.prepare import float64_logits
 from ffn.config import ModelConfig
 from ffn.errors import ConfigError
 from ffn.inference.engine import create_engine
-from ffn.machine.cpu import cpu_flags
+from ffn.machine.limits import cpu_flags
 from ffn.model.network import weight_shapes
 from ffn.model.store import Model
 

@@ -18,8 +18,8 @@ import tensorflow as tf
 from ffn import kernels
 from ffn.config import ModelConfig
 from ffn.kernels import model
-from ffn.machine.cpu import cpu_flags
 from ffn.machine.gpu import gpu_visible
+from ffn.machine.limits import cpu_flags
 from ffn.model.network import build_network, conv_names, weight_shapes
 
 from .conftest import FOR_TESTS, INSTRUCTIONS, KERNELS, SANITIZERS

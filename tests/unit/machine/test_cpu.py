@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from ffn.machine import cpu
-from ffn.machine.cpu import cpu_flags, cpu_name
+from ffn.machine import limits
+from ffn.machine.limits import cpu_flags, cpu_name
 
-MAY_USE_AMX = cpu._may_use_amx
+MAY_USE_AMX = limits._may_use_amx
 CPUINFO = """processor\t: 0
 model name\t: A CPU
 flags\t\t: fpu sse4_2 amx_bf16
@@ -20,10 +20,10 @@ FLAGS = "sse4_2 avx avx2 avx_vnni avx512f avx512_vnni avx512_bf16 avx512_fp16 am
 @pytest.fixture(autouse=True)
 def _forget(monkeypatch):
     monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
-    monkeypatch.setattr(cpu, "_may_use_amx", lambda: True)
-    cpu._cpuinfo.cache_clear()
+    monkeypatch.setattr(limits, "_may_use_amx", lambda: True)
+    limits._cpuinfo.cache_clear()
     yield
-    cpu._cpuinfo.cache_clear()
+    limits._cpuinfo.cache_clear()
 
 
 def test_flags_and_name_of_the_first_cpu(monkeypatch):
@@ -44,7 +44,7 @@ def test_a_machine_that_reports_no_flags_has_none(tmp_path, monkeypatch, text):
 
 def test_linux_gives_amx_only_to_a_cpu_that_has_it(monkeypatch):
     monkeypatch.setattr(Path, "read_text", lambda path: f"flags\t: {FLAGS}\n")
-    monkeypatch.setattr(cpu, "_may_use_amx", lambda: False)
+    monkeypatch.setattr(limits, "_may_use_amx", lambda: False)
     assert cpu_flags() == set(FLAGS.split()) - {"amx_tile", "amx_bf16"}
     assert not MAY_USE_AMX() or "amx_tile" in Path("/proc/cpuinfo").read_text()
 

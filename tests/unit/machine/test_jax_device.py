@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from ffn.errors import ConfigError
-from ffn.machine import jax_device as module
-from ffn.machine.jax_device import jax_device, jax_gpus, keep_programs, results_depend_on
+from ffn.machine import gpu as module
+from ffn.machine.gpu import jax_device, jax_gpus, keep_programs, results_depend_on
 
 
 def device(platform, number=0):
@@ -97,12 +97,12 @@ def test_another_card_or_driver_is_another_device(kind, driver):
 PROCESS = """
 import sys
 import jax
-from ffn.machine import jax_device
+from ffn.machine import gpu
 
 events = []
 jax.monitoring.register_event_listener(lambda name, **_: events.append(name))
-jax_device.jax_gpus = jax.devices  # as if this were a GPU
-jax_device.keep_programs(sys.argv[1])
+gpu.jax_gpus = jax.devices  # as if this were a GPU
+gpu.keep_programs(sys.argv[1])
 jax.jit(lambda x: x * 2 + 1)(3.0)
 print(*(sum(name.endswith(f"cache_{kind}") for name in events) for kind in ("hits", "misses")))
 """

@@ -9,9 +9,8 @@ import sys
 import pytest
 
 from ffn.errors import ConfigError
-from ffn.machine import runlock
-from ffn.machine.processes import dying_with_parent, exit_code, run_together
-from ffn.machine.runlock import take_lock
+from ffn.machine import processes
+from ffn.machine.processes import dying_with_parent, exit_code, run_together, take_lock
 
 
 def environments(number, **variables):
@@ -71,11 +70,11 @@ def test_a_setpriv_without_pdeathsig_is_not_used(tmp_path, monkeypatch):
     assert dying_with_parent() == ()
 
 
-HOLDER = "import sys; from ffn.machine.runlock import take_lock; lock = take_lock(sys.argv[1]); print(1, flush=True)"
+HOLDER = "import sys; from ffn.machine.processes import take_lock; lock = take_lock(sys.argv[1]); print(1, flush=True)"
 
 
 def test_the_second_is_told_who_is_first_and_does_not_wait(tmp_path, monkeypatch):
-    monkeypatch.setattr(runlock.time, "sleep", lambda seconds: pytest.fail("waits"))
+    monkeypatch.setattr(processes.time, "sleep", lambda seconds: pytest.fail("waits"))
     with take_lock(tmp_path / "run"):
         with pytest.raises(ConfigError, match=f"process {os.getpid()} on "):
             take_lock(tmp_path / "run")
@@ -87,7 +86,7 @@ def test_the_second_is_told_who_is_first_and_does_not_wait(tmp_path, monkeypatch
 def test_the_second_waits_as_long_as_it_is_told_to(tmp_path, monkeypatch, caplog):
     caplog.set_level(logging.INFO)
     holder = take_lock(tmp_path)
-    monkeypatch.setattr(runlock.time, "sleep", lambda seconds: holder.close())
+    monkeypatch.setattr(processes.time, "sleep", lambda seconds: holder.close())
     take_lock(tmp_path, seconds=60).close()
     assert f"process {os.getpid()}" in caplog.text
 

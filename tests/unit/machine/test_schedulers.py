@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from ffn.machine.launchers import LaunchedRank, launched_rank
-from ffn.machine.schedulers import SCHEDULERS, BatchJob, cobalt, current_job_id, pbs, slurm
+from ffn.machine.schedulers import SCHEDULERS, BatchJob, LaunchedRank, cobalt, current_job_id, launched_rank, pbs, slurm
 
 pytestmark = pytest.mark.usefixtures("no_launcher")
 

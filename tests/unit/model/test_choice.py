@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from ffn.errors import ConfigError
-from ffn.machine import jax_device
+from ffn.machine import gpu
 from ffn.model import choice
 from ffn.model.choice import ASKED_FOR, Choice, choose_once, with_precision
 
@@ -102,6 +102,6 @@ def test_the_oldest_gpu_decides(monkeypatch, capabilities, chosen):
 )
 def test_the_oldest_gpu_that_jax_sees_decides(monkeypatch, half, capabilities, chosen):
     gpus = [SimpleNamespace(compute_capability=text) for text in capabilities]
-    for module in (choice, jax_device):
+    for module in (choice, gpu):
         monkeypatch.setattr(module, "jax_gpus", lambda: gpus)
     assert with_precision("jax", ASKED_FOR, "auto", half).precision == chosen
