@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, model_validator
 
-from ffn.config import Fraction, SameResult, Section
+from ffn.config import Fraction, Section
 
 
 def _ascending(values: tuple[float, ...]) -> tuple[float, ...]:
@@ -74,9 +74,6 @@ class StalenessConfig(NetworkConfig):
 class StudyConfig(ScalingConfig, StalenessConfig, MeasureConfig, CurvesConfig, RatesConfig):
     """Studies of distributed training; section `train` sets everything else."""
 
-    ranks: SameResult[PositiveInt] = Field(
-        1, description="most processes of a training run, which share out its workers evenly"
-    )
     seeds: Annotated[int, Field(ge=2)] = Field(
         3, description="training runs at the best rate of each number of workers, for mean and deviation"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ffn.config import Section
@@ -17,7 +17,6 @@ from ffn.training.config import TrainConfig
 from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.places import files_among
 from ffn.workflow.run import NEEDED
-from ffn.workflow.study_jobs import StudyJob
 
 
 def option(name: str, values: Iterable[object]) -> str:
@@ -185,18 +184,8 @@ def untracked(section: Section) -> Callable[[Any, Any], str]:
 
 def processes(train: TrainConfig) -> Callable[[Any, Any], str]:
     """Return how many processes train, untracked: the result depends on their workers, not on the processes."""
-    text = _processes(train)
+    text = f"--num-workers {train.num_workers} --virtual-workers {train.virtual_workers}"
     return lambda wildcards, resources: text
-
-
-def processes_of_study(jobs: Mapping[str, StudyJob]) -> Callable[[Any, Any], str]:
-    """Return the same and all other untracked options of a study's training run, by its number of workers."""
-    texts = {workers: f"{_processes(job.train)} {flags(job.train, result=False)}" for workers, job in jobs.items()}
-    return lambda wildcards, resources: texts[wildcards.workers]
-
-
-def _processes(train: TrainConfig) -> str:
-    return f"--num-workers {train.num_workers} --virtual-workers {train.virtual_workers}"
 
 
 def _labelled(pipeline: Pipeline, name: str) -> str:

@@ -23,7 +23,15 @@ from ffn.machine.processes import take_lock
 from ffn.options import flags
 from ffn.workflow import arguments, snakemake_patches
 from ffn.workflow.config_files import ROOT, check_keys, take_software
-from ffn.workflow.needs import flooding_mb, flooding_minutes, minutes, takes_gpu, threads_of, training_mb
+from ffn.workflow.needs import (
+    flooding_mb,
+    flooding_minutes,
+    minutes,
+    takes_gpu,
+    threads_of,
+    training_mb,
+    training_minutes,
+)
 from ffn.workflow.paths import any_of
 from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.places import files_among, open_run, skeleton_files
@@ -31,13 +39,7 @@ from ffn.workflow.pipeline import plan_lines
 from ffn.workflow.rank_layout import layout_of, possible_here
 from ffn.workflow.pipeline import by_attempt, memory, resources_of
 from ffn.workflow.stages import STAGES
-from ffn.workflow.study_jobs import (
-    measuring_minutes,
-    study_job,
-    study_model,
-    study_resources,
-    study_train,
-)
+from ffn.workflow.study_jobs import measuring_minutes, study_model, study_train
 
 snakemake_patches.apply(workflow)
 

@@ -10,9 +10,8 @@ STUDY_BEST_RUN = "workers-{workers}-seed-{seed}"
 STUDY_SEEDS = [SEED + i for i in range(RUN.study.seeds)]  # the first one for the grid
 STUDY_MODEL = study_model(RUN)
 STUDY_TRAIN = study_train(RUN)
-STUDY_JOBS = {
-    str(workers): study_job(RUN, STUDY_TRAIN, workers, SITE, CORES, PIPELINE.learnt_voxels)
-    for workers in RUN.study.workers
+STUDY_TRAINS = {
+    str(workers): STUDY_TRAIN.model_copy(update={"virtual_workers": workers}) for workers in RUN.study.workers
 }
 # How the processes of a measurement are placed on the site's nodes.
 MEASURE_LAYOUTS = {str(processes): layout_of(processes, SITE, CORES) for processes in RUN.study.processes}
@@ -76,21 +75,27 @@ rule study_train:
         PATHS.log("studies", "runs", STUDY_RUN),
     benchmark:
         PATHS.benchmark(f"studies/runs/{STUDY_RUN}")
-    threads: lambda wildcards: STUDY_JOBS[wildcards.workers].threads
+    threads: 1
     resources:
-        **study_resources(STUDY_JOBS, GPUS),
-        slurm_extra=SITE.get("slurm_extra", ""),
+        mem_mb=by_attempt(
+            lambda wildcards, threads: training_mb(
+                STUDY_MODEL, STUDY_TRAINS[wildcards.workers], 1, PIPELINE.learnt_voxels
+            )
+        ),
+        runtime=by_attempt(lambda wildcards, threads: training_minutes(STUDY_MODEL, STUDY_TRAINS[wildcards.workers])),
+        gpu=min(1, GPUS),
     params:
         runs=subpath(output.metrics, parent=True),
         data=STUDY_DATA,
         flags=f"{flags(STUDY_MODEL)} {flags(STUDY_TRAIN, skip=('num_workers', 'virtual_workers', 'learning_rate'))}",
-        processes=arguments.processes_of_study(STUDY_JOBS),
+        processes="--num-workers 1 --virtual-workers {workers}",
+        untracked=arguments.untracked(STUDY_TRAIN),
         log_steps=STUDY_TRAIN.log_steps,  # tracked: here the rows are the result
         rates="",
         rate="--learning-rate {rate}",
     shell:
-        "{resources.mpi} ffn study train {params.rates} --runs {params.runs} --out {output.metrics} -- {params.data} "
-        "{params.flags} {params.processes} {params.rate} --rng-seed {wildcards.seed} > {log} 2>&1"
+        "ffn study train {params.rates} --runs {params.runs} --out {output.metrics} -- {params.data} "
+        "{params.flags} {params.processes} {params.untracked} {params.rate} --rng-seed {wildcards.seed} > {log} 2>&1"
 
 
 use rule study_train as study_train_best with:
