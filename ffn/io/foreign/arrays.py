@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import math
 import warnings
 from typing import Any
@@ -99,6 +100,10 @@ def open_nifti(spec: str) -> ArrayVolume:
         image: Any = nibabel.load(spec)
         array = np.asanyarray(image.dataobj)
         unit, _ = image.header.get_xyzt_units()
+        if spec.lower().endswith(".gz"):  # to the end, where its checksum is; nibabel stops at the last voxel
+            with gzip.open(spec) as file:
+                while file.read(2**20):
+                    pass
     sides = (*image.header.get_zooms(), 0, 0)[:3]  # of a 2D file only two, which `ArrayVolume` refuses
     x, y, z = (float(str(side)) for side in sides)
     return ArrayVolume(spec, array, to_nm((z, y, x), (unit,) * 3), order="xyz")

@@ -88,3 +88,12 @@ def test_nifti_files_that_are_not_one_whole_volume_are_refused(tmp_path):
         refuse(path, f"cut{suffix}:")
         path.write_bytes(b"")
         refuse(path, f"cut{suffix}:")
+
+
+def test_a_compressed_file_that_changed_is_refused(tmp_path):
+    """nibabel reads to the last voxel, not to the checksum behind it."""
+    path = write_nifti(tmp_path / "a.nii.gz")
+    changed = bytearray(path.read_bytes())
+    changed[len(changed) // 2] ^= 0xFF
+    path.write_bytes(changed)
+    refuse(path, "a.nii.gz:")
