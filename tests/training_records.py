@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from ffn.io import atomic
-from ffn.io.training_records import PartitionCounts, RecordIndex, Shard, encode_example, shard_name, write_shard
+from ffn.io.training_records import PartitionCounts, RecordIndex, encode_example, shard_name, write_shard
 
 
 def write_shards(folder: Path, centers_zyx: np.ndarray, counts: tuple[int, ...], volume: str) -> None:
@@ -13,9 +13,8 @@ def write_shards(folder: Path, centers_zyx: np.ndarray, counts: tuple[int, ...],
     folder.mkdir()
     shards = []
     for number, part in enumerate(np.split(np.asarray(centers_zyx), np.cumsum(counts)[:-1])):
-        path = folder / shard_name(number, len(counts))
-        digest = write_shard(path, (encode_example(center[::-1].tolist(), volume) for center in part))
-        shards.append(Shard(file=path.name, num_records=len(part), sha256=digest))
+        examples = (encode_example(center[::-1].tolist(), volume) for center in part)
+        shards.append(write_shard(folder / shard_name(number, len(counts)), examples))
     total = sum(counts)
     index = RecordIndex(
         num_records=total,

@@ -1,4 +1,4 @@
-"""The files that sampling writes and training reads: tables of coordinates, and sharded training records.
+"""The files that sampling writes and training reads: sharded training records.
 
 A shard is a GZIP TFRecord file of `tf.train.Example`, written without TensorFlow. A record consists of its length
 (uint64), the masked CRC-32C of the length, the content, and the masked CRC-32C of the content, all little endian.
@@ -20,12 +20,9 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
 
 from ffn.errors import RecordError, explain
-from ffn.io import hdf5
 from ffn.io.atomic import unreadable
 
 OUTSIDE_PARTITION = 255  # partition of voxels without a whole LOM
-COORDINATES_FORMAT = 1
-COORDINATES_GROUP = "partitions"
 INDEX_NAME = "index.json"
 COMPRESSION_LEVEL = 6
 CENTER, VOLUME = "center", "label_volume_name"  # google/ffn's names of the features of an example
@@ -91,16 +88,18 @@ def load_index(folder: str | Path) -> RecordIndex:
         raise RecordError(f"{path}: {explain(error, '.'.join)}, expected {WHOLE}") from None
 
 
-def write_shard(path: Path, examples: Iterable[bytes]) -> str:
-    """Write a shard and return its checksum; equal examples give equal bytes (the header has no name and no time)."""
+def write_shard(path: Path, examples: Iterable[bytes]) -> Shard:
+    """Write a shard and return its entry of the index; equal examples give equal bytes (no name, no time in it)."""
+    num_records = 0
     with (
         path.open("wb") as raw,
         gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0, compresslevel=COMPRESSION_LEVEL) as file,
     ):
         for example in examples:
+            num_records += 1
             length = struct.pack("<Q", len(example))
             file.write(b"".join((length, _checksum(length), example, _checksum(example))))
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return Shard(file=path.name, num_records=num_records, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
 
 
 def read_shard(path: str | Path) -> tuple[np.ndarray, np.ndarray]:
@@ -142,15 +141,6 @@ def decode_example(data: bytes) -> tuple[list[int], str]:
         value, position = _read_varint(packed, position)
         center.append(value - 2**64 if value >= 2**63 else value)
     return center, volume.decode()
-
-
-def coordinate_tables(file: hdf5.Group, path: str | Path) -> dict[int, hdf5.Dataset]:
-    """Return the tables in a file from 'ffn coordinates', by partition in ascending order."""
-    if file.attrs.get("format") != COORDINATES_FORMAT or COORDINATES_GROUP not in file:
-        found = f"{path}: holds {sorted(hdf5.list_datasets(file))}"
-        raise RecordError(f"{found}, expected tables of coordinates. Was it written by 'ffn coordinates'?")
-    tables = hdf5.list_datasets(file[COORDINATES_GROUP])
-    return {partition: tables[str(partition)] for partition in sorted(map(int, tables))}
 
 
 def _checksum(data: bytes) -> bytes:

@@ -22,7 +22,7 @@ from ffn.io.blocks import WHOLE, Job, add_job_options, forget_blocks, job_of, re
 from ffn.io.masks import Masks, mask_inputs, open_masks
 from ffn.io.open import identity, open_volume
 from ffn.io.store_names import MAIN, split_store
-from ffn.io.training_records import COORDINATES_FORMAT, COORDINATES_GROUP, OUTSIDE_PARTITION
+from ffn.io.training_records import OUTSIDE_PARTITION
 from ffn.io.volume import Volume, require_inside, volume_in
 from ffn.options import add_box_option, add_masks_option, add_options, add_volume_option, from_arguments, masks_from
 from ffn.progress import track
@@ -32,6 +32,8 @@ from ffn.sampling.config import CoordinatesConfig
 log = logging.getLogger(__name__)
 
 BLOCK_ZYX = (128, 128, 128)  # determines the order of the coordinates, so it is not an option
+COORDINATES_FORMAT = 1
+COORDINATES_GROUP = "partitions"
 ROW_BLOCKS = 16  # along x, which a job looks at together: neighbours in that order, and 32 MiB in memory
 REASONS = {
     "margin": "in the margin (--margin)",
@@ -174,6 +176,15 @@ def _write_tables(file: hdf5.Group, rows: Sequence[Box], results: Iterable[Resul
                 table = group[name] if name in group else hdf5.create_rows(group, name, 3, np.int32)
                 hdf5.append_rows(table, centers_zyx[of_each == partition])
     return counts
+
+
+def coordinate_tables(file: hdf5.Group, path: str | Path) -> dict[int, hdf5.Dataset]:
+    """Return the tables in a file from 'ffn coordinates', by partition in ascending order."""
+    if file.attrs.get("format") != COORDINATES_FORMAT or COORDINATES_GROUP not in file:
+        found = f"{path}: holds {sorted(hdf5.list_datasets(file))}"
+        raise RecordError(f"{found}, expected tables of coordinates. Was it written by 'ffn coordinates'?")
+    tables = hdf5.list_datasets(file[COORDINATES_GROUP])
+    return {partition: tables[str(partition)] for partition in sorted(map(int, tables))}
 
 
 def _distance_spec(membrane_spec: str) -> str:

@@ -13,20 +13,12 @@ import numpy as np
 from ffn.errors import RecordError
 from ffn.io import hdf5
 from ffn.io.atomic import atomic_path, unreadable, write_json
-from ffn.io.training_records import (
-    INDEX_NAME,
-    PartitionCounts,
-    RecordIndex,
-    Shard,
-    coordinate_tables,
-    encode_example,
-    shard_name,
-    write_shard,
-)
+from ffn.io.training_records import INDEX_NAME, PartitionCounts, RecordIndex, encode_example, shard_name, write_shard
 from ffn.options import add_options, from_arguments, parse_named, whole_number
 from ffn.progress import track
 from ffn.provenance import provenance
 from ffn.sampling.config import RecordsConfig
+from ffn.sampling.coordinates import coordinate_tables
 
 log = logging.getLogger(__name__)
 
@@ -119,8 +111,10 @@ def records(
     with atomic_path(out_dir) as folder:
         folder.mkdir()
         parts = track(np.array_split(rows, config.num_shards), config.num_shards, "records", unit="shard")
-        names = [shard_name(number, config.num_shards) for number in range(config.num_shards)]
-        shards = [_write(folder / name, part, list(paths)) for name, part in zip(names, parts, strict=True)]
+        volumes, shards = list(paths), []
+        for number, part in enumerate(parts):
+            examples = (encode_example((x, y, z), volumes[volume]) for z, y, x, volume in part.tolist())
+            shards.append(write_shard(folder / shard_name(number, config.num_shards), examples))
         index = RecordIndex(
             num_records=len(rows),
             rng_seed=rng_seed,
@@ -188,12 +182,6 @@ def _in_rounds(size: int, number: int, rng: np.random.Generator) -> np.ndarray:
     """Draw so many of `size` voxels that each has its turn before one repeats."""
     rounds, rest = divmod(number, size)
     return np.concatenate([*(rng.permutation(size) for _ in range(rounds)), rng.choice(size, rest, replace=False)])
-
-
-def _write(path: Path, rows: np.ndarray, volumes: Sequence[str]) -> Shard:
-    """Write a shard; return its entry in the index."""
-    digest = write_shard(path, (encode_example((x, y, z), volumes[number]) for z, y, x, number in rows.tolist()))
-    return Shard(file=path.name, num_records=len(rows), sha256=digest)
 
 
 def _require_replaceable(path: Path) -> None:

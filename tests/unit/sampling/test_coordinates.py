@@ -9,11 +9,10 @@ from ffn.config import Mask
 from ffn.errors import RecordError, VolumeError
 from ffn.geometry import Box
 from ffn.io import hdf5
-from ffn.io.training_records import coordinate_tables
 from ffn.io.volume import Placement
 from ffn.sampling import coordinates as stage
 from ffn.sampling.config import CoordinatesConfig
-from ffn.sampling.coordinates import coordinates
+from ffn.sampling.coordinates import coordinate_tables, coordinates
 
 from ...jobs import require_same_files, running
 from ...volumes import create_volumes

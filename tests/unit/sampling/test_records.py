@@ -7,8 +7,9 @@ import pytest
 
 from ffn.errors import RecordError
 from ffn.io import hdf5
-from ffn.io.training_records import COORDINATES_FORMAT, COORDINATES_GROUP, load_index, read_shard, shard_name
+from ffn.io.training_records import load_index, read_shard, shard_name
 from ffn.sampling.config import RecordsConfig
+from ffn.sampling.coordinates import COORDINATES_FORMAT, COORDINATES_GROUP
 from ffn.sampling.records import records
 
 CONFIG = RecordsConfig(num_shards=4, max_records=None)
