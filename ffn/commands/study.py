@@ -9,13 +9,7 @@ from typing import NamedTuple
 from ffn.config import ModelConfig, Section
 from ffn.errors import ConfigError
 from ffn.options import Parser, add_options, from_arguments
-from ffn.studies.config import (
-    CurvesConfig,
-    MeasureConfig,
-    RatesConfig,
-    ScalingConfig,
-    StalenessConfig,
-)
+from ffn.studies.config import CurvesConfig, MeasureConfig, RatesConfig, ScalingConfig, StalenessConfig
 from ffn.studies.runs import study_curves, study_learning_rate, train_point
 from ffn.studies.scaling import measure, study_scaling
 from ffn.studies.staleness import study_staleness
