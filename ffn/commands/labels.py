@@ -91,7 +91,7 @@ def _new(image_spec: str, out: str, box: Box | None, prefills: bool) -> None:
 
 def _check(spec: str, box: Box | None) -> int:
     """Print the worst faults of labels; return the exit status."""
-    from ffn.evaluation.label_faults import faults
+    from ffn.evaluation.errors import faults
 
     with open_labels(spec) as labels:
         require_labels(labels)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ffn.cli import main
-from ffn.evaluation.label_faults import faults
+from ffn.evaluation.errors import faults
 from ffn.geometry import Box
 
 from ..volumes import write
