@@ -1,4 +1,9 @@
-"""Assign unsegmented voxels (membranes, borders, specks) to the segments around them."""
+"""Assign unsegmented voxels (membranes, borders, specks) to the segments around them, or join fragments of bodies.
+
+A segment takes the fragments that it covers mostly; the mean affinity joins all others to it, or to each other, see
+`Fragments.settle`. Voxels without a fragment, as in a section that is wholly dark, keep their segment. The end of the
+step needs memory for all fragments and their contacts. Masked voxels are 0.
+"""
 
 from __future__ import annotations
 
@@ -31,6 +36,7 @@ from ffn.io.volume import Volume, require_inside
 
 log = logging.getLogger(__name__)
 
+COMPETE = "compete"  # step before the blocks
 MIN_SHARE = 0.5  # of a fragment that a segment covers, which then has all of it; our choice
 # What denies that a segment is one body; our choices, on SNEMI3D 64:80 and FIB-25 105:145: with 500 faces, the first
 # gains nothing, without a limit the second loses 0.1 bits.
@@ -203,9 +209,6 @@ def agglomerate(edges: np.ndarray, num_segments: int, apart: np.ndarray, config:
     return Linkage(edges, apart).run(least)
 
 
-COMPETE = "compete"  # step before the blocks
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Assign unsegmented voxels to the segments around them, by a seeded watershed of the smoothed image.
 
@@ -232,7 +235,7 @@ def run(arguments: argparse.Namespace) -> None:
 def fill(out: str, config: FillConfig, masks: tuple[Mask, ...] = (), job: Job = WHOLE, **specs: str) -> None:
     """Write a copy of a segmentation with its gaps filled.
 
-    With affinities, fragments are joined, see `ffn.assembly.fill`. Else, bright places without a segment compete
+    With affinities, fragments are joined, see `Fragments`. Else, bright places without a segment compete
     with the segments; the step `COMPETE` fills for a first time and chooses their ids, see
     `ffn.assembly.competitors.settle`.
 

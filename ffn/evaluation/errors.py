@@ -191,14 +191,14 @@ class Fault(NamedTuple):
 def faults(labels: np.ndarray, box: Box) -> list[Fault]:
     """Return the faults of labels in a box, the largest of each kind first; 40 bytes of memory per voxel."""
     bodies = np.where(is_ignored(labels), 0, labels)
-    found = [*_pieces(bodies), *_gaps(bodies), *_rim(bodies), *_holes(labels)]
+    found = [*_apart(bodies), *_gaps(bodies), *_rim(bodies), *_holes(labels)]
     moved = [each._replace(place_zyx=zyx(np.add(each.place_zyx, box.start))) for each in found]
     return sorted(moved, key=lambda each: (each.kind, -each.voxels))
 
 
-def _pieces(bodies: np.ndarray) -> Iterator[Fault]:
+def _apart(bodies: np.ndarray) -> Iterator[Fault]:
     """Yield the pieces of each id but the largest."""
-    pieces = label_pieces(bodies)
+    pieces = label_apart(bodies)
     table = count_pairs(bodies, pieces).foreground()
     largest = largest_parts(table.a, table.b, table.voxels)
     for row in np.setdiff1d(np.arange(len(table.a)), largest).tolist():
