@@ -198,7 +198,7 @@ def faults(labels: np.ndarray, box: Box) -> list[Fault]:
 
 def _apart(bodies: np.ndarray) -> Iterator[Fault]:
     """Yield the pieces of each id but the largest."""
-    pieces = label_apart(bodies)
+    pieces = label_pieces(bodies)
     table = count_pairs(bodies, pieces).foreground()
     largest = largest_parts(table.a, table.b, table.voxels)
     for row in np.setdiff1d(np.arange(len(table.a)), largest).tolist():
