@@ -1,212 +1,23 @@
-"""Assign unsegmented voxels (membranes, borders, specks) to the segments around them, or join fragments of bodies.
-
-A segment takes the fragments that it covers mostly; the mean affinity joins all others to it, or to each other, see
-`Fragments.settle`. Voxels without a fragment, as in a section that is wholly dark, keep their segment. The end of the
-step needs memory for all fragments and their contacts. Masked voxels are 0.
-"""
+"""Assign unsegmented voxels (membranes, borders, specks) to the segments around them."""
 
 from __future__ import annotations
 
 import argparse
 import itertools
-import logging
-from collections.abc import Iterable
-from typing import NamedTuple
 
 import numpy as np
 
 from ffn.assembly.competitors import Scene
-from ffn.assembly.components import connected_roots
 from ffn.assembly.config import FillConfig
-from ffn.assembly.contacts import faces_in
-from ffn.assembly.given import Constraints, corrected
-from ffn.assembly.merge_graph import Linkage
+from ffn.assembly.fragments import Fragments, volumes_of
 from ffn.config import Mask
-from ffn.contingency import RowSum, add_up, count_pairs, largest_parts
-from ffn.errors import VolumeError
-from ffn.geometry import Box, add
-from ffn.inference.affinities import AXES, FRAGMENTS
-from ffn.io.block_log import Result
+from ffn.geometry import Box
 from ffn.io.blocks import WHOLE, Job, Writers, reduce_step
-from ffn.io.masks import Inputs, Masks, add_stage_options, stage_options
-from ffn.io.scratch import Table, Tables
+from ffn.io.masks import Inputs, add_stage_options, stage_options
 from ffn.io.shards import Shards
 from ffn.io.store_names import MAIN
-from ffn.io.volume import Volume, require_inside
-
-log = logging.getLogger(__name__)
 
 COMPETE = "compete"  # step before the blocks
-MIN_SHARE = 0.5  # of a fragment that a segment covers, which then has all of it; our choice
-# What denies that a segment is one body; our choices, on SNEMI3D 64:80 and FIB-25 105:145: with 500 faces, the first
-# gains nothing, without a limit the second loses 0.1 bits.
-MIN_INSIDE = 0.1  # mean affinity between two fragments of a body
-MIN_DENIED = 100  # faces between two parts, all of them below that
-CERTAIN = 255  # affinity
-MAX_ID = np.uint64(2**64 - 1)
-
-
-def volumes_of(affinities: str) -> dict[str, str]:
-    """Return the volumes in a store of ``ffn affinities``."""
-    return {name: f"{affinities}/{name}" for name in (*AXES, FRAGMENTS)}
-
-
-class Fragments(NamedTuple):
-    """A segmentation, and the fragments of the same box."""
-
-    segmentation: Volume
-    fragments: Volume
-    affinities: tuple[Volume, ...]
-    masks: Masks
-    config: FillConfig
-    corrections: str | None
-
-    @classmethod
-    def open(cls, inputs: Inputs, config: FillConfig, corrections: str | None) -> Fragments:
-        """Open the inputs of ``ffn fill --affinities``."""
-        segmentation, fragments = inputs.segmentation("segmentation"), inputs.volume(FRAGMENTS)
-        require_inside(fragments, segmentation.box)
-        affinities, masks = tuple(map(inputs.volume, AXES)), inputs.masks(inputs.volume("image"))
-        return cls(segmentation, fragments, affinities, masks, config, corrections)
-
-    def parts(self, tile: Box) -> list[Box]:
-        """Return what is worked on at a time."""
-        return [tile]
-
-    def read(self, box: Box) -> np.ndarray:
-        """Return the fragments (int64) in a box, 0 where it is masked."""
-        found = self.fragments.read(box).astype(np.int64)
-        if self.masks:
-            found[self.masks.read(box)] = 0
-        return found
-
-    def compete(self, tile: Box) -> Result:
-        """Count what `settle` needs in a tile."""
-        outer = Box(tile.start, add(tile.stop, (1, 1, 1))).intersect(self.segmentation.box)
-        ids = self.read(outer)
-        pairs = count_pairs(ids[tile.slices(outer.start)], self.segmentation.read(tile))
-        rows = [np.empty((0, 4), np.int64)]
-        for volume, (ends, places, step) in zip(self.affinities, faces_in(ids, tile, outer), strict=True):
-            values = volume.read(outer)[tuple((places - outer.start + step).T)]
-            rows.append(np.column_stack([ends, values, np.ones(len(ends), np.int64)]))
-        found = add_up(np.concatenate(rows))
-        sums = np.column_stack([found[:, :2], found[:, 2] * found[:, 3]])
-        covered = np.stack([pairs.a, pairs.b, pairs.voxels.astype(np.uint64)], axis=1)[(pairs.a > 0) | (pairs.b > 0)]
-        return {"covered": covered, "sums": add_up(sums), "faces": add_up(found[:, [0, 1, 3]])}
-
-    def settle(self, results: Iterable[Result]) -> dict[str, Table]:
-        """Choose the segment of each fragment."""
-        return settle(results, self.config, corrected(self.corrections, self.segmentation))
-
-    def filled(self, box: Box, _tile: Box, settled: Tables, _number: int) -> np.ndarray:
-        """Return the ids (uint64) of a box."""
-        ids, labels = self.read(box), self.segmentation.read(box).astype(np.uint64)
-        if self.masks:
-            labels[self.masks.read(box)] = 0
-        kept = _renamed(labels, settled, "segments", "names", labels)
-        return np.where(ids > 0, _renamed(ids, settled, "fragments", "owners", np.uint64(0)), kept)
-
-
-def _renamed(ids: np.ndarray, settled: Tables, keys: str, values: str, otherwise: np.ndarray | np.uint64) -> np.ndarray:
-    """Return the values of ids in a table with ascending keys, of which only those between the ids are read."""
-    first, last = np.searchsorted(settled.arrays[keys], [ids.min(), ids.max() + 1]).tolist()
-    known = settled.read(keys, first, last)
-    if first == last:
-        return np.broadcast_to(otherwise, ids.shape)
-    places = np.minimum(np.searchsorted(known, ids), len(known) - 1)
-    return np.where(known[places] == ids, settled.read(values, first, last)[places], otherwise)
-
-
-def settle(results: Iterable[Result], config: FillConfig, given: Constraints) -> dict[str, Table]:
-    """Choose the segment of each fragment from the results of all tiles: ``fragments`` (int64) and ``owners`` (uint64).
-
-    ``segments`` and ``names`` (uint64) tell what became of the segments that own any.
-    A segment takes the fragments that it covers mostly, unless affinities deny them, see `undenied`. Groups are joined
-    as long as the mean affinity between two of them is high enough, but never if corrections separate their segments.
-    The others get new ids.
-    """
-    covered, sums, faces = RowSum(3, np.uint64), RowSum(3), RowSum(3)
-    for each in results:
-        covered.add(each["covered"])
-        sums.add(each["sums"])
-        faces.add(each["faces"])
-    rows = covered.rows()
-    if (largest := rows[:, 1].max(initial=0)) == MAX_ID:
-        raise VolumeError(f"the segmentation has id {largest}, expected smaller ones: it stands for ignored voxels")
-    rows = rows[rows[:, 0] > 0]
-    fragments, owners = owners_of(rows)
-    between = np.column_stack([np.searchsorted(fragments, sums.rows()[:, :2]), sums.rows()[:, 2], faces.rows()[:, 2]])
-    sizes = np.bincount(np.searchsorted(fragments, rows[:, 0].astype(np.int64)), rows[:, 2])
-    owners = undenied(owners, sizes, between, np.concatenate(given))
-    segments = np.unique(owners[owners > 0])
-    number, num_nodes = len(segments), len(segments) + len(fragments)
-    nodes = np.where(owners > 0, np.searchsorted(segments, owners), number + np.arange(len(fragments)))
-    edges = np.column_stack([nodes[between[:, :2]], between[:, 2:]])
-    rivals = np.searchsorted(segments, given.apart[np.isin(given.apart, segments).all(axis=1)])
-    roots = connected_roots(num_nodes, agglomerate(edges, number, rivals, config))
-    names = np.full(num_nodes, MAX_ID, np.uint64)  # of groups: the smallest id of their segments, else a new one
-    np.minimum.at(names, roots[:number], segments)
-    used = np.unique(roots[nodes])
-    new = used[names[used] == MAX_ID]
-    names[new] = largest + 1 + np.arange(len(new), dtype=np.uint64)
-    counts = (len(fragments), (owners > 0).sum(), number, number - len(np.unique(roots[:number])), len(new))
-    log.info("%d fragments, %d of them in %d segments, %d of which joined others; %d new segments", *counts)
-    tables = {"fragments": fragments, "owners": names[roots[nodes]]}
-    return tables | {"segments": segments, "names": names[roots[:number]]}
-
-
-def owners_of(covered: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return all fragments (int64, ascending), and the segment that covers most of each (uint64), 0 if none does.
-
-    `covered` has rows of fragment, segment (0 for none) and voxels, by ascending fragment.
-    """
-    ids, segments, voxels = covered.T
-    fragments, index = np.unique(ids, return_inverse=True)
-    total = np.bincount(index, voxels)
-    most = covered[segments > 0][largest_parts(*covered[segments > 0].T)]
-    place = np.searchsorted(fragments, most[:, 0])
-    owners = np.zeros(len(fragments), np.uint64)
-    owners[place] = np.where(most[:, 2] >= MIN_SHARE * total[place], most[:, 1], np.uint64(0))
-    return fragments.astype(np.int64), owners
-
-
-def undenied(owners: np.ndarray, sizes: np.ndarray, edges: np.ndarray, given: np.ndarray) -> np.ndarray:
-    """Free the fragments of a segment that affinities deny: the smaller of two parts with a membrane between them.
-
-    A network that joins bodies would spoil what affinities know. Parts hang together by contacts of `MIN_INSIDE`; a
-    contact of two parts denies if it has `MIN_DENIED` faces.
-
-    Parameters
-    ----------
-    owners, sizes : uint64 and float ndarray of shape (N,)
-        Segments of the fragments, 0 for none, and their voxels.
-    edges : int64 ndarray of shape (E, 4)
-        Two fragments, the sum of the affinities between them, and the number of their faces.
-    given : uint64 ndarray
-        Segments that corrections name. They are left as they are: a freed fragment would be free of corrections, too.
-
-    Returns
-    -------
-    uint64 ndarray of shape (N,)
-        The segments, 0 also for freed fragments.
-    """
-    a, b = edges[:, :2].T
-    inside = edges[(owners[a] == owners[b]) & (owners[a] > 0) & ~np.isin(owners[a], given)]
-    parts = connected_roots(len(owners), inside[inside[:, 2] >= MIN_INSIDE * CERTAIN * inside[:, 3], :2])
-    contacts = add_up(np.column_stack([np.sort(parts[inside[:, :2]]), inside[:, 3]]))
-    large = contacts[(contacts[:, 0] != contacts[:, 1]) & (contacts[:, 2] >= MIN_DENIED)]
-    denied = np.unique(large[:, :2])
-    kept = denied[largest_parts(owners[denied], denied, np.bincount(parts, sizes)[denied])]
-    return np.where(np.isin(parts, np.setdiff1d(denied, kept)), np.uint64(0), owners)
-
-
-def agglomerate(edges: np.ndarray, num_segments: int, apart: np.ndarray, config: FillConfig) -> np.ndarray:
-    """Return the pairs of nodes that `Linkage` joins; the first nodes are segments."""
-
-    def least(_: int, larger: int) -> float:  # a group with a segment has the name of one
-        return CERTAIN * (config.min_segment_affinity if larger < num_segments else config.min_affinity)
-
-    return Linkage(edges, apart).run(least)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -235,7 +46,7 @@ def run(arguments: argparse.Namespace) -> None:
 def fill(out: str, config: FillConfig, masks: tuple[Mask, ...] = (), job: Job = WHOLE, **specs: str) -> None:
     """Write a copy of a segmentation with its gaps filled.
 
-    With affinities, fragments are joined, see `Fragments`. Else, bright places without a segment compete
+    With affinities, fragments are joined, see `ffn.assembly.fragments`. Else, bright places without a segment compete
     with the segments; the step `COMPETE` fills for a first time and chooses their ids, see
     `ffn.assembly.competitors.settle`.
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from ffn.assembly.config import FillConfig
-from ffn.assembly.fill import agglomerate, fill, settle, undenied
+from ffn.assembly.fill import fill
+from ffn.assembly.fragments import agglomerate, settle, undenied
 from ffn.assembly.given import NOTHING_GIVEN, Constraints
 from ffn.config import Mask
 from ffn.errors import VolumeError
