@@ -88,8 +88,14 @@ def copy_home_page(app: Sphinx, exception: Exception | None) -> None:
         shutil.copy(app.outdir / f"{root_doc}.html", app.outdir / "index.html")
 
 
+def skip_help(app: Sphinx, what: str, name: str, obj: object, skip: bool, options: list[str]) -> bool:
+    """Leave out what `--help` prints: text with wildcards, no reStructuredText."""
+    return skip or name.endswith(".add_arguments")
+
+
 def setup(app: Sphinx) -> None:
     """Add what is above."""
+    app.connect("autoapi-skip-member", skip_help)
     app.connect("source-read", add_navigation)
     app.connect("html-page-context", fold_navigation, priority=400)  # before the theme, which has 500
     app.connect("build-finished", copy_home_page)
