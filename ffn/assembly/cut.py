@@ -34,7 +34,7 @@ from ffn.config import PART_ZYX
 from ffn.contingency import find_runs
 from ffn.geometry import ZYX, Box, scale, steps_within, subtract, zyx
 from ffn.inference.canvas import MASKED, Canvas, Frame, is_free
-from ffn.inference.grower import ObjectGrower
+from ffn.inference.flood import ObjectGrower
 from ffn.inference.inputs import AgglomerateInputs, Network, add_flood_inputs, flood_inputs
 from ffn.inference.lanes import Lanes
 from ffn.inference.movement import centres_across

@@ -17,7 +17,7 @@ from ffn.assembly.contacts import Contact, Scene
 from ffn.assembly.merge_graph import Evidence, MergeEdge, header
 from ffn.geometry import ZYX, Box, VoxelSize, add, relative_sides, subtract, zyx
 from ffn.inference.canvas import MASKED, Canvas, Frame, is_free, reach_of
-from ffn.inference.grower import ObjectGrower
+from ffn.inference.flood import ObjectGrower
 from ffn.inference.inputs import AgglomerateInputs, Network
 from ffn.inference.lanes import Lanes, open_lanes, run_jobs
 from ffn.inference.movement import centres_across

@@ -1,24 +1,131 @@
-"""Flood filling: grow an object from every seed that is still free; earlier objects keep their voxels."""
+"""Flood filling: grow an object from every seed that is still free, and tell the signs that it has gone wrong."""
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ffn.config import SegmentConfig
-from ffn.contingency import add_up
+from ffn.contingency import add_up, count_ids
 from ffn.geometry import ZYX, Box, VoxelSize, cell_shape, voxels_in, zyx
 from ffn.inference.canvas import MASKED, REJECTED, Canvas, Harvest, is_free
-from ffn.inference.grower import Arrays, ObjectGrower
+from ffn.inference.movement import FaceMaxMovement
 
+Arrays = dict[str, np.ndarray]
 SECOND_MIN_SEGMENT_UM3 = 0.0002  # in the second pass; our choice: objects in the gaps of the first are smaller
 OUTCOMES = ("outside", "masked", "taken", "too_close", "weak", "too_small", "segments")  # each seed has exactly one
 GROWING = "growing/"  # before names of a state
 GIVEN = 0  # pass of segments that were there before
 STARTED = ("weak", "too_small", "segments")  # outcomes of seeds from which an object has grown
-SIGNS = ("stuck", "undecided_voxels", "object_voxels")  # see `ffn.inference.sanity`
+SIGNS = ("stuck", "undecided_voxels", "object_voxels")  # see `findings`
 COUNTERS = ("fovs", "seeds", *OUTCOMES, "limited", *SIGNS)
+# Our choices. A neurite with a cross-section of 1 µm² fills most of a box of 1 µm and 15 % of one of 2.6 µm; on FIB-25,
+# the largest segments of eight boxes of 1 µm hold 22 to 42 %, and two of them touch all six faces.
+LARGEST_SHARE = 0.2  # of a subvolume
+SMALL_BOX_SHARE = 0.6  # instead, where a thick neurite may hold more than that
+THICK_UM2 = 1.0
+MIN_SEEDS = 10  # with fewer, such as one given seed, one segment is expected
+STUCK_SHARE = 0.8
+UNDECIDED_SHARE = 0.5
+MIN_VOXELS = 1000  # of the POM
+
+CAUSE = (
+    "Does the image have the contrast of the training data (model.image_mean, model.image_stddev), and its voxel size? "
+    "Weights of another resolution or tissue do the same"
+)
+
+
+class ObjectGrower:
+    """An object that grows from its seed until no position is left."""
+
+    def __init__(self, canvas: Canvas, seed_zyx: ZYX, max_fovs: int | None = None) -> None:
+        canvas.start(seed_zyx)
+        self.canvas = canvas
+        self.seed_zyx = seed_zyx
+        self.limited = False  # whether `max_fovs` has stopped it
+        self._movement = FaceMaxMovement(seed_zyx, canvas.deltas_zyx, inside=canvas.inside)
+        self._max_fovs = max_fovs
+        self._next: ZYX | None = None
+        self._elsewhere: Callable[[], Sequence[ZYX]] | None = None  # fetches the queue from where `leap` left it
+
+    @property
+    def num_fovs(self) -> int:
+        """Number of network evaluations so far."""
+        return len(self._movement.evaluated)
+
+    @property
+    def evaluated(self) -> np.ndarray:
+        """Positions evaluated so far, an int64 array of shape (N, 3)."""
+        return np.array(self._movement.evaluated, np.int64).reshape(-1, 3)
+
+    @property
+    def is_strong(self) -> bool:
+        """Whether the object still includes its seed."""
+        return self.canvas.is_strong(self.seed_zyx)
+
+    @property
+    def num_left(self) -> int | None:
+        """Number of network evaluations before the object is `limited`, None without a limit."""
+        return None if self._max_fovs is None else self._max_fovs - self.num_fovs
+
+    @property
+    def queue(self) -> list[ZYX]:
+        """Positions to go to, the next one first."""
+        if self._elsewhere:
+            return list(self._elsewhere())
+        return [*([] if self._next is None else [self._next]), *self._movement.queue]
+
+    def next_position(self) -> ZYX | None:
+        """Return the next position to evaluate, None when the object has grown.
+
+        A second call returns the same position, unless another object has taken the voxel since.
+        """
+        while self._next is None or not self.canvas.may_visit(self._next):
+            self._next = self._movement.pop()
+            if self._next is None:
+                return None
+        if not self.is_strong:
+            return None
+        self.limited = self._max_fovs is not None and self.num_fovs >= self._max_fovs
+        return None if self.limited else self._next
+
+    def put(self, answer: np.ndarray) -> None:
+        """Write the network's answer at `next_position` to the canvas, and queue the moves from there."""
+        assert self._next is not None
+        position, self._next = self._next, None
+        self._movement.follow(position, self.canvas.put(position, answer))
+
+    def leap(self, evaluated: Iterable[ZYX], following: ZYX | None, queue: Callable[[], Sequence[ZYX]]) -> None:
+        """Take over FOVs that were evaluated, written and followed elsewhere, where the queue stays."""
+        self._movement.evaluated.extend(evaluated)
+        self._movement.queue.clear()
+        self._next, self._elsewhere = following, queue
+
+    def state(self) -> Arrays:
+        """Return everything needed to resume, as arrays."""
+        box, pom_logit = self.canvas.visited_pom()
+        return {
+            "seed": np.array(self.seed_zyx),
+            "visited": np.array([box.start, box.stop]),
+            "pom_logit": pom_logit,
+            "queue": np.array(self.queue, np.int64).reshape(-1, 3),
+            "evaluated": self.evaluated,
+        }
+
+    @classmethod
+    def resume(cls, canvas: Canvas, state: Arrays, max_fovs: int | None = None) -> ObjectGrower:
+        """Restore the result of `state` on `canvas`."""
+        grower = cls(canvas, zyx(state["seed"]), max_fovs)
+        start, stop = state["visited"]
+        canvas.resume(Box(zyx(start), zyx(stop)), state["pom_logit"])
+        queue, evaluated = (map(zyx, state[name].tolist()) for name in ("queue", "evaluated"))
+        grower._movement = FaceMaxMovement(grower.seed_zyx, canvas.deltas_zyx, queue, evaluated, canvas.inside)
+        return grower
 
 
 @dataclass(frozen=True)
@@ -193,3 +300,72 @@ def overlaps_table(origins: list[Origin]) -> np.ndarray:
     """Return an int64 table of shape (N, 6): id, earlier id, first voxel of a cell, number of voxels in both there."""
     rows = [(o.segment_id, *place, count) for o in origins for place, count in sorted(o.overlaps.items())]
     return np.array(rows, np.int64).reshape(-1, 6)
+
+
+class Facts(NamedTuple):
+    """Facts about the flood of a subvolume."""
+
+    name: str  # of the subvolume
+    largest_share: float  # share of the subvolume's voxels that its largest segment holds
+    num_through: int  # segments that touch all six faces of the subvolume
+    num_given: int  # segments that were there from the start
+    side_um: float  # side of a cube as large as the subvolume, µm
+    counters: Mapping[str, int]  # as in `FloodFill`
+
+    @property
+    def largest_allowed(self) -> float:
+        """Share of the subvolume that one segment may hold."""
+        return min(max(LARGEST_SHARE, THICK_UM2 / self.side_um**2), SMALL_BOX_SHARE)
+
+
+def measured(segmentation: np.ndarray, origins: Sequence[Origin], voxel_size_zyx_nm: VoxelSize) -> dict[str, Any]:
+    """Return the facts besides the counters, ready for JSON; given segments do not count."""
+    num_given = sum(origin.pass_number == GIVEN for origin in origins)  # the first ids
+    labels = np.where(segmentation > num_given, segmentation, 0)
+    ids, voxels = count_ids(labels)
+    faces = [labels.take(index, axis) for axis in range(3) for index in (0, -1)]
+    through = set.intersection(*(set(np.unique(face[face > 0]).tolist()) for face in faces))
+    return {
+        "largest_share": int(voxels[ids > 0].max(initial=0)) / labels.size,
+        "num_through": len(through),
+        "num_given": num_given,
+        "side_um": (labels.size * math.prod(voxel_size_zyx_nm)) ** (1 / 3) / 1000,
+    }
+
+
+def facts_of(name: str, record: Mapping[str, Any]) -> Facts | None:
+    """Return the facts in the provenance of a subvolume; None if another version made it."""
+    if record.get("sanity", {}).keys() != {"largest_share", "num_through", "num_given", "side_um"}:
+        return None
+    return Facts(name, **record["sanity"], counters=record["counters"])
+
+
+def findings(facts: Sequence[Facts]) -> list[str]:
+    """Return the signs of trouble in the subvolumes of one segmentation, one line for each kind."""
+    found: defaultdict[str, list[tuple[float, str]]] = defaultdict(list)
+    for one in facts:
+        for sign, measure in _signs(one):
+            found[sign].append((measure, one.name))
+    lines = []
+    for sign, shown in found.items():
+        others = f" ({len(shown)} of {len(facts)} subvolumes looked at are like that)" if len(facts) > 1 else ""
+        lines.append(f"{sign.format(*max(shown))}{others}. {CAUSE}")
+    return lines
+
+
+def _signs(one: Facts) -> Iterator[tuple[str, float]]:
+    """Yield the signs that a subvolume shows, and how clearly."""
+    counted, allowed = one.counters, one.largest_allowed
+    if one.largest_share > allowed:
+        yield "a segment holds {:.0%} of {}", one.largest_share
+    if one.num_through and allowed == LARGEST_SHARE:  # branches do so in a small box
+        yield "{} of the segments touch all six faces of {}", one.num_through
+    if counted["segments"] == 1 and not one.num_given and counted["seeds"] >= MIN_SEEDS:
+        yield "of {} seeds only one became a segment in {}", counted["seeds"]
+    started = sum(counted[name] for name in STARTED)
+    if started >= MIN_SEEDS and counted["stuck"] > STUCK_SHARE * started:
+        yield "{:.0%} of the objects never left their seed in {}", counted["stuck"] / started
+    undecided, visible = counted["undecided_voxels"], counted["undecided_voxels"] + counted["object_voxels"]
+    if visible >= MIN_VOXELS and undecided > UNDECIDED_SHARE * visible:
+        sign = "{:.0%} of the POM above 0.2 is below 0.8, so objects have no clear border, in {}"
+        yield sign, undecided / visible

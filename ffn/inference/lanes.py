@@ -15,7 +15,7 @@ from ffn.config import FloodConfig, ModelConfig
 from ffn.geometry import ZYX, Box
 from ffn.inference.canvas import Canvas, Thresholds
 from ffn.inference.engine import Engine, create_engine
-from ffn.inference.grower import ObjectGrower
+from ffn.inference.flood import ObjectGrower
 from ffn.inference.inputs import Network
 from ffn.machine.gpu import jax_device
 from ffn.machine.limits import memory_mb

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ffn.errors import EvaluationError, ExportError
-from ffn.inference.sanity import facts_of, findings
+from ffn.inference.flood import facts_of, findings
 from ffn.io.atomic import unreadable
 from ffn.io.store_names import METADATA, OURS, tracked_file
 from ffn.viewing import STATE_FILE
@@ -78,7 +78,7 @@ def read_output(run_dir: str | Path, stage: str, output: str | None = None, **wi
 
 
 def read_flood_findings(run_dir: Path, name: str) -> list[str]:
-    """Return signs of failed flood filling in a volume, see `ffn.inference.sanity`.
+    """Return signs of failed flood filling in a volume, see `ffn.inference.flood`.
 
     All subvolumes are looked at, or of more than `MOST_FILES` so many, evenly spread.
     """

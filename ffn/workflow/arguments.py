@@ -1,4 +1,4 @@
-"""Arguments of `ffn` commands in the shell lines of the rules, quoted for the shell."""
+"""Arguments of `ffn` commands in the shell lines of the rules, quoted for the shell, and the jobs of the studies."""
 
 from __future__ import annotations
 
@@ -8,15 +8,56 @@ import shlex
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ffn.config import Section
+from ffn.config import ModelConfig, Section
 from ffn.io import atomic
 from ffn.io.config import IngestConfig
 from ffn.io.store_names import JOBS, LAST, without_metadata
 from ffn.options import flags
-from ffn.training.config import TrainConfig
+from ffn.studies.config import NUM_ROWS, WARM_UP_STEPS
+from ffn.training.config import SYNCHRONOUS, TrainConfig, fine_tuning_defaults
+from ffn.workflow.needs import training_minutes
 from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.places import files_among
-from ffn.workflow.run import NEEDED
+from ffn.workflow.run import NEEDED, RunConfig
+
+LEAST_MEASURING = 60  # minutes to ask for; our choice
+
+
+def study_model(run: RunConfig) -> ModelConfig:
+    """Return the network that the studies train."""
+    own = {"depth": run.study.depth, "features": run.study.features}
+    return run.model.model_copy(update={name: value for name, value in own.items() if value is not None})
+
+
+def study_train(run: RunConfig) -> TrainConfig:
+    """Return the options of a training run with one worker: everything else is as in section ``train``.
+
+    The runs start from new weights, so options that follow from `init` have their usual defaults.
+    """
+    tuning = fine_tuning_defaults(run.train, is_validated=False) if run.init else {}
+    own = {
+        **{name: run.train.defaults()[name] for name in tuning if getattr(run.train, name) == tuning[name]},
+        "num_workers": 1,
+        "virtual_workers": 1,
+        "batch_size": 1,
+        **SYNCHRONOUS,
+        "max_steps": run.study.steps,
+        "log_steps": max(1, run.study.steps // NUM_ROWS),
+        "scaling_rule": "constant",
+        "schedule": "cyclic" if run.train.schedule == "cyclic" else "constant",
+        "on_row": None,
+        "validation_steps": 0,
+        "validation_examples": 1,
+        "use_best": False,
+        "intra_op_threads": min(1, run.train.intra_op_threads),
+    }
+    return run.train.model_copy(update=own)
+
+
+def measuring_minutes(run: RunConfig, train: TrainConfig, threads: int) -> int:
+    """Return the time to ask for to measure step times, which a killed job begins again."""
+    steps = WARM_UP_STEPS + run.study.measured_steps
+    return max(LEAST_MEASURING, training_minutes(run.model, train.model_copy(update={"max_steps": steps}), threads))
 
 
 def option(name: str, values: Iterable[object]) -> str:

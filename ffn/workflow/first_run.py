@@ -21,7 +21,7 @@ from ffn.io.volume import Volume, is_ignored
 from ffn.machine.limits import gpus_here, usable_cores
 from ffn.model.store import DESCRIPTION, load_architecture, load_histogram, load_tissue
 from ffn.options import option_name
-from ffn.workflow import defaults
+from ffn.workflow import sources
 from ffn.workflow.config_files import ROOT
 from ffn.workflow.needs import flooding_here, in_words, training_here
 from ffn.workflow.places import Place, open_run
@@ -151,7 +151,7 @@ def _network(size: VoxelSize, init: str | None, is_trained: bool) -> Network:
     tissue = load_tissue(folder)
     other = tissue.other_size(size) if tissue else None
     if init is None and other and is_trained:
-        return Network(None, ModelConfig(**defaults.derived({}, size)["model"]))
+        return Network(None, ModelConfig(**sources.derived({}, size)["model"]))
     made = "" if init else f"ours, of {STARTERS[name]}" + ("" if is_trained else ", so expect little elsewhere")
     normalize = "match" if load_histogram(folder) else "volume"
     remark, affinities = "; ".join(filter(None, [made, other])), folder / "affinities.h5"
@@ -218,7 +218,7 @@ def _part(box: Box, axis: int, start: int, stop: int) -> Box:
 def _most(box: Box, model: ModelConfig, within: float, size: VoxelSize) -> Box:
     """Return the middle of a box that takes no longer than some minutes to flood."""
     shape = list(box.shape)
-    tiles = SubvolumesConfig(**defaults.derived({}, size, model)["subvolumes"])
+    tiles = SubvolumesConfig(**sources.derived({}, size, model)["subvolumes"])
     while _flooding(model, Box.from_shape(zyx(shape)), tiles) > within:
         axis = max(range(3), key=lambda i: shape[i] * size[i])
         shape[axis] -= max(1, shape[axis] // 8)

@@ -18,7 +18,7 @@ from ffn.io.foreign.locations import Location
 from ffn.io.store_names import tracked_file
 from ffn.io.volume import file_of, is_same_source
 from ffn.training.config import require_equal_sides
-from ffn.workflow import defaults
+from ffn.workflow import sources
 from ffn.workflow.config_files import in_root
 from ffn.workflow.run import NEEDED, RunConfig, VolumeConfig, load_run
 from ffn.workflow.sources import Finer, check_source, find_image, find_labels
@@ -100,19 +100,19 @@ def open_run(values: dict[str, Any]) -> tuple[RunConfig, dict[str, Place], str |
     if isinstance(affinities, dict) and isinstance(network := affinities.get("network"), str):
         values = {**values, "affinities": {**affinities, "network": in_root(network)}}
     complaints, initial = Complaints(), None
-    size = complaints.of(defaults.voxel_size, values)
+    size = complaints.of(sources.voxel_size, values)
     if isinstance(init, str) and Path(init).is_dir():
         from ffn.training.checkpoint import architecture_of
 
         initial = complaints.of(architecture_of, init)
-    completed = {} if size is None else defaults.derived(values, size, initial)
+    completed = {} if size is None else sources.derived(values, size, initial)
     run = complaints.of(load_run, {**values, **completed})
     places = complaints.of(check_sources, run) if run else None
     if run is None:
         _check_volumes(values.get("volumes"), complaints)
     complaints.settle()
     assert run and places
-    return run, places, defaults.note(values, completed, size) if size else None
+    return run, places, sources.note(values, completed, size) if size else None
 
 
 def _check_volumes(volumes: Any, complaints: Complaints) -> None:

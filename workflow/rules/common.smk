@@ -39,7 +39,7 @@ from ffn.workflow.pipeline import plan_lines
 from ffn.workflow.rank_layout import layout_of, possible_here
 from ffn.workflow.pipeline import by_attempt, memory, resources_of
 from ffn.workflow.stages import STAGES
-from ffn.workflow.study_jobs import measuring_minutes, study_model, study_train
+from ffn.workflow.arguments import measuring_minutes, study_model, study_train
 
 snakemake_patches.apply(workflow)
 

@@ -15,7 +15,7 @@ from ffn.errors import ConfigError
 from ffn.geometry import ZYX, Box, zyx
 from ffn.inference.canvas import DECIDED_LOGIT, NO_VOXELS, Canvas, Harvest, Thresholds, is_free, quantised_from
 from ffn.inference.device.burst import ANSWER, CROWDED, REQUEST, Burst, Growing, Scenes
-from ffn.inference.grower import ObjectGrower
+from ffn.inference.flood import ObjectGrower
 from ffn.inference.inputs import Network
 from ffn.machine.gpu import jax_device
 from ffn.model.jax_network import engine_name, prepared

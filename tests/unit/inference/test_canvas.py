@@ -4,7 +4,7 @@ import pytest
 from ffn.config import ModelConfig, SegmentConfig
 from ffn.geometry import Box
 from ffn.inference.canvas import MASKED, REJECTED, Canvas, Thresholds, logit
-from ffn.inference.grower import ObjectGrower
+from ffn.inference.flood import ObjectGrower
 from ffn.inference.lanes import advance
 from ffn.inference.movement import FaceMaxMovement, face_max_offsets
 

@@ -7,8 +7,7 @@ import pytest
 from ffn.config import ModelConfig, SegmentConfig
 from ffn.geometry import Box
 from ffn.inference.canvas import MASKED, REJECTED, Canvas, Harvest, Thresholds
-from ffn.inference.flood import FloodFill, origins_table, overlaps_table
-from ffn.inference.grower import ObjectGrower
+from ffn.inference.flood import FloodFill, ObjectGrower, origins_table, overlaps_table
 
 SHAPE = (6, 8, 10)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ffn.config import SegmentConfig
-from ffn.inference.sanity import Facts, facts_of, findings, measured
+from ffn.inference.flood import Facts, facts_of, findings, measured
 from ffn.report.run_folder import read_flood_findings
 from ffn.report.verdict import format_summary
 

@@ -9,7 +9,7 @@ from ffn.errors import ConfigError
 from ffn.geometry import Box
 from ffn.inference.canvas import MASKED, REJECTED
 from ffn.inference.inputs import read_points
-from ffn.inference.seeds import find_seeds, in_order, peak_seeds, points_inside
+from ffn.inference.subvolume import find_seeds, in_order, peak_seeds, points_inside
 
 BOX = Box((10, 20, 30), (20, 40, 60))
 CUBES = (10.0, 10.0, 10.0)

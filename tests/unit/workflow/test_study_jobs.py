@@ -2,9 +2,9 @@
 
 from ffn.config import ModelConfig
 from ffn.training.config import TrainConfig
+from ffn.workflow.arguments import measuring_minutes, study_model, study_train
 from ffn.workflow.needs import training_minutes
 from ffn.workflow.run import load_run
-from ffn.workflow.study_jobs import measuring_minutes, study_model, study_train
 
 from ...small_run import SMALL_RUN
 
