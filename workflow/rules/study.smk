@@ -138,7 +138,6 @@ rule study_measure:
         tasks=lambda wildcards: MEASURE_LAYOUTS[wildcards.processes].ranks,
         gpu=lambda wildcards: min(MEASURE_LAYOUTS[wildcards.processes].per_node, GPUS),
         mpi=lambda wildcards: MEASURE_LAYOUTS[wildcards.processes].command,
-        slurm_extra=SITE.get("slurm_extra", ""),
     params:
         data=STUDY_DATA,
         flags=f"{flags(RUN.model)} {flags(MEASURE_TRAIN, skip=('num_workers',))}",
@@ -149,6 +148,11 @@ rule study_measure:
     shell:
         "{resources.mpi} ffn study measure --measured-steps {params.steps} --out {output.times} -- {params.data} "
         "{params.flags} {params.untracked} --num-workers {wildcards.processes} --rng-seed {params.seed} > {log} 2>&1"
+
+
+# What the profile tells Slurm of training alone, such as the ranks on a node, holds here, too.
+if "slurm_extra" in SITE and "slurm_extra" not in snakemake_patches.site(workflow, "study_measure"):
+    rules.study_measure.rule.resources["slurm_extra"] = rules.train.rule.resources["slurm_extra"]
 
 
 # One job, because most of its runs would be shorter than the start of another; a killed one keeps what has ended.
