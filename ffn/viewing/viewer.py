@@ -37,6 +37,7 @@ from ffn.viewing.config import ViewConfig
 from ffn.viewing.corrections import drawn, with_corrections
 from ffn.viewing.precomputed import contrast
 from ffn.viewing.queue import Queue
+from ffn.viewing.segments import read_segment_properties
 from ffn.viewing.state import BASE, State, image_layer, load_state, located, make_state, select_segments
 from ffn.viewing.trials import TrialInputs
 
@@ -81,7 +82,7 @@ def view(
     Raises
     ------
     ExportError
-        If the export lacks a link, a port is not available, or no picture can be taken.
+        If the export lacks a segment or link, a port is not available, or no picture can be taken.
     """
     state = whole = load_state(export, config.link)
     tool: Tool | None = None
@@ -92,6 +93,7 @@ def view(
         state = with_corrections(state, known_corrections(path))
         tool = partial(drawn, path=path, export=export, inputs=trials)
     if config.segments:
+        _require_segments(export, state, config.segments)
         state = select_segments(state, config.segments)
     _show(export, state, config, announce, screenshot, tool)
 
@@ -193,6 +195,17 @@ def served(folder: Path) -> str:
     server, token = neuroglancer.server.global_server, secrets.token_urlsafe()
     server.app.add_handlers(".*", [(f"/{token}/(.*)", _Files, {"path": str(folder.resolve())})])
     return f"{server.server_url}/{token}"
+
+
+def _require_segments(export: Path, state: State, segment_ids: tuple[int, ...]) -> None:
+    """Check that each segment occurs in a layer that has a selection."""
+    folders = {layer["source"]["url"].rpartition("/")[2] for layer in state["layers"] if "segments" in layer}
+    known = {segment_id for name in sorted(folders) for segment_id in read_segment_properties(export / name)["id"]}
+    unknown = [segment_id for segment_id in segment_ids if segment_id not in known]
+    if unknown:
+        raise ExportError(
+            f"--segments: {unknown[0]} is not in {export}, expected ids of its {len(known)} segments. Is it an old id?"
+        )
 
 
 def open_viewer(port: int = 0) -> neuroglancer.Viewer:
