@@ -195,6 +195,7 @@ class Trainer:
         self._config, self._model = self.plan.train, self.plan.initial.config
         self._validated_with = b""
         self._step = self._skipped_in_row = 0
+        self._ends_skipped = False  # the last step
         self._seconds_before = 0.0
         self._sums, self._part_seconds = NO_STEPS, np.zeros(len(PARTS_OF_STEP))
         self._report: Report | None = None  # of rank 0
@@ -210,6 +211,7 @@ class Trainer:
             reported = parts[REPORTED]
             self._seconds_before = float(reported["seconds"])
             self._sums = reported["sums"]
+            self._ends_skipped = bool(reported["ends_skipped"])
             self._validated_with = reported["validated_with"].tobytes()
 
     def run(self, folder: Path, checkpoints: CheckpointFolder) -> None:
@@ -266,6 +268,7 @@ class Trainer:
 
     def _require_progress(self, finite: bool) -> None:
         """End the job if too many steps in a row have been skipped."""
+        self._ends_skipped = not finite
         self._skipped_in_row = 0 if finite else self._skipped_in_row + 1
         if self._skipped_in_row == MAX_SKIPPED_IN_ROW:
             self.group.fail(
@@ -276,14 +279,13 @@ class Trainer:
             )
 
     def _judge(self) -> None:
-        """End the job where nothing was learnt."""
-        if self.group.broadcast(self._report is not None and self._report.is_lost(self._config.use_best)):
-            self.group.fail(
-                DivergenceError(
-                    "train: diverged, so no model is written: see the losses in metrics.csv. Lower train.learning_rate "
-                    "or raise train.warmup_steps"
-                )
-            )
+        """Warn of losses that are not finite or have risen, and end the job where nothing was learnt."""
+        is_lost = self._ends_skipped and not self._config.use_best
+        if self._report is not None:
+            self._report.warn_of_losses(learning_rate(self._config, self._step - 1))
+            is_lost |= self._report.is_lost(self._config.use_best)
+        if self.group.broadcast(is_lost):
+            self.group.fail(DivergenceError("train: diverged, so no model is written: see the losses in metrics.csv"))
 
     @property
     def _wants_checkpoint(self) -> bool:
@@ -342,6 +344,7 @@ class Trainer:
         if self.group.rank == 0:
             parts[REPORTED] = {
                 "sums": self._sums,
+                "ends_skipped": np.array(self._ends_skipped),
                 "seconds": np.array(self._seconds()),
                 "validated_with": np.frombuffer(self._validation_digest, np.uint8),
             }

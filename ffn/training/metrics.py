@@ -279,6 +279,16 @@ class Report:
         done = rows[-1]["step"] - sum(row["skipped_steps"] for row in rows)
         return done <= 1 or (math.isnan(rows[-1]["loss"]) and not use_best)
 
+    def warn_of_losses(self, rate: float) -> None:
+        """Log how many steps were skipped, and the first and last loss, if something is wrong with them."""
+        rows = self._training.rows
+        if self._complaints().keys() & {"skipped", "risen"}:
+            log.warning(
+                "train: %g of %g steps had no finite loss or gradient; the first loss is %.4g, the last %.4g, at a "
+                "learning rate of %.4g. Lower train.learning_rate or raise train.warmup_steps",
+                *(sum(row["skipped_steps"] for row in rows), rows[-1]["step"], rows[0]["loss"], rows[-1]["loss"], rate),
+            )
+
     def close(self) -> None:
         """Close files and bar."""
         self._bar.close()

@@ -7,7 +7,6 @@ import shutil
 import numpy as np
 import pytest
 
-from ffn.cli import main
 from ffn.config import ModelConfig
 from ffn.errors import ModelError, TrainError, UnwritableError
 from ffn.model.network import weight_shapes
@@ -120,12 +119,5 @@ def test_a_checkpoint_becomes_a_model(tmp_path):
     export_checkpoint(path, tmp_path / "model")
     model = load_model(tmp_path / "model")
     assert model.config == config and all((array == 7).all() for array in model.weights.values())
-    np.save(tmp_path / "raw.npy", np.arange(24, dtype=np.uint8).reshape(2, 3, 4))
-    ingest = ["ingest", f"{tmp_path}/raw.npy", "--voxel-size", "9", "9", "9", "--out", f"{tmp_path}/raw.zarr"]
-    assert model.histogram is None and main(ingest) == 0  # as of a training that was stopped
-    export_checkpoint(path, tmp_path / "known", f"{tmp_path}/raw.zarr")
-    assert load_model(tmp_path / "known").histogram.mean == pytest.approx(11.5)
-    (path / "shared.h5").write_bytes(b"damaged")
-    assert main(["import-checkpoint", str(path), "--out", str(tmp_path / "again")]) == 2
     with pytest.raises(ModelError, match="step-00000020: .*'step-00000040'"):
         export_checkpoint(path.with_name("step-00000020"), tmp_path / "again")
