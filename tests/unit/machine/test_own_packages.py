@@ -14,7 +14,7 @@ COMMAND = START + "from ffn.cli import main; sys.exit(main())"
 PROFILE = START + "from ffn.workflow.config_files import check_configfiles; check_configfiles()"
 
 
-@pytest.mark.parametrize("command", [[COMMAND, str(ROOT / "ffn"), "info", "gone.zarr"], [PROFILE, str(ROOT / "ffn")]])
+@pytest.mark.parametrize("command", [[COMMAND, str(ROOT / "ffn"), "export", "--help"], [PROFILE, str(ROOT / "ffn")]])
 @pytest.mark.parametrize(
     ("name", "text"),
     [
