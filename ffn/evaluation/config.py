@@ -24,7 +24,7 @@ class EvaluateConfig(Section):
     watershed: bool = Field(True, description="also score a baseline: the best of several watersheds of the image")
     watershed_max_voxels: PositiveInt = Field(
         2_000_000,
-        description="in a larger box, the 36 watersheds cover only the middle; a minute and a half by default",
+        description="in a larger box, the 36 watersheds cover only the middle; a minute of a core by default",
     )
 
 
