@@ -198,9 +198,9 @@ class Budget(NamedTuple):
 
 
 BUDGETS = [
-    Budget("lines of ffn/", lambda: lines("ffn"), 36_550),
-    Budget("code lines of ffn/", lambda: code_lines("ffn"), 23_780),
-    Budget("lines of tests/", lambda: lines("tests"), 27_600),
+    Budget("lines of ffn/", lambda: lines("ffn"), 36_900),
+    Budget("code lines of ffn/", lambda: code_lines("ffn"), 23_850),
+    Budget("lines of tests/", lambda: lines("tests"), 27_950),
     Budget("command-line options", command_options, 371),
     Budget("configuration leaves", configuration_leaves, 167),
     Budget("names that fill imports", lambda: imported_names("ffn/assembly/fill.py"), 15),
