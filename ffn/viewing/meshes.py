@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import DracoPy
 import numpy as np
@@ -61,7 +60,7 @@ class Meshes(SegmentFiles):
     def pieces_in(self, wanted: np.ndarray, block: Box) -> Iterator[tuple[int, bytes]]:
         """Yield the surfaces of the `wanted` segments (ascending) in a block of cells."""
         labels = self.read(Box(block.start, add(block.stop, (1, 1, 1))))  # voxels of the last cells, too
-        return ((owner, part.encode()) for owner, part in surfaces_of(labels, block.start, wanted))
+        return ((owner, part.to_precomputed()) for owner, part in surfaces_of(labels, block.start, wanted))
 
     def write_joined(self, sharding: Sharding, path: Path, segments: SegmentPieces) -> Result:
         """Write the meshes of a shard."""
@@ -71,33 +70,17 @@ class Meshes(SegmentFiles):
     def _mesh(self, pieces: list[bytes]) -> tuple[bytes, bytes]:
         if pieces:
             size = self.scale.voxel_size_zyx_nm
-            mesh, origin = finish([*map(Surface.decode, pieces)], size)
+            mesh, origin = finish([*map(zmesh.Mesh.from_precomputed, pieces)], size)
             if len(mesh.faces):
                 return encode_mesh(mesh, origin.tolist(), min(size))
         return EMPTY
 
 
-class Surface(NamedTuple):
-    """A part of a surface: int32 vertices, in steps of half a voxel from the outer corner of voxel 0; uint32 faces."""
+def surfaces_of(labels: np.ndarray, start_zyx: ZYX, wanted: np.ndarray) -> Iterator[tuple[int, zmesh.Mesh]]:
+    """Yield the surfaces of the `wanted` segments (ascending) in a block from `start_zyx` on, open where it ends.
 
-    vertices: np.ndarray
-    faces: np.ndarray
-
-    def encode(self) -> bytes:
-        """Return the number of vertices, the vertices and the faces."""
-        parts = np.array([len(self.vertices)], "<u4"), self.vertices.astype("<i4"), self.faces.astype("<u4")
-        return b"".join(part.tobytes() for part in parts)
-
-    @classmethod
-    def decode(cls, content: bytes) -> Surface:
-        """Return the part that `encode` encoded."""
-        numbers = np.frombuffer(content, "<u4")
-        end = 1 + 3 * int(numbers[0])
-        return cls(numbers[1:end].view("<i4").reshape(-1, 3), numbers[end:].reshape(-1, 3))
-
-
-def surfaces_of(labels: np.ndarray, start_zyx: ZYX, wanted: np.ndarray) -> Iterator[tuple[int, Surface]]:
-    """Yield the surfaces of the `wanted` segments (ascending) in a block from `start_zyx` on, open where it ends."""
+    Vertices are xyz in steps of half a voxel from the outer corner of voxel 0, whole numbers.
+    """
     numbers = number_segments(labels, wanted)
     if not numbers.any():
         return
@@ -107,31 +90,29 @@ def surfaces_of(labels: np.ndarray, start_zyx: ZYX, wanted: np.ndarray) -> Itera
         mesh = mesher.get(number, voxel_centered=True)
         mesher.erase(number)
         vertices = np.rint(LATTICE * (mesh.vertices + start_zyx[::-1]))
-        yield int(wanted[number - 1]), Surface(vertices.astype(np.int32), mesh.faces.astype(np.uint32))
+        yield int(wanted[number - 1]), zmesh.Mesh(vertices, mesh.faces)
 
 
-def join(parts: Sequence[Surface]) -> Surface:
+def join(parts: Sequence[zmesh.Mesh]) -> zmesh.Mesh:
     """Join parts at the vertices that they share. The result does not depend on how the surface was cut.
 
-    >>> left = Surface(np.array([[0, 0, 0], [2, 0, 0], [2, 2, 0]]), np.array([[1, 2, 0]]))
-    >>> right = Surface(np.array([[2, 2, 0], [0, 0, 0], [0, 2, 0]]), np.array([[0, 2, 1]]))
+    >>> left = zmesh.Mesh([[0, 0, 0], [2, 0, 0], [2, 2, 0]], [[1, 2, 0]])
+    >>> right = zmesh.Mesh([[2, 2, 0], [0, 0, 0], [0, 2, 0]], [[0, 2, 1]])
     >>> join([left, right]).faces.tolist(), join([right, left]).faces.tolist()
     ([[0, 2, 3], [0, 3, 1]], [[0, 2, 3], [0, 3, 1]])
     """
-    vertices = np.concatenate([part.vertices for part in parts])
-    firsts = np.cumsum([0, *(len(part.vertices) for part in parts)])
-    faces = np.concatenate([part.faces + first for part, first in zip(parts, firsts, strict=False)])
-    low = vertices.min(0)
-    extent = np.ptp(vertices, axis=0) + 1
+    every = zmesh.Mesh.concatenate(*parts)
+    vertices = every.vertices.astype(np.int64)
+    low, extent = vertices.min(0), np.ptp(vertices, axis=0) + 1
     places, number = np.unique(np.ravel_multi_index(tuple((vertices - low).T), extent), return_inverse=True)
-    faces = number[faces]
+    faces = number[every.faces]
     turned = (faces.argmin(1)[:, None] + np.arange(3)) % 3  # the lowest vertex first, which keeps the outside outside
     faces = np.take_along_axis(faces, turned, 1)
     joined = np.stack(np.unravel_index(places, extent), axis=1) + low
-    return Surface(joined.astype(np.int32), faces[np.lexsort(faces.T[::-1])].astype(np.uint32))
+    return zmesh.Mesh(joined, faces[np.lexsort(faces.T[::-1])])
 
 
-def finish(parts: Sequence[Surface], voxel_size_zyx_nm: VoxelSize) -> tuple[zmesh.Mesh, np.ndarray]:
+def finish(parts: Sequence[zmesh.Mesh], voxel_size_zyx_nm: VoxelSize) -> tuple[zmesh.Mesh, np.ndarray]:
     """Return the smooth, simplified surface of all parts of a segment, and its origin.
 
     Vertices are xyz in nm from the origin, which is separate because float32 vertices far away lose precision. They
