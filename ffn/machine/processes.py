@@ -22,7 +22,6 @@ POLL_SECONDS = 0.1
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 GRACE_SECONDS = 30.0  # between SIGTERM, on which training writes a checkpoint, and SIGKILL
 
-log = logging.getLogger(__name__)
 LOCK_POLL_SECONDS = 0.5
 LOCK_FILE = ".lock"  # in the locked folder
 

@@ -6,6 +6,7 @@ import argparse
 import logging
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 
@@ -21,7 +22,6 @@ from ffn.io.store import require_replaceable
 from ffn.io.store_names import MAIN
 from ffn.io.training_records import OUTSIDE_PARTITION
 from ffn.io.volume import (
-    IGNORED,
     Placement,
     Volume,
     is_ignored,
@@ -101,15 +101,10 @@ def partition(
         placement = Placement(box, voxel_size, provenance("partition", config, labels=labels_spec, box=box))
         key = fingerprint("partition", config, labels=identity(labels_spec), box=box)
 
-        sizes = reduce_step(
-            out,
-            SIZES,
-            blocks_of(placement, dtypes),
-            lambda shard: label_sizes(labels, shard.blocks(PART_ZYX)),
-            lambda results: {"large": large_labels(results, voxels_in(config.min_label_um3, voxel_size))},
-            key,
-            job,
-        )
+        def combine(results: Iterable[Result]) -> dict[str, np.ndarray]:
+            return {"large": large_labels(results, voxels_in(config.min_label_um3, voxel_size))}
+
+        sizes = reduce_step(out, SIZES, blocks_of(placement, dtypes), partial(label_sizes, labels), combine, key, job)
         if sizes is None:
             return
         large, key = sizes.read("large"), {**key, "sizes": sizes.digest}
@@ -136,10 +131,10 @@ def classify(counts: np.ndarray, lom_radius_zyx: ZYX, thresholds: tuple[float, .
     return classes[counts]
 
 
-def label_sizes(labels: Volume, blocks: Iterable[Box]) -> Result:
-    """Count the voxels of each label."""
+def label_sizes(labels: Volume, shard: Box) -> Result:
+    """Count the voxels of each label in a shard."""
     sizes = RowSum(2, np.uint64)
-    for block in blocks:
+    for block in shard.blocks(PART_ZYX):
         ids, voxels = count_ids(_read_ids(labels, block))
         sizes.add(np.stack([ids, voxels.astype(np.uint64)], axis=1))  # NumPy would make floats of both types
     return {"sizes": sizes.rows()}
@@ -151,7 +146,7 @@ def large_labels(results: Iterable[Result], min_size: int) -> np.ndarray:
     for each in results:
         sizes.add(each["sizes"])
     ids, voxels = sizes.rows().T
-    counts = (ids != 0) & (ids != IGNORED)
+    counts = (ids != 0) & ~is_ignored(ids)
     large = ids[counts & (voxels >= min_size)]
     log.info("%d of %d labels have at least %d voxels", len(large), np.count_nonzero(counts), min_size)
     if counts.any() and not len(large):
@@ -209,13 +204,13 @@ def lom_counts(labels: np.ndarray, lom_radius_zyx: ZYX, ids: np.ndarray, threads
     count of a voxel is the sum of its object's row of `sums` over the x window. Along a row, while the object stays the
     same, this takes one addition and one subtraction per voxel.
     """
-    objects = _index(labels, ids)
-    ends = _run_ends(objects)
+    objects, depth = _index(labels, ids), 2 * lom_radius_zyx[0]
     counts = np.zeros([n - 2 * r for n, r in zip(labels.shape, lom_radius_zyx, strict=True)], dtype=np.int32)
     bounds = np.linspace(0, len(counts), min(threads, len(counts)) + 1).astype(int)
 
     def fill(start: int, stop: int) -> None:
-        _count_slab(objects, ends, len(ids), lom_radius_zyx, start, stop, counts)
+        slab = objects[start : stop + depth]
+        _count_slab(slab, _run_ends(slab), len(ids), lom_radius_zyx, counts[start:stop])
 
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(fill, bounds[:-1], bounds[1:]))
@@ -259,18 +254,12 @@ def _run_ends(objects: np.ndarray) -> np.ndarray:
 
 @compiled
 def _count_slab(
-    objects: np.ndarray,
-    ends: np.ndarray,
-    num_objects: int,
-    lom_radius_zyx: ZYX,
-    z_start: int,
-    z_stop: int,
-    counts: np.ndarray,
+    objects: np.ndarray, ends: np.ndarray, num_objects: int, lom_radius_zyx: ZYX, counts: np.ndarray
 ) -> None:
-    """Fill ``counts[z_start:z_stop]``."""
+    """Fill `counts` of the voxels of some sections with a whole LOM."""
     rz, ry, rx = lom_radius_zyx
     sums = np.empty((num_objects + 1, objects.shape[2]), dtype=np.int32)
-    for z in range(z_start, z_stop):
+    for z in range(len(counts)):
         sums[:] = 0
         for y in range(objects.shape[1]):
             _add_columns(sums, objects, ends, y, z, z + 2 * rz + 1, 1)
