@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
@@ -31,6 +32,7 @@ from ffn.workflow.sources import doubts_about, is_newer
 from ffn.workflow.stages import STAGES, Output
 
 MOST_VOLUMES = 5  # that a plan lists
+RECORDS_PER_VOXEL = 2  # of training boxes: 13 partitions as large as the largest, which has a sixth; our choice
 
 Resource = Callable[..., int]
 
@@ -144,6 +146,12 @@ class Pipeline:
         return sum(self.places[name].train_box.num_voxels for name in self.trained)
 
     @property
+    def most_records(self) -> int:
+        """Training records: without a limit, those of all partitions, repeated up to the largest."""
+        most = self.run.records.max_records
+        return min(RECORDS_PER_VOXEL * self.trained_voxels, most or sys.maxsize)
+
+    @property
     def learnt_voxels(self) -> list[int]:
         """Voxels with image and labels of each volume that training reads, which it keeps in memory."""
         return [self.places[name].labelled.num_voxels for name in self.learnt_from]
@@ -236,9 +244,9 @@ def by_attempt(amount: int | Callable[[Any, int], int]) -> Resource:
     return doubled
 
 
-def memory(stage: str) -> Resource:
-    """Memory of a stage's jobs by their threads, MB."""
-    return by_attempt(lambda wildcards, threads: memory_mb(stage, threads=threads))
+def memory(stage: str, num_voxels: int = 0) -> Resource:
+    """Memory of a stage's jobs by voxels and their threads, MB."""
+    return by_attempt(lambda wildcards, threads: memory_mb(stage, num_voxels, threads))
 
 
 def resources_of(pipeline: Pipeline, rule: str) -> dict[str, Resource]:

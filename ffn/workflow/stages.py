@@ -130,7 +130,7 @@ STAGES = {
         module="ffn.sampling.records",
         title="write balanced, shuffled, sharded TFRecord files of coordinates",
         outputs=(Output("index", "records/index.json", of="trained"),),
-        need=Need(base_mb=750, seconds_per_mvoxel=1),
+        need=Need(base_mb=750, bytes_per_voxel=40, seconds_per_mvoxel=1),  # bytes of a record, with 16 shards
     ),
     "train": Stage(
         module="ffn.training.train",

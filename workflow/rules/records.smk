@@ -12,7 +12,7 @@ rule records:
         PATHS.benchmark("records")
     threads: 1
     resources:
-        mem_mb=memory("records"),
+        mem_mb=memory("records", PIPELINE.most_records),
         runtime=by_attempt(lambda wildcards, threads: minutes("records", PIPELINE.trained_voxels, threads)),
     params:
         coordinates=[f"{name}={PATHS.of('coordinates', volume=name)}" for name in PIPELINE.trained],

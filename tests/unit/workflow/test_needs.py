@@ -14,7 +14,7 @@ from ffn.workflow.needs import (
     minutes,
     training_mb,
 )
-from ffn.workflow.pipeline import by_attempt, resources_of
+from ffn.workflow.pipeline import by_attempt, memory, resources_of
 
 from .runs import Wildcards, pipeline
 
@@ -102,6 +102,13 @@ def test_jobs_ask_for_what_follows_from_their_box():
         2 * flooding_mb(spec.at_once, model, 2),
         2 * flooding_minutes(spec.voxels, model, 2),
     ]
+
+
+def test_records_take_more_memory_without_a_limit():
+    made, limited = (pipeline(records={"max_records": most}) for most in (None, 1000))
+    assert limited.most_records == 1000 and made.most_records >= made.trained_voxels
+    megabytes = [memory("records", each.most_records)({}, threads=1, attempt=1) for each in (made, limited)]
+    assert megabytes[0] - megabytes[1] > 30 * made.trained_voxels / 1e6  # 34 bytes for each of 3 million, measured
 
 
 @pytest.mark.parametrize(("engine", "gpus", "on_gpu"), [("auto", 2, True), ("openvino", 2, False), ("jax", 0, False)])
