@@ -64,7 +64,8 @@ class Asking:
         correction = None
         if place.pair is not None and name != "skip":
             correction = place.correction(name == "same")
-            rewrite(self._path, [correction])
+            lost = [] if self._path.exists() else [each.correction for each in self._done if each.correction]
+            rewrite(self._path, [*lost, correction])
             self._queue.answers[place.pair] = name == "same"
         self._done.append(Answer(place, correction))
         if not self._next():

@@ -247,14 +247,14 @@ class Drawing:
         )
 
     def _keep(self) -> None:
-        """Write the lines if they have changed; those that others add to the file stay."""
+        """Write the lines if they have changed; those that others add to the file stay. A deleted file gets all."""
         found = corrections_in(self._viewer.shared_state.raw_state)
         if found is None or found == self._known:
             return
         new = [each for each in found if each not in self._known]
         gone = [each for each in self._known if each not in found]
         try:
-            number = rewrite(self._path, new, gone)
+            number = rewrite(self._path, new if self._path.exists() else found, gone)
         except (OSError, FfnError) as reason:
             log.error("%s: %s. The next line that is drawn is another try", self._path, reason)
             tell(self._viewer, f"NOT SAVED: {self._path}: {reason}")

@@ -55,6 +55,14 @@ def test_a_change_is_kept_at_once(viewer, tmp_path):
         assert read_corrections(path) == CORRECTIONS[1:]
 
 
+def test_a_deleted_file_gets_all_lines_that_are_shown(viewer, tmp_path):
+    path = tmp_path / "corrections.csv"
+    with listening(viewer, path):
+        path.unlink()
+        viewer.set_state(with_corrections(EMPTY, CORRECTIONS))
+        assert read_corrections(path) == CORRECTIONS
+
+
 def test_a_layer_that_is_closed_removes_nothing(viewer, tmp_path):
     path = tmp_path / "corrections.csv"
     with listening(viewer, path):
