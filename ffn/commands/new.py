@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 from ffn.errors import ConfigError
 from ffn.io import atomic, hdf5
@@ -32,12 +33,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("out", metavar="FILE.yaml", help="configuration to write; its name is that of the run")
     parser.add_argument("--image", required=True, metavar="IMAGE", help=f"image: {formats}; of CREMI, the file alone")
     parser.add_argument("--labels", metavar="LABELS", help="truth of a part of it or of all, in any of these formats")
-    for option, text in (
-        ("--voxel-size", "edge lengths of a voxel, nm (default: those of the image)"),
-        ("--labels-offset", "place of the first voxel of the labels, voxels (default: what they say)"),
-    ):
-        kind = float if option == "--voxel-size" else int
-        parser.add_argument(option, nargs=3, type=kind, metavar=("Z", "Y", "X"), help=text)
+    zyx: dict[str, Any] = {"nargs": 3, "metavar": ("Z", "Y", "X")}
+    text = "edge lengths of a voxel, nm (default: those of the image)"
+    parser.add_argument("--voxel-size", type=float, help=text, **zyx)
+    text = "place of the first voxel of the labels, voxels (default: what they say)"
+    parser.add_argument("--labels-offset", type=int, help=text, **zyx)
     parser.add_argument("--init", metavar="MODEL", help="weights to start from (default: ours, if they fit)")
     text = "how long training may take on this machine (default: minutes from other weights, else until it is good); 0 "
     text += "segments with weights as they are, for a first look"
@@ -86,9 +86,7 @@ def _asked_for(image: str) -> list[float] | None:
     if voxel_sizes(image)[0] is not None:
         return None
     try:
-        words = (
-            input(f"{image} has no voxel size. Edge lengths of a voxel in nm, z y x: ") if sys.stdin.isatty() else ""
-        )
+        words = input(f"{image}: edge lengths of a voxel in nm, z y x: ") if sys.stdin.isatty() else ""
         z, y, x = map(float, words.replace(",", " ").split())
     except (ValueError, EOFError):
         raise ConfigError(f"--voxel-size: {image} declares none, expected --voxel-size Z Y X, in nm") from None

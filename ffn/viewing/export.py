@@ -9,7 +9,7 @@ from typing import Any
 
 from ffn.errors import ExportError
 from ffn.geometry import Box
-from ffn.io.atomic import write_json
+from ffn.io.atomic import named, write_json
 from ffn.io.blocks import WHOLE, Job, add_job_options, job_of
 from ffn.io.open import identity
 from ffn.io.store_names import JOBS
@@ -83,7 +83,7 @@ def export(sources: Sources, out: str | Path, config: ExportConfig, box: Box | N
     errors = read_errors(sources.errors) if job.writes and sources.errors else []
     contents = {name: identity(spec) for name, spec in sources.volumes.items()}
     key = {**fingerprint("export", config, box=box, **sources.volumes), "contents": contents}
-    with open_volumes(sources) as volumes:
+    with open_volumes(sources) as volumes, named(folder):
         work = ExportWork(folder, plan_layers(folder, volumes, config, box), config, key, job)
         work.begin()
         found = work.run()

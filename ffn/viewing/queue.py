@@ -118,11 +118,11 @@ class Queue:
         with open_segmentation(inputs.segmentation) as volume:
             self._volume_box, self._voxel_size = volume.box, voxel_size_of(volume)
         with inputs.open_base() as cut:
-            found = read_answers(inputs.answers, cut)
-            parts = cut.rows[:, 4:].tolist() if isinstance(cut, WithCuts) else []
-        whole = {part: segment for segment, part in parts}  # 0 of traced objects, which are in no contact
+            self._given = read_answers(inputs.answers, cut)
+            self._parts = np.unique(cut.rows[:, 4:], axis=0).tolist() if isinstance(cut, WithCuts) else []
+        whole = {part: segment for segment, part in self._parts}  # 0 of traced objects, which are in no contact
         self.answers: dict[Pair, bool] = {}
-        for ends, is_same in found.items():
+        for ends, is_same in self._given.items():
             a, b = sorted(whole.get(end, end) for end in ends)
             if 0 < a < b:
                 self.answers[a, b] = is_same
@@ -150,17 +150,14 @@ class Queue:
         def objects_of(segments: Iterable[int]) -> set[int]:
             return {self._objects.get(segment, segment) for segment in segments}
 
-        with self._inputs.open_base() as base:
-            answers = read_answers(self._inputs.answers, base)
-            parts = np.unique(base.rows[:, 4:], axis=0).tolist() if isinstance(base, WithCuts) else []
-        for pair, is_same in answers.items():
+        for pair, is_same in self._given.items():
             if (len(objects_of(pair)) == 1) != is_same:
                 text = f"{self._inputs.mapping}: does not have the answer on {pair}, expected all to be applied"
                 raise CorrectionError(f"{text}. Run ffn correct first")
         pairs = (self._pair(question.row) for question in self._questions()[0] if question.wrong >= DOUBT)
         doubtful = set(chain(*pairs))
-        doubtful |= {part for segment, part in parts if segment in doubtful}  # a contact may be of any of them
-        return objects_of(chain(*answers)) - objects_of(doubtful)
+        doubtful |= {part for segment, part in self._parts if segment in doubtful}  # a contact may be of any of them
+        return objects_of(chain(*self._given)) - objects_of(doubtful)
 
     def _questions(self) -> tuple[list[Question], Forest]:
         same = self._pairs.probabilities(self.answers)

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from typing import NamedTuple
 
 import neuroglancer
@@ -58,7 +59,6 @@ class Trials:
         self._number = 0  # of the present trial; others stop
         self._rows: dict[Correction, np.ndarray] = {}  # of traces here
         self._open = contextlib.ExitStack()
-        self._cutter: tuple[Cutter, Volume] | None = None
         self._thread = ThreadPoolExecutor(1)
 
     def begin(self, line: Correction, kept: Sequence[Correction]) -> None:
@@ -105,7 +105,7 @@ class Trials:
 
     def _found(self, line: Correction, kept: Sequence[Correction], watch: Callable[..., None]) -> np.ndarray:
         """Return the rows of a line that go beyond what earlier traces took."""
-        cutter, base = self._loaded()
+        cutter, base = self._loaded
         known = read_cuts(self._inputs.cuts) if self._inputs.cuts else NO_CUTS
         traced = [rows for each, rows in self._rows.items() if each in kept and each.action == TRACE]
         known = np.concatenate([known[known[:, 4] == 0], *traced])
@@ -115,15 +115,14 @@ class Trials:
             lines += [each for each in kept if each.action == CUT and each != line and own & _ids(each, uncut)]
         return cutter.rows(lines, "corrections", known, watch)[len(known) :]
 
+    @cached_property
     def _loaded(self) -> tuple[Cutter, Volume]:
-        """Open the files, and load the network, once."""
-        if self._cutter is None:
-            self._tell("Loading the network …")
-            flood, config, _ = self._inputs
-            network = flood.network(config)
-            scene = self._open.enter_context(open_scene(flood.segmentation, flood.image, flood.masks))
-            self._cutter = Cutter(scene, network, config, read_table(flood.image, JUMPS)), scene.segmentation
-        return self._cutter
+        """The network and the supervoxels, once they are needed."""
+        self._tell("Loading the network …")
+        flood, config, _ = self._inputs
+        network = flood.network(config)
+        scene = self._open.enter_context(open_scene(flood.segmentation, flood.image, flood.masks))
+        return Cutter(scene, network, config, read_table(flood.image, JUMPS)), scene.segmentation
 
     def _show(self, line: Correction, rows: np.ndarray, text: str, number: int) -> None:
         """Show all that has new ids, and what is left of a supervoxel that was cut, unless the trial has ended."""
@@ -132,7 +131,7 @@ class Trials:
         self._tell(f"{text}: {f'{voxels:,} voxels' if voxels else nothing}. k keeps, u discards")
         if not voxels:
             return
-        _, base = self._loaded()
+        _, base = self._loaded
         first, last = rows[:, :3], rows[:, :3] + np.outer(rows[:, 3] - 1, (0, 0, 1))
         box = Box(zyx(first.min(axis=0).tolist()), zyx((last.max(axis=0) + 1).tolist()))
         if line.action == CUT:

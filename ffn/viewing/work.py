@@ -20,7 +20,7 @@ import numpy as np
 
 from ffn.errors import ExportError
 from ffn.geometry import Box
-from ffn.io.atomic import named, write_json, write_text
+from ffn.io.atomic import write_json, write_text
 from ffn.io.block_log import BlockLogs, Result, Work
 from ffn.io.blocks import Job, forget_blocks, no_result, reduce_step
 from ffn.io.scratch import Table, Tables, read_tables, write_tables
@@ -45,15 +45,12 @@ class ExportWork:
 
     def begin(self) -> None:
         """If this is the first step, remove another export, and write all metadata; else require that it was done."""
-        if self.job.is_whole or self.job.step == PLAN:
-            with named(self.folder):
-                self._begin()
-        elif read_tables(self._jobs(PLAN), self.key) is None:
-            raise ExportError(f"{self.folder}: has no export of these inputs and options. Run --step {PLAN} first")
-
-    def _begin(self) -> None:
-        key, jobs = json.dumps(self.key, sort_keys=True), self._jobs(PLAN)
-        mark = jobs / "key.json"  # not the file that Snakemake watches, and removes before it repeats the step
+        jobs = self._jobs(PLAN)
+        if not self.job.is_whole and self.job.step != PLAN:
+            if read_tables(jobs, self.key) is None:
+                raise ExportError(f"{self.folder}: has no export of these inputs and options. Run --step {PLAN} first")
+            return
+        key, mark = json.dumps(self.key, sort_keys=True), jobs / "key.json"  # not a file that Snakemake watches
         if not mark.exists() or mark.read_text() != key:
             mark.unlink(missing_ok=True)  # first: after a kill, nothing is taken for a whole export
             for path in self.folder.rglob("*"):
@@ -75,10 +72,6 @@ class ExportWork:
 
     def run(self) -> dict[str, Segments] | None:
         """Do the job; return all facts about the segments of each layer if it does the last step and finishes it."""
-        with named(self.folder):
-            return self._run()
-
-    def _run(self) -> dict[str, Segments] | None:
         if self.job.step in MIPS:
             self.write_mip(MIPS.index(self.job.step))
         if self.job.step in (PLAN, *MIPS):
