@@ -9,7 +9,7 @@ from typing import Any
 
 from ffn.errors import ExportError
 from ffn.geometry import Box
-from ffn.io.atomic import named, write_json
+from ffn.io import atomic
 from ffn.io.blocks import WHOLE, Job, add_job_options, job_of
 from ffn.io.open import identity
 from ffn.io.store_names import JOBS
@@ -83,14 +83,14 @@ def export(sources: Sources, out: str | Path, config: ExportConfig, box: Box | N
     errors = read_errors(sources.errors) if job.writes and sources.errors else []
     contents = {name: identity(spec) for name, spec in sources.volumes.items()}
     key = {**fingerprint("export", config, box=box, **sources.volumes), "contents": contents}
-    with open_volumes(sources) as volumes, named(folder):
+    with open_volumes(sources) as volumes, atomic.named(folder):
         work = ExportWork(folder, plan_layers(folder, volumes, config, box), config, key, job)
         work.begin()
         found = work.run()
         if job.writes and found is not None:
             _write(work, found, errors, sources)
     if job.record_path:
-        write_json(job.record_path, key)
+        atomic.write_json(job.record_path, key)
 
 
 def _require_replaceable(out: Path) -> None:
@@ -114,6 +114,6 @@ def _write(
     state = write_links(folder, layers, found, errors, config)
     whole = Box.hull(layer.box for layer in layers.values())
     record = provenance("export", config.model_copy(update={"threads": 0}), box=whole, **sources.given)
-    write_json(folder / PROVENANCE_FILE, record)
-    write_json(folder / STATE_FILE, state)
+    atomic.write_json(folder / PROVENANCE_FILE, record)
+    atomic.write_json(folder / STATE_FILE, state)
     work.clear()
