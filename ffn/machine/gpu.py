@@ -10,6 +10,7 @@ import logging
 import os
 import socket
 import subprocess
+import sys
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,14 +28,28 @@ _HELD: list[socket.socket] = []  # locks of this process; the kernel releases th
 NEEDS = "pip install 'ffn-pipeline[jax]' for a CPU, 'jax[cuda13]' or, with older drivers, 'jax[cuda12]' for a GPU"
 PACKAGES = ("jax", "jaxlib", "jax-cuda12-plugin", "jax-cuda13-plugin", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13")
 PREALLOCATE = "XLA_PYTHON_CLIENT_PREALLOCATE"
+# TensorFlow and Keras import them for features that are not used here: 45 % of the time to load TensorFlow.
+UNUSED = ("jax", "matplotlib", "pandas", "pyarrow")
 
 log = logging.getLogger(__name__)
+
+
+def load_tensorflow() -> None:
+    """Import TensorFlow without the packages that it would load and not use; a later import finds them."""
+    hidden = [name for name in UNUSED if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None: not importable
+    try:
+        import tensorflow  # noqa: F401
+    finally:
+        for name in hidden:
+            del sys.modules[name]
 
 
 def gpu_visible() -> bool:
     """Return whether TensorFlow sees a GPU. The package for CPUs alone is not imported, which takes seconds."""
     if _is_installed("tensorflow-cpu") and not _is_installed("tensorflow"):
         return False
+    load_tensorflow()
     import tensorflow as tf
 
     return bool(tf.config.list_physical_devices("GPU"))

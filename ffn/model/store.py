@@ -16,6 +16,7 @@ from ffn.config import ModelConfig
 from ffn.errors import ModelError, explain
 from ffn.io import hdf5
 from ffn.io.atomic import unreadable, write_text
+from ffn.machine.gpu import load_tensorflow
 from ffn.model.network import Weights, weight_shapes
 from ffn.model.tissue import Histogram, Tissue
 from ffn.provenance import provenance
@@ -155,6 +156,7 @@ def import_published(prefix: str, out_folder: str, config: ModelConfig) -> None:
 
 def read_published(prefix: str) -> Weights:
     """Return the weights of the network by our names, without optimizer slots and counters."""
+    load_tensorflow()
     import tensorflow as tf
 
     if not Path(prefix + ".index").is_file():

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from ffn.errors import ConfigError, FfnError, TrainError
-from ffn.machine.gpu import PREALLOCATE
+from ffn.machine.gpu import PREALLOCATE, load_tensorflow
 from ffn.machine.limits import cores_here, quota, threads_here
 from ffn.machine.schedulers import LaunchedRank, launched_rank, local_place
 from ffn.training.config import Collective, TrainConfig
@@ -92,6 +92,7 @@ def start_horovod(stall_seconds: int) -> Any:
     for name, value in settings.items():
         os.environ.setdefault(name, str(value))
     with _imported("Horovod", "Run make setup"):
+        load_tensorflow()
         import horovod.tensorflow as hvd
     # Its threads inherit Linux' batch class, in which waking threads do not preempt those that compute. Measured with
     # Gloo: an exchange takes 3.5 instead of 5.5 ms, and Horovod a third of the processor time. NCCL's would inherit it.
@@ -296,6 +297,7 @@ def configure_libraries(group: ProcessGroup, config: TrainConfig, rng_seed: int)
 
 def _configure_tensorflow(group: ProcessGroup, config: TrainConfig, rng_seed: int, threads: int) -> None:
     """Let TensorFlow see the GPU of this process only, or none if JAX trains."""
+    load_tensorflow()
     import keras
     import tensorflow as tf
 

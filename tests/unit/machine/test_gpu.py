@@ -1,5 +1,6 @@
 """GPUs: whether there are any, and processes that do not know each other take different ones."""
 
+import importlib
 import os
 import subprocess
 import sys
@@ -69,6 +70,18 @@ def test_tensorflow_is_not_asked_where_it_is_the_package_for_cpus_alone(installe
     assert gpu.gpu_visible() == imports
     gpus.clear()
     assert not gpu.gpu_visible()
+
+
+def test_tensorflow_is_loaded_without_packages_that_a_later_import_finds(tmp_path, monkeypatch):
+    (tmp_path / "tensorflow.py").write_text("try:\n    import other\nexcept ImportError:\n    other = None\n")
+    (tmp_path / "other.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(gpu, "UNUSED", ("other",))
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    del sys.modules["tensorflow"]
+    gpu.load_tensorflow()
+    assert sys.modules["tensorflow"].other is None
+    importlib.import_module("other")
 
 
 @pytest.mark.parametrize(
