@@ -150,61 +150,10 @@ def distance(edges: np.ndarray, voxel_size_zyx: tuple[float, ...], threads: int 
     -------
     float32 ndarray of shape (Z, Y, X) or (Y, X)
         In that unit; infinite if there is no edge at all.
-
-    Notes
-    -----
-    Source: Felzenszwalb and Huttenlocher 2012, one axis after the other. In float64, so squares of whole nanometres add
-    up without rounding. 250³ voxels take a quarter of the time of `scipy.ndimage.distance_transform_edt`.
     """
-    squares = np.where(edges, 0.0, np.inf)
-    for axis, side in enumerate(voxel_size_zyx):
-        _add_axis(np.moveaxis(squares, axis, -1), float(side), threads)
-    result = np.empty(edges.shape, np.float32)
+    import edt
 
-    def work(slab: slice) -> None:
-        result[slab] = np.sqrt(squares[slab])
-
-    in_slabs(work, edges.shape, threads)
-    return result
-
-
-def _add_axis(squares: np.ndarray, side: float, threads: int) -> None:
-    """Add the last axis to the squared distances along the others."""
-
-    def work(slab: slice) -> None:
-        lines = np.ascontiguousarray(squares[slab])
-        _lower_envelopes(lines.reshape(-1, lines.shape[-1]), side)
-        squares[slab] = lines
-
-    in_slabs(work, squares.shape, threads)
-
-
-@compiled
-def _lower_envelopes(lines: np.ndarray, side: float) -> None:
-    """Replace each line by the lower envelope of the parabolas that stand on its values."""
-    size = lines.shape[1]
-    feet, heights, starts = np.empty(size, np.int64), np.empty(size), np.empty(size)  # start: where it is lowest
-    for line in lines:
-        number = 0
-        for x in range(size):
-            if line[x] == np.inf:
-                continue
-            start = -np.inf
-            while number > 0:
-                foot = feet[number - 1]
-                rise = (line[x] - heights[number - 1]) / (side * side)
-                start = (rise + (x * x - foot * foot)) / (2 * (x - foot))
-                if start > starts[number - 1]:
-                    break
-                number -= 1
-                start = -np.inf
-            feet[number], heights[number], starts[number] = x, line[x], start
-            number += 1
-        lowest = 0
-        for x in range(size if number else 0):
-            while lowest + 1 < number and starts[lowest + 1] < x:
-                lowest += 1
-            line[x] = heights[lowest] + ((x - feet[lowest]) * side) ** 2
+    return edt.edt(~edges, anisotropy=voxel_size_zyx, order="C", parallel=threads)
 
 
 def in_slabs(work: Callable[[slice], None], shape: tuple[int, ...], threads: int) -> None:

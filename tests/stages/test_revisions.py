@@ -88,7 +88,7 @@ ROUNDED = {
 MADE = {
     "synth": (2, "001139cd7c8f", 136.8931100),
     "ingest": (4, "edd379b5dad2", 0.0),
-    "membrane": (2, "b981a087dfc7", 11.1240786),
+    "membrane": (3, "b981a087dfc7", 11.1240786),
     "partition": (2, "75c9f0b7001b", 0.0),
     "coordinates": (2, "0080f86000c5", 0.0),
     "records": (3, "11f04beab0de", 0.0),
@@ -96,7 +96,7 @@ MADE = {
     "import-checkpoint": (1, "44136fa355b3", 0.3355432),
     "select": (1, "710b4e75b897", -1.9014086),
     "normalize": (1, "5c9f791775b9", 0.0),
-    "segment": (6, "b3b93f10b759", 106.3707633),
+    "segment": (7, "b3b93f10b759", 106.3707633),
     "reconcile": (6, "c5d9b15a49f0", 0.0),
     "consensus": (4, "affce797782a", 0.0),
     "agglomerate": (9, "a2fc3c0daf99", 0.0),
