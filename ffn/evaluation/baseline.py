@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from ffn.assembly.components import label_pieces
 from ffn.contingency import count_pairs
 from ffn.errors import EvaluationError
 from ffn.evaluation.scores import score
-from ffn.evaluation.scoring import Scorer
+from ffn.evaluation.scoring import Comparison
 from ffn.geometry import Box, VoxelSize, zyx
 from ffn.io.store import create_volume
 from ffn.io.volume import Placement, Volume, require_inside
@@ -87,42 +88,40 @@ def markers(inside: np.ndarray, voxel_size_zyx_nm: VoxelSize) -> np.ndarray:
 
 
 def score_watershed(
-    scorer: Scorer,
-    image: Volume,
-    segmentations: Mapping[str, Volume],
-    box: Box,
-    max_voxels: int,
-    out: str | None = None,
+    comparison: Comparison, image: Volume, names: Sequence[str], max_voxels: int, out: str | None = None
 ) -> dict[str, Any]:
-    """Segment `box`, or the middle of a large one, by the best watershed of a sweep, and score it.
+    """Segment the box of a comparison, or the middle of a large one, by the best watershed of a sweep, and score it.
 
-    ``same_voxels`` has its scores on the voxels that each segmentation covers. In a middle, ``beside`` has the scores
-    of the last segmentation.
+    ``same_voxels`` has its scores, under the convention ``foreground``, on the voxels that each of the compared
+    segmentations covers: one that leaves out difficult voxels scores well there. In a middle, it is the last one alone,
+    and ``beside`` has its scores.
     """
+    truth, box, size = comparison.truth, comparison.box, comparison.voxel_size_zyx_nm
     require_inside(image, box)
     middle = middle_of(box, max_voxels)
-    truth = scorer.truth.read(middle)
-    if not truth.any():
-        found = f"{scorer.truth.name}: has no label in {middle}, the middle of {box}, so no watershed can be chosen"
+    bodies = truth.read(middle)
+    if not bodies.any():
+        found = f"{truth.name}: has no label in {middle}, the middle of {box}, so no watershed can be chosen"
         raise EvaluationError(f"{found}. Raise watershed_max_voxels, choose another box, or set watershed: false")
-    labels, sweep = best_watershed(image.read(middle), label_pieces(truth), scorer.voxel_size_zyx_nm)
+    labels, sweep = best_watershed(image.read(middle), label_pieces(bodies), size)
     if out:
         made_by = provenance("evaluate", None, image=image.name)
-        with create_volume(out, np.uint64, Placement(middle, scorer.voxel_size_zyx_nm, made_by)) as writer:
+        with create_volume(out, np.uint64, Placement(middle, size, made_by)) as writer:
             writer.write(middle, labels.astype(np.uint64))
-    reads = {name: volume.read for name, volume in segmentations.items()}
     result = {"method": "watershed", "settings": sweep[0]["settings"], "sweep": sweep, "box": str(middle)}
+    others = dict(zip(names, comparison.reads, strict=True))
     if middle != box:
         log.info("baseline: covers only %s, so the segmentation is scored there too", middle)
-        *_, own = reads.items()
-        reads = dict([own])
-        result["beside"] = scorer.scores(*scorer.compare(list(reads.values()), middle))
+        others = {names[-1]: comparison.reads[-1]}
+        (result["beside"],) = replace(comparison, box=middle, reads=[*others.values()]).run()
 
     def read(block: Box) -> np.ndarray:
         return labels[block.slices(middle.start)]
 
-    scores = scorer.scores(*scorer.compare([read], middle))
-    return {**result, **scores, "same_voxels": scorer.scores_where(read, reads, middle)}
+    reads = [lambda part, other=other: np.where(other(part) != 0, read(part), 0) for other in others.values()]
+    (scores,) = replace(comparison, box=middle, reads=[read]).run()
+    foreground = replace(comparison, box=middle, reads=reads, whole_skeletons=None, conventions=("foreground",))
+    return {**result, **scores, "same_voxels": dict(zip(others, foreground.run(), strict=True))}
 
 
 def middle_of(box: Box, max_voxels: int) -> Box:

@@ -13,13 +13,12 @@ from typing import Any
 import numpy as np
 
 from ffn.config import Mask
-from ffn.contingency import ContingencyTable
 from ffn.errors import ConfigError, EvaluationError, under
 from ffn.evaluation.baseline import score_watershed
 from ffn.evaluation.config import EvaluateConfig
 from ffn.evaluation.errors import locate, worst_errors
 from ffn.evaluation.scores import BORDER_NM, CONVENTIONS
-from ffn.evaluation.scoring import Compared, Comparison, Scorer
+from ffn.evaluation.scoring import Compared, Comparison
 from ffn.evaluation.skeletonize import Skeletons, read_skeletons
 from ffn.geometry import Box, VoxelSize
 from ffn.io.atomic import write_json
@@ -170,9 +169,8 @@ def evaluate(
         for volume in segmentations.values():
             require_labels(volume)
             require_inside(volume, place)
-        scorer = _scorer(truth, segmentations, inputs.skeletons, place, rng_seed)
-        comparison = Comparison(scorer, [volume.read for volume in segmentations.values()], place)
-        key = fingerprint("evaluate", None, **inputs.identities(), box=place, conventions=scorer.conventions)
+        comparison = _comparison(truth, segmentations, inputs.skeletons, place, rng_seed)
+        key = fingerprint("evaluate", None, **inputs.identities(), box=place, conventions=comparison.conventions)
         results = reduce_blocks(str(out), comparison.blocks, comparison.look, key, job)
         if results is None:
             return {}
@@ -180,13 +178,12 @@ def evaluate(
             for doubt in doubts_about_labels(volume, place):
                 log.warning("%s: %s", volume.name, doubt)
         compared = dict(zip(segmentations, comparison.add_up(results), strict=True))
-        result = {"box": str(place), "segmentation": inputs.name, **_scores(scorer, compared)}
+        result = {"box": str(place), "segmentation": inputs.name, **_scores(comparison, compared)}
         result["errors"] = _errors(compared, comparison, results)
         if inputs.image:
             with open_volume(inputs.image) as image:
-                result["baseline"] = score_watershed(
-                    scorer, image, segmentations, place, config.watershed_max_voxels, inputs.baseline_out
-                )
+                most, saved = config.watershed_max_voxels, inputs.baseline_out
+                result["baseline"] = score_watershed(comparison, image, list(segmentations), most, saved)
     given = {**inputs.given(), **mask_inputs(inputs.masks), "rng_seed": rng_seed}
     result["provenance"] = provenance("evaluate", config, **given)
     write_json(out, result)
@@ -194,12 +191,12 @@ def evaluate(
     return result
 
 
-def _scores(scorer: Scorer, compared: Mapping[str, Compared]) -> dict[str, Any]:
+def _scores(comparison: Comparison, compared: Mapping[str, Compared]) -> dict[str, Any]:
     """Return the scores that follow from the blocks. The last segmentation is scored, the others are earlier ones."""
-    *earlier, own = (scorer.scores(one) for one in compared.values())
+    *earlier, own = map(comparison.scores, compared.values())
     return {
         "border_nm": BORDER_NM,
-        "conventions": {name: CONVENTIONS[name].text for name in scorer.conventions},
+        "conventions": {name: CONVENTIONS[name].text for name in comparison.conventions},
         **own,
         "earlier": dict(zip(compared, earlier, strict=False)),
     }
@@ -209,15 +206,10 @@ def _errors(
     compared: Mapping[str, Compared], comparison: Comparison, results: Sequence[Result]
 ) -> list[dict[str, Any]]:
     """Return the worst errors of the last segmentation, with the ends of their gaps."""
-    errors = worst_errors(*_own(compared), NUM_ERRORS)
+    *_, own = compared.values()
+    errors = worst_errors(own.tables["foreground"], own.bodies, NUM_ERRORS)
     found = locate(errors, comparison.tables_of_last(results), comparison.scene())
     return [error.entry(*ends) for error, ends in zip(errors, found, strict=True)]
-
-
-def _own(compared: Mapping[str, Compared]) -> tuple[ContingencyTable, np.ndarray]:
-    """Return the pairs of component and segment of the last segmentation, and the bodies of components."""
-    *_, own = compared.values()
-    return own.tables["foreground"], own.bodies
 
 
 def common_box(segmentation: Volume, truth: Volume, box: Box | None) -> Box:
@@ -232,10 +224,10 @@ def common_box(segmentation: Volume, truth: Volume, box: Box | None) -> Box:
     return common if box is None else common.intersect(box)
 
 
-def _scorer(
+def _comparison(
     truth: MaskedTruth, segmentations: Mapping[str, Volume], skeletons_path: str | None, box: Box, rng_seed: int
-) -> Scorer:
-    """Return what scores; without a voxel size, the convention ``cremi`` is left out, and there are no skeletons."""
+) -> Comparison:
+    """Return the comparison; without a voxel size, without the convention ``cremi`` and without skeletons."""
     size = truth.voxel_size_zyx_nm or list(segmentations.values())[-1].voxel_size_zyx_nm
     skeletons = None
     if skeletons_path:
@@ -246,7 +238,8 @@ def _scorer(
     if size is None:
         log.warning("%s: has no voxel size, so there are no scores under the convention cremi", truth.name)
     conventions = [name for name in CONVENTIONS if size or name != "cremi"]
-    return Scorer(truth, size or NO_SIZE, skeletons, rng_seed, conventions)
+    reads = [volume.read for volume in segmentations.values()]
+    return Comparison(truth, reads, box, size or NO_SIZE, skeletons, rng_seed, conventions)
 
 
 def _skeletons_near(path: str, box: Box, voxel_size_zyx_nm: VoxelSize) -> Skeletons | None:

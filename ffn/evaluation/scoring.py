@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,15 +34,10 @@ from ffn.io.block_log import Result
 from ffn.io.blocks import blocks_of
 from ffn.io.masks import MaskedTruth
 from ffn.io.store_names import MAIN
-from ffn.io.volume import IGNORED, Placement, Read
+from ffn.io.volume import IGNORED, NO_SIZE, Placement, Read
 from ffn.progress import track
 
 ERL_TOLERANCE_NM = 200.0  # tolerant run length: a merger holds this much of a second skeleton; our choice
-
-
-def blocks_in(box: Box) -> list[Box]:
-    """Return the blocks in which labels are compared: the shards of a volume of labels there."""
-    return blocks_of(Placement(box), {MAIN: np.uint64})
 
 
 def tabulate(truth: Read, segmentation: Read, box: Box, block_size_zyx: ZYX) -> ContingencyTable:
@@ -63,20 +59,36 @@ class Compared(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Scorer:
-    """Score any segmentation against one ground truth. The seed fixes the intervals."""
+class Comparison:
+    """Segmentations that are compared with the ground truth in a box, block by block. The seed fixes the intervals."""
 
     truth: MaskedTruth
-    voxel_size_zyx_nm: VoxelSize
-    skeletons: Skeletons | None = None
+    reads: Sequence[Read]  # of the segmentations
+    box: Box
+    voxel_size_zyx_nm: VoxelSize = NO_SIZE
+    whole_skeletons: Skeletons | None = None
     rng_seed: int = 1
     conventions: Sequence[str] = tuple(CONVENTIONS)
 
-    def compare(self, reads: Sequence[Read], box: Box) -> list[Compared]:
-        """Compare the segments that each of `reads` returns in one pass over the blocks."""
-        comparison = Comparison(self, reads, box)
-        blocks = track(comparison.blocks, len(comparison.blocks), "compare")
-        return comparison.add_up([comparison.look(block) for block in blocks])
+    @cached_property
+    def blocks(self) -> list[Box]:
+        """The shards of a volume of labels there."""
+        return blocks_of(Placement(self.box), {MAIN: np.uint64})
+
+    @cached_property
+    def _skeletons(self) -> Skeletons | None:
+        return self.whole_skeletons and self.whole_skeletons.crop(self.box, self.voxel_size_zyx_nm)
+
+    @cached_property
+    def _nodes(self) -> np.ndarray:
+        """Voxels of the skeletons' nodes."""
+        none = np.zeros((0, 3), np.int64)
+        return self._skeletons.voxels_zyx(self.voxel_size_zyx_nm) if self._skeletons else none
+
+    def run(self) -> list[dict[str, Any]]:
+        """Compare all blocks, and return the scores of each segmentation."""
+        blocks = track(self.blocks, len(self.blocks), "compare")
+        return list(map(self.scores, self.add_up([self.look(block) for block in blocks])))
 
     def scores(self, compared: Compared) -> dict[str, Any]:
         """Score a segmentation: its summary and intervals, with skeletons also ``erl`` and ``erl_tolerant``.
@@ -92,39 +104,6 @@ class Scorer:
             "whole_bodies": {**summarize(whole), **run_lengths(skeletons, compared.segments)},
         }
 
-    def scores_where(self, read: Read, others: Mapping[str, Read], box: Box) -> dict[str, Any]:
-        """Score a segmentation under the convention ``foreground``, on the voxels that others cover.
-
-        A segmentation that leaves out difficult voxels scores well under that convention. So only scores on the same
-        voxels can be compared.
-        """
-        reads = [lambda part, other=other: np.where(other(part) != 0, read(part), 0) for other in others.values()]
-        scorer = replace(self, skeletons=None, conventions=("foreground",))
-        return {name: scorer.scores(one) for name, one in zip(others, scorer.compare(reads, box), strict=True)}
-
-
-def run_lengths(skeletons: Skeletons | None, segments: np.ndarray) -> dict[str, Any]:
-    """Return the expected run length, strict and tolerant; nothing without edges."""
-    if skeletons is None or not skeletons.edge_lengths_nm().any():
-        return {}
-    tolerant = expected_run_length(skeletons, segments, ERL_TOLERANCE_NM)
-    return {
-        "erl": expected_run_length(skeletons, segments),
-        "erl_tolerant": {"tolerance_nm": ERL_TOLERANCE_NM, **tolerant},
-    }
-
-
-class Comparison:
-    """Several segmentations compared with the ground truth, block by block."""
-
-    def __init__(self, scorer: Scorer, reads: Sequence[Read], box: Box) -> None:
-        self._scorer, self._reads, self._box = scorer, reads, box
-        self.blocks = blocks_in(box)
-        self._skeletons = scorer.skeletons and scorer.skeletons.crop(box, scorer.voxel_size_zyx_nm)
-        self._nodes = np.zeros((0, 3), np.int64)
-        if self._skeletons is not None:
-            self._nodes = self._skeletons.voxels_zyx(scorer.voxel_size_zyx_nm)
-
     def look(self, block: Box) -> Result:
         """Compare one block: pairs of ids of each segmentation, and its segments at the skeletons' nodes there.
 
@@ -133,16 +112,16 @@ class Comparison:
         row for the pieces there, and one for each segmentation.
         """
         sums: dict[str, TableSum] = defaultdict(TableSum)
-        masks, near = self._scorer.truth.masks, np.flatnonzero(block.holds(self._nodes))
+        masks, near = self.truth.masks, np.flatnonzero(block.holds(self._nodes))
         bodies, links = [np.zeros(0, np.uint64)], [NO_ROWS]
-        nodes, at_nodes = [np.zeros(0, np.int64)], [np.zeros((1 + len(self._reads), 0), np.uint64)]
-        for part in label_parts(block, self._box, PART_ZYX, self._scorer.truth.read):
+        nodes, at_nodes = [np.zeros(0, np.int64)], [np.zeros((1 + len(self.reads), 0), np.uint64)]
+        for part in label_parts(block, self.box, PART_ZYX, self.truth.read):
             bodies.append(part.objects.astype(np.uint64))
             links.append(part.links)
             kinds = {"all": (part.pieces + 1).astype(np.uint64)}
-            if "cremi" in self._scorer.conventions:
+            if "cremi" in self.conventions:
                 kinds["cremi"] = np.where(self._ignored(part.box), IGNORED, kinds["all"])
-            labels = [read(part.box) for read in self._reads]
+            labels = [read(part.box) for read in self.reads]
             for (kind, pieces), (number, one) in itertools.product(kinds.items(), enumerate(labels)):
                 sums[f"{kind}{number}"].add(count_pairs(pieces, one))
             inside = near[part.box.holds(self._nodes[near])]
@@ -161,7 +140,7 @@ class Comparison:
 
     def _ignored(self, part: Box) -> np.ndarray:
         """Return the voxels that the CREMI challenge leaves out: masked ones, and those near borders of bodies."""
-        truth, size = self._scorer.truth, self._scorer.voxel_size_zyx_nm
+        truth, size = self.truth, self.voxel_size_zyx_nm
         margin = (0, *(math.ceil(BORDER_NM / side) + 1 for side in size[1:]))
         wide = part.grow(zyx(margin)).intersect(truth.known)
         labels = truth.read_marked(wide)
@@ -171,10 +150,10 @@ class Comparison:
         """Combine the results of all blocks, for each segmentation."""
         components = join_pieces(results)
         if len(components.bodies) < 2:
-            found = f"{self._scorer.truth.name}: has no labelled voxel in {self._box}, at least one is needed"
+            found = f"{self.truth.name}: has no labelled voxel in {self.box}, at least one is needed"
             raise EvaluationError(f"{found}. Choose another --box")
         sums: dict[str, TableSum] = defaultdict(TableSum)
-        at_nodes = np.zeros((1 + len(self._reads), len(self._nodes)), np.uint64)
+        at_nodes = np.zeros((1 + len(self.reads), len(self._nodes)), np.uint64)
         is_scored = np.zeros(len(self._nodes), bool)
         for each, of_pieces in zip(results, components.of_blocks, strict=True):
             pieces, *segments = each["at_nodes"]
@@ -187,7 +166,7 @@ class Comparison:
         at_components, *at_segments = at_nodes[:, is_scored]
         return [
             Compared(
-                {name: tables[f"cremi{i}" if name == "cremi" else f"all{i}"] for name in self._scorer.conventions},
+                {name: tables[f"cremi{i}" if name == "cremi" else f"all{i}"] for name in self.conventions},
                 components.bodies,
                 skeletons,
                 at_components,
@@ -200,11 +179,22 @@ class Comparison:
         """Yield every block and its pairs of body and segment of the last segmentation."""
         for block, each in zip(self.blocks, results, strict=True):
             bodies = np.append(np.zeros(1, np.uint64), each["bodies"])
-            yield block, renamed(table_of(each[f"all{len(self._reads) - 1}"].T), bodies)
+            yield block, renamed(table_of(each[f"all{len(self.reads) - 1}"].T), bodies)
 
     def scene(self) -> Scene:
         """Return the volumes in which errors of the last segmentation lie."""
-        return Scene(self._scorer.truth.read, self._reads[-1], self._box, self._scorer.voxel_size_zyx_nm)
+        return Scene(self.truth.read, self.reads[-1], self.box, self.voxel_size_zyx_nm)
+
+
+def run_lengths(skeletons: Skeletons | None, segments: np.ndarray) -> dict[str, Any]:
+    """Return the expected run length, strict and tolerant; nothing without edges."""
+    if skeletons is None or not skeletons.edge_lengths_nm().any():
+        return {}
+    tolerant = expected_run_length(skeletons, segments, ERL_TOLERANCE_NM)
+    return {
+        "erl": expected_run_length(skeletons, segments),
+        "erl_tolerant": {"tolerance_nm": ERL_TOLERANCE_NM, **tolerant},
+    }
 
 
 def near_border(labels: np.ndarray, border_nm: float, voxel_size_zyx_nm: VoxelSize) -> np.ndarray:

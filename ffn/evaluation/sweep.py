@@ -16,12 +16,12 @@ from ffn.errors import ConfigError
 from ffn.evaluation.config import SweepConfig
 from ffn.evaluation.evaluate import common_box
 from ffn.evaluation.scores import score
-from ffn.evaluation.scoring import Comparison, Scorer
+from ffn.evaluation.scoring import Comparison
 from ffn.geometry import Box
 from ffn.io.atomic import write_json
 from ffn.io.blocks import WHOLE, Job, add_job_options, forget_blocks, job_of, reduce_blocks
 from ffn.io.masks import identities, mask_inputs, open_masked_truth
-from ffn.io.volume import NO_SIZE, require_labels, require_other_file
+from ffn.io.volume import require_labels, require_other_file
 from ffn.options import add_box_option, add_masks_option, add_options, add_volume_option, from_arguments, masks_from
 from ffn.provenance import fingerprint, provenance
 
@@ -96,8 +96,7 @@ def sweep(inputs: SweepInputs, out: str, config: SweepConfig, box: Box | None = 
     with open_masked_truth(inputs.truth, inputs.masks) as truth, inputs.open_base() as segmentation:
         require_labels(segmentation)
         box = common_box(segmentation, truth, box)
-        scorer = Scorer(truth, NO_SIZE, conventions=SWEPT_CONVENTIONS)
-        comparison = Comparison(scorer, [segmentation.read], box)
+        comparison = Comparison(truth, [segmentation.read], box, conventions=SWEPT_CONVENTIONS)
         cuts = {"cuts": inputs.cuts} if inputs.cuts else {}
         key = fingerprint("sweep", None, box=box, **identities(volumes | cuts, inputs.masks))
         results = reduce_blocks(out, comparison.blocks, comparison.look, key, job)

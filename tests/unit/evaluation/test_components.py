@@ -9,7 +9,7 @@ from ffn.contingency import count_pairs
 from ffn.evaluation.config import EvaluateConfig
 from ffn.evaluation.evaluate import Inputs, evaluate
 from ffn.evaluation.scores import score
-from ffn.evaluation.scoring import Scorer
+from ffn.evaluation.scoring import Comparison
 from ffn.evaluation.skeletonize import Skeletons
 from ffn.geometry import Box
 from ffn.io.masks import open_masked_truth
@@ -64,18 +64,19 @@ def test_the_components_depend_neither_on_blocks_nor_on_parts(tmp_path, hairpin,
     inputs = Inputs(inputs.segmentation, inputs.truth, skeletons=inputs.skeletons)
     whole = evaluate(inputs, tmp_path / "a.json", EvaluateConfig(), box)
     monkeypatch.setattr("ffn.evaluation.scoring.PART_ZYX", (5, 4, 7))
-    monkeypatch.setattr("ffn.evaluation.scoring.blocks_in", lambda box: list(box.blocks(blocks)))
+    monkeypatch.setattr("ffn.evaluation.scoring.blocks_of", lambda placed, _: list(placed.box.blocks(blocks)))
     assert evaluate(inputs, tmp_path / "b.json", EvaluateConfig(), box) == whole
 
 
 def test_the_components_are_those_of_scikit_image(tmp_path, monkeypatch):
     monkeypatch.setattr("ffn.evaluation.scoring.PART_ZYX", (3, 4, 5))
-    monkeypatch.setattr("ffn.evaluation.scoring.blocks_in", lambda box: list(box.blocks((6, 5, 9))))
+    monkeypatch.setattr("ffn.evaluation.scoring.blocks_of", lambda placed, _: list(placed.box.blocks((6, 5, 9))))
     rng = np.random.default_rng(0)
     bodies = rng.choice(np.array([0, 2, 5, 2**63 + 9], np.uint64), (9, 11, 13))
     segments = rng.integers(0, 5, bodies.shape).astype(np.uint64)
     with open_masked_truth(write(tmp_path / "truth.zarr", bodies), ()) as truth:
-        (found,) = Scorer(truth, TUBE_SIZE_NM).compare([lambda box: segments[box.slices()]], truth.box)
+        comparison = Comparison(truth, [lambda box: segments[box.slices()]], truth.box, TUBE_SIZE_NM)
+        (found,) = comparison.add_up([*map(comparison.look, comparison.blocks)])
     expected = count_pairs(label(bodies.astype(np.int64), background=0, connectivity=1).astype(np.uint64), segments)
     for convention in ("foreground", "all"):
         assert score(found.tables[convention], convention) == pytest.approx(score(expected, convention))

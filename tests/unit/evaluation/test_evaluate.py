@@ -174,7 +174,7 @@ def test_an_input_is_never_overwritten(tmp_path, specs, image, place):
 @pytest.fixture
 def command(tmp_path, specs, image, segmentation, monkeypatch):
     """Words that score two segmentations, with skeletons, masks and a baseline, in six blocks."""
-    monkeypatch.setattr("ffn.evaluation.scoring.blocks_in", lambda box: list(box.blocks((10, 6, 14))))
+    monkeypatch.setattr("ffn.evaluation.scoring.blocks_of", lambda placed, _: list(placed.box.blocks((10, 6, 14))))
     skeletons = str(tmp_path / "skeletons.h5")
     words = ["--min-voxels", "50", "--spacing", "10", "--out", skeletons]
     assert main(["skeletonize", "--labels", specs[1], *words]) == 0

@@ -46,7 +46,7 @@ def test_rows_are_written_by_falling_threshold(tmp_path, row_of_four):
 @pytest.fixture
 def command(tmp_path, random_volumes, monkeypatch):
     """Words that sweep the threshold of two edges of four blocks."""
-    monkeypatch.setattr("ffn.evaluation.scoring.blocks_in", lambda box: list(box.blocks((6, 6, 6))))
+    monkeypatch.setattr("ffn.evaluation.scoring.blocks_of", lambda placed, _: list(placed.box.blocks((6, 6, 6))))
     truth, base = (write(tmp_path / f"{name}.zarr", one) for name, one in zip("tb", random_volumes, strict=True))
     (tmp_path / "graph.csv").write_text(header({}) + edge(1, 2, 0.5).row() + "\n" + edge(3, 4, 0.9).row() + "\n")
     return ["sweep", f"{tmp_path}/graph.csv", "--segmentation", base, "--truth", truth, "--box", "0:6,0:11,1:13"]
@@ -95,7 +95,7 @@ def test_the_scores_are_those_of_what_merge_writes(tmp_path, given, kinds):
 def test_damaged_files_of_people_are_named_before_volumes_are_read(tmp_path, given, monkeypatch, capsys, damaged):
     words, truth, specs = given
     (tmp_path / f"{damaged}.csv").write_text("damaged\n")
-    monkeypatch.setattr("ffn.evaluation.sweep.Comparison", lambda *_: pytest.fail("it has read for minutes"))
+    monkeypatch.setattr("ffn.evaluation.sweep.Comparison", lambda *_, **__: pytest.fail("it has read for minutes"))
     options = [word for kind, spec in specs.items() for word in (f"--{kind}", spec)]
     assert main(["sweep", *words, *truth, *options, "--out", f"{tmp_path}/sweep.json"]) == 2
     assert f"{damaged}.csv" in capsys.readouterr().err
