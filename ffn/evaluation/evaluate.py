@@ -27,14 +27,7 @@ from ffn.io.blocks import WHOLE, Job, add_job_options, forget_blocks, job_of, re
 from ffn.io.label_statistics import doubts_about_labels
 from ffn.io.masks import MaskedTruth, identities, mask_inputs, open_masked_truth
 from ffn.io.open import open_segmentation, open_volume
-from ffn.io.volume import (
-    NO_SIZE,
-    Volume,
-    require_inside,
-    require_labels,
-    require_other_file,
-    require_same_voxel_size,
-)
+from ffn.io.volume import NO_SIZE, Volume, require_inside, require_labels, require_other_file, require_same_voxel_size
 from ffn.options import (
     add_box_option,
     add_masks_option,

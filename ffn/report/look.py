@@ -90,19 +90,13 @@ def check(image: Volume, labels: Volume, box: Box) -> tuple[str, int]:
     found = alignments(image.read(window), ids, fits)
     best = max(found, key=lambda change: found[change])
     if found[best] < LEAST:
-        return (
-            "Warning: no membranes lie under the borders of the labels. Is it their image, their place and voxel size?",
-            section,
-        )
+        text = "no membranes lie under the borders of the labels. Is it their image, their place and voxel size?"
+        return f"Warning: {text}", section
     if best and found[best] > CLEARER * found[""]:
-        return (
-            f"Warning: membranes fit the labels {best} better ({found[best]:.2f} against {found['']:.2f}).",
-            section,
-        )
-    return (
-        f"Membranes lie under the borders of the labels, and nowhere better ({found['']:.2f} standard deviations).",
-        section,
-    )
+        text = f"membranes fit the labels {best} better ({found[best]:.2f} against {found['']:.2f})."
+        return f"Warning: {text}", section
+    text = f"Membranes lie under the borders of the labels, and nowhere better ({found['']:.2f} standard deviations)."
+    return text, section
 
 
 def alignments(image: np.ndarray, labels: np.ndarray, orders: list[tuple[int, ...]]) -> dict[str, float]:
@@ -115,13 +109,12 @@ def alignments(image: np.ndarray, labels: np.ndarray, orders: list[tuple[int, ..
 
 
 def _changes(labels: np.ndarray, inner: slice, orders: list[tuple[int, ...]]) -> Iterator[tuple[str, np.ndarray]]:
-    for axes in (axes for count in range(4) for axes in itertools.combinations(range(3), count)):
-        yield ("flipped along " + ", ".join("zyx"[axis] for axis in axes) if axes else ""), np.flip(labels, axes)[inner]
+    for flipped in (axes for count in range(4) for axes in itertools.combinations(range(3), count)):
+        named = ", ".join("zyx"[axis] for axis in flipped)
+        yield f"flipped along {named}" if named else "", np.flip(labels, flipped)[inner]
     for order in orders:
-        yield (
-            "with their axes z, y, x in the order " + ", ".join("zyx"[axis] for axis in order),
-            labels.transpose(order)[inner],
-        )
+        axes = ", ".join("zyx"[axis] for axis in order)
+        yield f"with their axes z, y, x in the order {axes}", labels.transpose(order)[inner]
     for shift in SHIFTS:
         yield f"shifted by {shift:+d} sections", labels[inner.start - shift : len(labels) + inner.stop - shift]
 

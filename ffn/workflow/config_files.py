@@ -22,8 +22,6 @@ SOFTWARE = {"modules": "cray-python gcc/12", "container": "ffn.sif"}
 # The folder of workflow, profiles and config: the checkout, to which the links point, or that in a wheel.
 ROOT = (Path(__file__).parents[1] / "pipeline/config.yaml").resolve().parent
 
-MOST_VALUES = 100_000  # of a configuration, once aliases are replaced; our choice, config.yaml has 409
-
 
 def in_root(path: str) -> str:
     """Return a path that is not here, but among the files of the pipeline, as the place there."""
@@ -75,32 +73,23 @@ def check_configfiles() -> None:
 
 
 def check_keys(path: str | Path) -> None:
-    """Refuse a configuration that is no UTF-8, is too large once aliases are replaced, or repeats a key.
+    """Refuse a configuration that is not UTF-8, or repeats a key, of which YAML takes the last one and says nothing.
 
-    Of repeated keys, YAML takes the last one, and says nothing. Errors of syntax are left to Snakemake, which takes
-    JSON, too.
+    Errors of syntax are left to Snakemake, which takes JSON, too.
     """
     try:
         root = yaml.compose(_text(path), yaml.SafeLoader)
     except yaml.YAMLError:
         return
-    except RecursionError:
-        raise _too_large(path) from None
-    nodes, num_values = [root] if root else [], 0
+    nodes, seen = [root] if root else [], set[yaml.Node]()
     while nodes:
-        node, num_values = nodes.pop(), num_values + 1
-        if num_values > MOST_VALUES:
-            raise _too_large(path)
-        if isinstance(node, yaml.MappingNode):
+        node = nodes.pop()
+        if isinstance(node, yaml.MappingNode) and node not in seen:  # an alias is the node itself
             _require_different([key for key, _ in node.value if isinstance(key, yaml.ScalarNode)], path)
             nodes += [part for pair in node.value for part in pair]
-        elif isinstance(node, yaml.SequenceNode):
+        elif isinstance(node, yaml.SequenceNode) and node not in seen:
             nodes += node.value
-
-
-def _too_large(path: str | Path) -> ConfigError:
-    found = f"{path}: holds more than {MOST_VALUES:,} values once its aliases (*name) are replaced"
-    return ConfigError(f"{found}, expected the configuration of a run. Write it without aliases")
+        seen.add(node)
 
 
 def _require_different(keys: list[yaml.ScalarNode], path: str | Path) -> None:

@@ -7,11 +7,6 @@ from ffn.workflow.config_files import check_configfiles, check_keys
 
 from ...small_run import ROOT, fork_snakemake
 
-LINES = [
-    "a: &a [1, 1]",
-    *(f"{new}: &{new} [{', '.join(['*' + old] * 9)}]" for old, new in ("ab", "bc", "cd", "de", "ef")),
-]
-
 
 @pytest.mark.parametrize(
     ("text", "lines"),
@@ -47,9 +42,6 @@ def test_anything_else_is_left_to_the_reader(content, tmp_path):
         (b"a: 1\nb: \xff\n", "line 2 is not UTF-8"),
         ("a: 1\n".encode("utf-16"), "UTF-16"),
         (None, "no such file"),
-        ("\n".join(LINES).encode(), "values"),
-        (b"a: &a [*a]\n", "values"),
-        (b"[" * 5000, "values"),
     ],
 )
 def test_what_snakemake_cannot_read_ends_it_with_one_line(content, found, tmp_path, monkeypatch):
