@@ -14,7 +14,7 @@ from ..volumes import write_volume
 
 BOX = Box.parse("0:102,0:110,0:110")  # with room for the validation box that is cut from it
 # All else is as by default. Few examples, because each is a walk of up to 27 FOVs; a precision that every machine has.
-STEPS = 12
+STEPS = 4
 TRAIN = {"max_steps": STEPS, "num_workers": 1, "precision": "float32", "validation_examples": 4}
 
 
@@ -43,4 +43,4 @@ def test_fine_tuning_with_the_defaults_keeps_what_the_weights_can(shared_fib25, 
     taken = rows[int(load_model(workflow.results / "model").provenance["inputs"]["best_step"])]
     assert start["loss"] < 0.8  # with FIB-25's mean and standard deviation, it is above 1
     assert taken["f1"] >= start["f1"]
-    assert end["loss"] < 1.1 * start["loss"]  # at the rate of new networks, three steps ruin the weights
+    assert end["f1"] > 0.9 * start["f1"]  # 0.0003 instead of 0.17 at the rate of new networks, though its loss falls

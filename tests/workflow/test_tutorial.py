@@ -52,4 +52,5 @@ def test_the_commands_make_what_the_page_reads_in_python(lab, monkeypatch):
         if "import navis" in script:  # no package of the lock file
             assert list(Path(re.search(r'"(results/.*)"', script)[1]).glob("*.swc"))
         else:
-            exec(script, {})
+            exec(script, found := {})
+            assert "table" not in found or found["table"]["voxels"].max() > 2000
