@@ -90,7 +90,7 @@ def majority_bodies(subvolumes: Subvolumes, nodes: LocalIds, truth: Volume) -> n
     bodies = np.zeros(len(nodes.ids), np.uint64)
     for index, box in enumerate(subvolumes.tiling):
         table = tabulate(truth.read, subvolumes.volume(index).read, box.intersect(truth.box), BLOCK).foreground()
-        node = nodes.find(np.full(len(table.b), index), table.b)
+        node = nodes.lookup.find(np.full(len(table.b), index), table.b)
         total = np.bincount(node, table.voxels, len(nodes.ids))[node]
         chosen = (total >= MIN_TRUTH_VOXELS) & (table.voxels > MIN_PURITY * total)
         bodies[node[chosen]] = table.a[chosen]

@@ -304,8 +304,7 @@ class SegmentConfig(FloodConfig):
     """Flood filling of one subvolume."""
 
     seed_policy: Literal["peaks", "peaks_2d"] = Field(
-        "peaks",
-        description="where objects start: at peaks of the distance to membranes, in 3D or by section",
+        "peaks", description="where objects start: at peaks of the distance to membranes, in 3D or by section"
     )
     seed_order: Literal["forward", "reversed"] = Field(
         "forward", description="seeds by ascending or descending (z, y, x); points as listed or from the last"

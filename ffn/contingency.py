@@ -65,6 +65,23 @@ def find_runs(*labels: np.ndarray, within_rows: bool = False) -> tuple[np.ndarra
     return starts, np.diff(starts, append=flat[0].size)
 
 
+def is_inner(labels: np.ndarray) -> np.ndarray:
+    """Whether a voxel has the same label as all its neighbours, two along each axis.
+
+    Examples
+    --------
+    >>> is_inner(np.array([4, 4, 4, 7])).tolist()
+    [True, True, False, False]
+    """
+    inner = np.ones(labels.shape, bool)
+    for axis in range(labels.ndim):
+        ids, along = np.moveaxis(labels, axis, 0), np.moveaxis(inner, axis, 0)
+        same = ids[1:] == ids[:-1]
+        along[1:] &= same
+        along[:-1] &= same
+    return inner
+
+
 def count_ids(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Count the voxels of every id, including 0."""
     starts, lengths = find_runs(labels)

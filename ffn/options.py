@@ -183,11 +183,7 @@ def from_arguments(model: type[M], arguments: argparse.Namespace, **extra: objec
 
 
 def flags(
-    section: Section,
-    skip: tuple[str, ...] = (),
-    *,
-    result: bool = True,
-    defaults: Mapping[str, object] | None = None,
+    section: Section, skip: tuple[str, ...] = (), *, result: bool = True, defaults: Mapping[str, object] | None = None
 ) -> str:
     """Return the options that make `section` from the defaults, for a shell line of the workflow.
 

@@ -201,12 +201,7 @@ class Labels(NamedTuple):
 
 
 def write_components(
-    out: str,
-    placement: Placement,
-    labels: Labels,
-    min_voxels: int,
-    key: Mapping[str, Any],
-    job: Job = WHOLE,
+    out: str, placement: Placement, labels: Labels, min_voxels: int, key: Mapping[str, Any], job: Job = WHOLE
 ) -> None:
     """Write labels so that every id is one connected component of at least `min_voxels` voxels.
 

@@ -15,8 +15,7 @@ class ReconcileConfig(Section):
     """Joining overlapping subvolumes into one volume with global ids."""
 
     min_overlap_fraction: Fraction = Field(
-        0.5,
-        description="share of both segments' voxels that a match must have, where both subvolumes are segmented",
+        0.5, description="share of both segments' voxels that a match must have, where both subvolumes are segmented"
     )
     min_overlap_voxels: PositiveInt = Field(
         1000, description="voxels in common that join two ids; for thin segments half of their voxels in the overlap"

@@ -137,7 +137,8 @@ def matches(
     `claims` are all that these subvolumes share with later ones, see `Subvolumes.look_at`; `owners` has the number of
     the subvolume of each row.
     """
-    found = np.column_stack([local.find(owners, claims[:, 1]), local.find(claims[:, 0], claims[:, 2]), claims[:, 6]])
+    find = local.lookup.find
+    found = np.column_stack([find(owners, claims[:, 1]), find(claims[:, 0], claims[:, 2]), claims[:, 6]])
     a, b, counts = add_up(found).T
     of_a, of_b = local.subvolumes[a], local.subvolumes[b]
     num_nodes = len(local.ids)
@@ -205,7 +206,7 @@ def global_tables(
     claims, origins = (ScratchRows((6,), np.int64, folder) for _ in range(2))
 
     def named(owners: np.ndarray, ids: np.ndarray) -> np.ndarray:
-        return numbers[local.find(owners, ids)].astype(np.int64)
+        return numbers[local.lookup.find(owners, ids)].astype(np.int64)
 
     def claim(*columns: np.ndarray) -> None:
         claims.append(overlap_rows(np.column_stack(columns)))

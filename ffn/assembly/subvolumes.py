@@ -340,7 +340,7 @@ class LocalIds:
     in_core: np.ndarray  # bool, whether a node has voxels in the core of its subvolume
     subvolumes: np.ndarray  # int64, number of the subvolume that each node is in
     ids: np.ndarray  # uint64, its id there
-    lookup: RowLookup
+    lookup: RowLookup  # finds the node of a subvolume and an id in it
 
     @classmethod
     def of(cls, tables: SubvolumeTables) -> LocalIds:
@@ -349,7 +349,3 @@ class LocalIds:
         subvolumes = np.repeat(np.arange(len(first) - 1), np.diff(first))
         lookup = RowLookup(subvolumes, ids)
         return cls(first, tables.whole("voxels"), tables.whole("in_core"), subvolumes, ids, lookup)
-
-    def find(self, subvolumes: np.ndarray, ids: np.ndarray) -> np.ndarray:
-        """Return the nodes (int64) of `ids` in `subvolumes`, which have them; both are arrays of shape (N,)."""
-        return self.lookup.find(subvolumes, ids)

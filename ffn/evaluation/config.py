@@ -23,8 +23,7 @@ class EvaluateConfig(Section):
 
     watershed: bool = Field(True, description="also score a baseline: the best of several watersheds of the image")
     watershed_max_voxels: PositiveInt = Field(
-        2_000_000,
-        description="in a larger box, the 36 watersheds cover only the middle; a minute of a core by default",
+        2_000_000, description="in a larger box, the 36 watersheds cover only the middle; a minute of a core by default"
     )
 
 
@@ -38,8 +37,7 @@ class SelectConfig(Section):
     )
     volume: str | None = Field(None, description="volume of the validation box; null if there is only one")
     box: BoxText | None = Field(
-        None,
-        description="validation box: must have labels and overlap no evaluate_box; FOVs also see voxels around it",
+        None, description="validation box: must have labels and overlap no evaluate_box; FOVs also see voxels around it"
     )
 
     @model_validator(mode="after")

@@ -124,12 +124,7 @@ def check(skeletons: str, voxel_size_zyx_nm: VoxelSize) -> None:
 
 
 def evaluate(
-    inputs: Inputs,
-    out: str | Path,
-    config: EvaluateConfig,
-    box: Box | None = None,
-    rng_seed: int = 1,
-    job: Job = WHOLE,
+    inputs: Inputs, out: str | Path, config: EvaluateConfig, box: Box | None = None, rng_seed: int = 1, job: Job = WHOLE
 ) -> dict[str, Any]:
     """Score a segmentation where it overlaps the ground truth; write the scores as JSON, and return them.
 

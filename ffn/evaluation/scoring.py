@@ -20,6 +20,7 @@ from ffn.contingency import (
     RowLookup,
     TableSum,
     count_pairs,
+    is_inner,
     largest_parts,
     merge_tables,
     rows_of,
@@ -204,21 +205,10 @@ def near_border(labels: np.ndarray, border_nm: float, voxel_size_zyx_nm: VoxelSi
     """
     near = np.zeros(labels.shape, dtype=bool)
     for z, section in enumerate(labels):
-        interior = _interior(section)
+        interior = is_inner(section)
         if not interior.all():
             near[z] = distance_transform_edt(interior, voxel_size_zyx_nm[1:]) <= border_nm
     return near
-
-
-def _interior(section: np.ndarray) -> np.ndarray:
-    """Whether a voxel has the same label as all its neighbours (4 at most) in the section."""
-    inner = np.ones(section.shape, dtype=bool)
-    for axis in (0, 1):
-        same = np.moveaxis(section, axis, 0)[1:] == np.moveaxis(section, axis, 0)[:-1]
-        along = np.moveaxis(inner, axis, 0)
-        along[1:] &= same
-        along[:-1] &= same
-    return inner
 
 
 class Components(NamedTuple):

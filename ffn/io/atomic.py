@@ -148,10 +148,7 @@ def first_line(reason: BaseException) -> str:
 
 @contextlib.contextmanager
 def unreadable(
-    place: object,
-    expected: str = "a whole file. Restore it",
-    error: type[FfnError] = VolumeError,
-    failed: str = "read",
+    place: object, expected: str = "a whole file. Restore it", error: type[FfnError] = VolumeError, failed: str = "read"
 ) -> Iterator[None]:
     """Turn the errors of libraries that read `place` into one that names it; theirs have no common base."""
     try:

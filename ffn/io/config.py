@@ -85,6 +85,5 @@ class IngestConfig(SourceConfig):
         "auto", description="type of the voxels; auto takes integers wider than 16 bit for labels"
     )
     offset_zyx: tuple[int, int, int] | None = Field(
-        None,
-        description="place of the first voxel in the full volume, voxels of the source; null takes the source's",
+        None, description="place of the first voxel in the full volume, voxels of the source; null takes the source's"
     )

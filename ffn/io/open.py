@@ -171,10 +171,7 @@ def open_segmentation(spec: str | Path) -> Iterator[Volume]:
 
 
 def read_table(
-    spec: str | Path,
-    name: str,
-    keep: Callable[[np.ndarray], np.ndarray] | None = None,
-    ranges: Sequence[tuple[int, int]] | None = None,
+    spec: str | Path, name: str, keep: Callable[[np.ndarray], np.ndarray] | None = None
 ) -> np.ndarray | None:
     """Return the table `name` of a store, None if there is no such table.
 
@@ -184,8 +181,6 @@ def read_table(
         The volume and the table.
     keep : callable, optional
         Takes some rows and returns which of them to keep, bool; a table of a large volume is never all in memory then.
-    ranges : sequence of pairs of int, optional
-        First row and the one after the last, of each part to read; default: all rows.
 
     Raises
     ------
@@ -206,13 +201,11 @@ def read_table(
     table = {"driver": "zarr3", "kvstore": folder.below(name).spec, "fill_missing_data_reads": False}
     with unreadable(f"{store[0]}/{name}", "a whole table. Rerun its stage"):
         rows = ts.open(table, read=True, context=folder.context).result()
-        if keep is None and ranges is None:
+        if keep is None:
             return np.asarray(rows)
         most, end = scratch.ROWS_AT_ONCE, rows.shape[0]
-        ranges = [(start, min(stop, end)) for start, stop in ranges or [(0, end)]]
-        cuts = [(at, min(at + most, stop)) for start, stop in ranges for at in range(start, stop, most)]
-        parts = (np.asarray(rows[start:stop]) for start, stop in cuts or [(0, 0)])  # for the form of one without rows
-        return np.concatenate([part if keep is None else part[keep(part)] for part in parts])
+        parts = (np.asarray(rows[at : min(at + most, end)]) for at in range(0, max(1, end), most))
+        return np.concatenate([part[keep(part)] for part in parts])
 
 
 def identity(spec: str | Path) -> str:

@@ -31,7 +31,7 @@ LEVEL = 3  # of zstd; images are noise to it
 ROWS_PER_CHUNK = 2**18  # of a table; our choice
 
 
-def shard_shape(shape_zyx: ZYX, itemsize: int, max_bytes: int | None = None) -> ZYX:
+def shard_shape(shape_zyx: ZYX, itemsize: int) -> ZYX:
     """Choose the shape of the shards of a volume.
 
     Examples
@@ -41,7 +41,7 @@ def shard_shape(shape_zyx: ZYX, itemsize: int, max_bytes: int | None = None) -> 
     """
     chunk = chunk_shape(shape_zyx)
     shard = [min(MAX_SHARD, -(-n // c) * c) for n, c in zip(shape_zyx, chunk, strict=True)]
-    while shard[0] * shard[1] * shard[2] * itemsize > (max_bytes or MAX_SHARD_BYTES):
+    while shard[0] * shard[1] * shard[2] * itemsize > MAX_SHARD_BYTES:
         longest = shard.index(max(shard))
         if shard[longest] <= CHUNK:
             break

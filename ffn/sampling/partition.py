@@ -62,12 +62,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def partition(
-    labels_spec: str,
-    out: str,
-    config: PartitionConfig,
-    box: Box | None = None,
-    threads: int = 0,
-    job: Job = WHOLE,
+    labels_spec: str, out: str, config: PartitionConfig, box: Box | None = None, threads: int = 0, job: Job = WHOLE
 ) -> None:
     """Write the partition of every voxel.
 

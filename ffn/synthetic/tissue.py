@@ -13,6 +13,7 @@ import numpy as np
 from scipy.ndimage import distance_transform_edt, gaussian_filter, gaussian_filter1d
 from scipy.spatial import cKDTree
 
+from ffn.contingency import is_inner
 from ffn.geometry import VoxelSize
 from ffn.synthetic.config import SynthConfig
 
@@ -208,13 +209,7 @@ def photograph(tissue: np.ndarray, config: SynthConfig, rng: np.random.Generator
 
 def border_distance_nm(labels: np.ndarray, voxel_size_zyx_nm: VoxelSize) -> np.ndarray:
     """Return the distance of every voxel to the nearest voxel that touches another label, between voxel centres."""
-    inside = np.ones(labels.shape, bool)
-    for axis in range(labels.ndim):
-        ids, away = np.moveaxis(labels, axis, 0), np.moveaxis(inside, axis, 0)
-        crossing = ids[1:] != ids[:-1]
-        away[1:] &= ~crossing
-        away[:-1] &= ~crossing
-    return distance_transform_edt(inside, sampling=voxel_size_zyx_nm).astype(np.float32)
+    return distance_transform_edt(is_inner(labels), sampling=voxel_size_zyx_nm).astype(np.float32)
 
 
 def _cytoplasm(labels: np.ndarray, config: SynthConfig, rng: np.random.Generator) -> np.ndarray:

@@ -36,8 +36,6 @@ def test_of_a_large_table_only_the_rows_to_keep_are_in_memory(tmp_path, monkeypa
 
     assert read_table(tmp_path / name, "rows", keep).tolist() == rows[::2].tolist() and seen == [3, 3, 1]
     assert read_table(tmp_path / name, "none", keep).shape == (0, 2)
-    assert read_table(tmp_path / name, "rows", ranges=[(5, 7), (0, 1)]).tolist() == rows[[5, 6, 0]].tolist()
-    assert read_table(tmp_path / name, "rows", ranges=[(3, 3)]).shape == (0, 2)
 
 
 def test_of_a_small_file_the_content_counts_not_its_time(tmp_path):
