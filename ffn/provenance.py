@@ -20,7 +20,7 @@ REVISIONS: dict[str, int] = {
     "coordinates": 2,
     "evaluate": 9,
     "export": 9,
-    "fill": 8,
+    "fill": 9,
     "ingest": 4,
     "learn-affinities": 2,
     "membrane": 3,

@@ -34,8 +34,12 @@ MIN_SHARE = 0.5  # of a fragment that a segment covers, which then has all of it
 # gains nothing, without a limit the second loses 0.1 bits.
 MIN_INSIDE = 0.1  # mean affinity between two fragments of a body
 MIN_DENIED = 100  # faces between two parts, all of them below that
+# What tells a segment of several bodies; our choices, on FIB-25 z < 85: docs/experiments.md
+MIN_JOINED = 0.2  # mean affinity between two parts of a body, by average linkage
+MIN_LARGEST = 0.7  # share of a body in its largest part
 CERTAIN = 255  # affinity
 MAX_ID = np.uint64(2**64 - 1)
+NO_PAIRS = np.empty((0, 2), np.int64)
 
 
 def volumes_of(affinities: str) -> dict[str, str]:
@@ -113,9 +117,9 @@ def settle(results: Iterable[Result], config: FillConfig, given: Constraints) ->
     """Choose the segment of each fragment from the results of all tiles: ``fragments`` (int64) and ``owners`` (uint64).
 
     ``segments`` and ``names`` (uint64) tell what became of the segments that own any.
-    A segment takes the fragments that it covers mostly, unless affinities deny them, see `undenied`. Groups are joined
-    as long as the mean affinity between two of them is high enough, but never if corrections separate their segments.
-    The others get new ids.
+    A segment takes the fragments that it covers mostly, unless affinities deny them, see `without_runaways` and
+    `undenied`. Groups are joined as long as the mean affinity between two of them is high enough, but never if
+    corrections separate their segments. The others get new ids.
     """
     covered, sums, faces = RowSum(3, np.uint64), RowSum(3), RowSum(3)
     for each in results:
@@ -129,7 +133,8 @@ def settle(results: Iterable[Result], config: FillConfig, given: Constraints) ->
     fragments, owners = owners_of(rows)
     between = np.column_stack([np.searchsorted(fragments, sums.rows()[:, :2]), sums.rows()[:, 2], faces.rows()[:, 2]])
     sizes = np.bincount(np.searchsorted(fragments, rows[:, 0].astype(np.int64)), rows[:, 2])
-    owners = undenied(owners, sizes, between, np.concatenate(given))
+    named = np.concatenate(given)
+    owners = undenied(without_runaways(owners, sizes, between, named), sizes, between, named)
     segments = np.unique(owners[owners > 0])
     number, num_nodes = len(segments), len(segments) + len(fragments)
     nodes = np.where(owners > 0, np.searchsorted(segments, owners), number + np.arange(len(fragments)))
@@ -162,6 +167,28 @@ def owners_of(covered: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return fragments.astype(np.int64), owners
 
 
+def without_runaways(owners: np.ndarray, sizes: np.ndarray, edges: np.ndarray, given: np.ndarray) -> np.ndarray:
+    """Free the fragments of a segment in which affinities see several bodies, none of which is most of it.
+
+    A flood that has leaked goes on in the next body, and may soon hold much of the box. If most of a segment is one
+    part, it is kept, because affinities take mitochondria and thin necks for membranes, too. Pieces of a segment whose
+    fragments do not touch are judged one by one. Parameters and result are those of `undenied`.
+    """
+    inside, num_fragments = _inside(owners, edges, given), len(owners)
+    parts = connected_roots(num_fragments, Linkage(inside, NO_PAIRS).run(lambda *_: MIN_JOINED * CERTAIN))
+    pieces = connected_roots(num_fragments, inside[:, :2])
+    largest = np.zeros(num_fragments)
+    np.maximum.at(largest, pieces, np.bincount(parts, sizes, num_fragments)[parts])
+    is_body = largest >= MIN_LARGEST * np.bincount(pieces, sizes, num_fragments)
+    return np.where(is_body[pieces], owners, np.uint64(0))
+
+
+def _inside(owners: np.ndarray, edges: np.ndarray, given: np.ndarray) -> np.ndarray:
+    """Return the edges between fragments of one segment that corrections do not name."""
+    a, b = owners[edges[:, :2]].T
+    return edges[(a == b) & (a > 0) & ~np.isin(a, given)]
+
+
 def undenied(owners: np.ndarray, sizes: np.ndarray, edges: np.ndarray, given: np.ndarray) -> np.ndarray:
     """Free the fragments of a segment that affinities deny: the smaller of two parts with a membrane between them.
 
@@ -182,8 +209,7 @@ def undenied(owners: np.ndarray, sizes: np.ndarray, edges: np.ndarray, given: np
     uint64 ndarray of shape (N,)
         The segments, 0 also for freed fragments.
     """
-    a, b = edges[:, :2].T
-    inside = edges[(owners[a] == owners[b]) & (owners[a] > 0) & ~np.isin(owners[a], given)]
+    inside = _inside(owners, edges, given)
     parts = connected_roots(len(owners), inside[inside[:, 2] >= MIN_INSIDE * CERTAIN * inside[:, 3], :2])
     contacts = add_up(np.column_stack([np.sort(parts[inside[:, :2]]), inside[:, 3]]))
     large = contacts[(contacts[:, 0] != contacts[:, 1]) & (contacts[:, 2] >= MIN_DENIED)]

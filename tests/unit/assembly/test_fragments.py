@@ -5,7 +5,7 @@ import pytest
 
 from ffn.assembly.config import FillConfig
 from ffn.assembly.fill import fill
-from ffn.assembly.fragments import agglomerate, settle, undenied
+from ffn.assembly.fragments import agglomerate, settle, undenied, without_runaways
 from ffn.assembly.given import NOTHING_GIVEN, Constraints
 from ffn.config import Mask
 from ffn.errors import VolumeError
@@ -55,9 +55,34 @@ def test_large_membranes_inside_of_a_segment_free_its_smaller_part():
     assert owners(99) == owners(100, (0, 3, 255, 1)) == owners(100, given=[[7, 7]]) == [7, 7, 7, 7]
 
 
+def test_a_segment_of_several_bodies_is_let_go_even_if_they_touch_where_no_membrane_is_seen():
+    def owners(sizes, *edges, given=()):
+        own = np.array([7, 7, 7, 8], np.uint64)
+        return without_runaways(own, np.array(sizes), np.array(edges), np.array(given, np.uint64)).tolist()
+
+    leaks = [(0, 1, 255 * 10, 100), (1, 2, 255 * 19, 100), (2, 3, 0, 100)]
+    assert owners([4, 3, 3, 9], *leaks) == [0, 0, 0, 8]
+    assert owners([8, 1, 1, 9], *leaks) == owners([4, 3, 3, 9], *leaks, given=[7]) == [7, 7, 7, 8]
+    assert owners([4, 3, 3, 9], (0, 1, 255 * 20, 100)) == [
+        7,
+        7,
+        7,
+        8,
+    ]  # the third touches nothing, so nothing denies it
+
+
+def test_bodies_that_a_segment_has_joined_become_new_segments():
+    part = {
+        "covered": np.array([(1, 7, 9), (2, 7, 8)], np.uint64),
+        "sums": np.array([(1, 2, 255 * 15)]),
+        "faces": np.array([(1, 2, 100)]),
+    }
+    assert settle([part], CONFIG, NOTHING_GIVEN)["owners"].tolist() == [8, 9]
+
+
 def test_a_part_that_a_membrane_denies_stays_where_corrections_separate_its_segment():
     part = {
-        "covered": np.array([(1, 7, 9), (2, 7, 5), (3, 8, 9)], np.uint64),
+        "covered": np.array([(1, 7, 15), (2, 7, 5), (3, 8, 9)], np.uint64),
         "sums": np.array([(1, 2, 0), (2, 3, 200 * 255)]),
         "faces": np.array([(1, 2, 100), (2, 3, 200)]),
     }
