@@ -16,8 +16,8 @@ import logging
 import threading
 from collections.abc import Iterator
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from socketserver import BaseServer
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from socketserver import BaseServer, ThreadingMixIn
 from typing import NamedTuple, TypeVar
 
 POLL_SECONDS = 0.05
@@ -69,11 +69,19 @@ class Server(NamedTuple):
             connection.close()
 
 
-class RendezvousServer(ThreadingHTTPServer):
-    """Answers requests that begin with the secret, and refuses all others before it reads their body."""
+class PatientServer(ThreadingMixIn):
+    """A server for thousands of processes at once, in a thread for each connection; strangers may say anything."""
 
-    daemon_threads = True
+    daemon_threads = True  # the end does not wait for a stranger that says little at a time
     request_queue_size = WAITING_CONNECTIONS
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Log failed connections for debugging alone."""
+        log.debug("connection from %s failed", client_address, exc_info=True)
+
+
+class RendezvousServer(PatientServer, HTTPServer):
+    """Answers requests that begin with the secret, and refuses all others before it reads their body."""
 
     def __init__(self, address: str, secret: str) -> None:
         super().__init__((address, 0), _Handler)
@@ -102,10 +110,6 @@ class RendezvousServer(ThreadingHTTPServer):
         with self._stored:
             self.values[name] = value
             self._stored.notify_all()
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Log failed requests only for debugging: a stranger may send anything."""
-        log.debug("request from %s failed", client_address, exc_info=True)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -54,7 +54,7 @@ def train_point(training: Training, runs_folder: str, out_path: str, rates_path:
         Output of the study of the learning rate; its best rate replaces that of `training`.
     """
     config = training.config
-    workers = config.num_workers * config.virtual_workers
+    workers = config.total_workers
     if rates_path is not None:
         rates = best_rates(rates_path)
         if workers not in rates:

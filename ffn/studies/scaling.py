@@ -168,7 +168,7 @@ def _step_seconds(plan: TrainingPlan, group: ProcessGroup, num_steps: int) -> np
             started = time.perf_counter()
             group.beat()
             outcome = learner.step(walks.batch(), learning_rate(plan.train, step))
-            walks.proceed(outcome)
+            walks.proceed(outcome.answers)
             float(outcome.gradient_norm)  # waits for the update
             times.append((time.perf_counter() - started - outcome.allreduce_seconds, outcome.allreduce_seconds))
     return np.array(times[WARM_UP_STEPS:])

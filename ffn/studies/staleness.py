@@ -29,7 +29,7 @@ from ffn.training.optimizers import learning_rate
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.parallel.serving import UpdateRule
 from ffn.training.plan import Training, TrainingPlan, initial_weights
-from ffn.training.step import Learner, Outcome
+from ffn.training.step import Learner
 from ffn.training.train import training_job, with_engine
 from ffn.training.validation import Validation, ValidationBox, make_validation
 from ffn.training.walk import HostPatches, LaneWalks, Prefetcher
@@ -112,7 +112,7 @@ def study_staleness(training: Training, out_path: str, measured: str | None, con
     config : StalenessConfig
         Stragglers, and the network.
     """
-    workers = training.config.num_workers * training.config.virtual_workers
+    workers = training.config.total_workers
     train = training.config.model_copy(update={"num_workers": 1, "virtual_workers": workers})
     nodes = cluster_of(read_measurement(measured) if measured else None, config.network)
     with training_job(training._replace(config=train)) as (group, plan, opened):
@@ -167,7 +167,7 @@ class _Study:
         weights = initial_weights(self.plan.initial.config, seed, train.initial)
         plan = replace(self.plan, train=train, rng_seed=seed, initial=replace(self.plan.initial, weights=weights))
         cluster = VirtualCluster(self.nodes, self.stragglers, way, workers, seed)
-        updates = train.max_steps * self.plan.train.num_lanes // (train.batch_size * cluster.rule.needed)
+        updates = train.max_steps * self.plan.train.num_lanes // (train.batch_size * cluster.rule.gradients)
         result, _ = train_virtually(plan, cluster, updates, self.validation)
         run = {"identity": self.identity, "seed": seed, **result}
         atomic.write_json(path, run)
@@ -183,8 +183,8 @@ def train_virtually(
     are kept.
     """
     model, rule, lanes, size = plan.initial.config, cluster.rule, plan.lanes(0), plan.train.batch_size
-    # its exchange averages what an update needs
-    train = plan.train.model_copy(update={"virtual_workers": rule.needed, "max_steps": updates})
+    # the learner averages the gradients of an update
+    train = plan.train.model_copy(update={"virtual_workers": rule.gradients, "max_steps": updates})
     learner = make_learner(model, train, plan.initial.weights, ProcessGroup(), plan.rng_seed)
     num_scores = plan.train.max_steps // plan.train.validation_steps if validation else 0
     scored = {round(updates * (i + 1) / num_scores) for i in range(num_scores)}
@@ -196,7 +196,7 @@ def train_virtually(
         while rule.version < updates and skipped < MAX_SKIPPED_IN_ROW:
             for worker in free:
                 (answers,), (vector,) = learner.differentiate(walks[worker].batch())
-                walks[worker].proceed(Outcome(np.asarray(answers), loss=0.0, finite=True))
+                walks[worker].proceed(np.asarray(answers))
                 cluster.begin(worker, now, vector)
             now, complete, free = cluster.next()
             if complete:
@@ -251,14 +251,11 @@ def _panels(rows: list[dict[str, Any]], target: float) -> list[Panel]:
         "final_f1": "F1 at the end",
         "final_accuracy": "accuracy at the end",
     }
-    panels: list[Panel] = []
-    for name, label in labels.items():
-        lines = []
-        for i, way in enumerate(WAYS):
-            own = [row for row in rows if row["way"] == way]
-            y, bars = ([row[key] for row in own] for key in (name, f"{name}_stddev"))
-            lines.append(Line(counts, y, way, "o-", i, bars))
-        if name == "mean_staleness":
-            lines.append(Line(counts, np.array(counts) - 1, "workers - 1", ":", BLACK))
-        panels.append(Panel(lines, "workers", label, LOG, counts, legend="" if not panels else None))
-    return panels
+
+    def line(name: str, way: str) -> Line:
+        y, bars = ([row[key] for row in rows if row["way"] == way] for key in (name, f"{name}_stddev"))
+        return Line(counts, y, way, "o-", WAYS.index(way), bars)
+
+    lines = {name: [line(name, way) for way in WAYS] for name in labels}
+    lines["mean_staleness"].append(Line(counts, np.array(counts) - 1, "workers - 1", ":", BLACK))
+    return [Panel(lines[name], "workers", label, LOG, counts, legend="") for name, label in labels.items()]

@@ -269,14 +269,10 @@ class TrainConfig(Section):
             ("pipeline_stages", self.pipeline_stages == 1 or self.engine == "jax", "engine jax"),
             ("exact_sums", self.exact_sums or adds_by_library, f"{sums}, {synchronous}"),
             ("compression", self.compression == "none" or self.is_synchronous, synchronous),
+            ("gradients_per_update", self.gradients <= self.total_workers, f"{self.gradients} workers or more"),
         ):
             if not is_possible:
                 raise ValueError(f"{name}: found {getattr(self, name)}, which needs {needed}")
-        workers = self.num_workers * self.virtual_workers
-        if self.gradients_per_update != "all" and self.gradients_per_update > workers:
-            raise ValueError(
-                f"gradients_per_update: found {self.gradients_per_update}, expected at most {workers}, the workers"
-            )
         return self
 
     @property
@@ -312,15 +308,24 @@ class TrainConfig(Section):
         return self.num_workers + (not self.is_synchronous)
 
     @property
+    def total_workers(self) -> int:
+        """Workers of all processes, including virtual ones."""
+        return self.num_workers * self.virtual_workers
+
+    @property
+    def gradients(self) -> int:
+        """Gradients of an update, at most."""
+        return self.total_workers if self.gradients_per_update == "all" else self.gradients_per_update
+
+    @property
     def global_batch(self) -> int:
         """FOVs of an update, at most."""
-        gradients = self.gradients_per_update
-        return self.num_lanes if gradients == "all" else gradients * self.batch_size
+        return self.gradients * self.batch_size
 
     @property
     def num_lanes(self) -> int:
-        """FOVs that all workers, including virtual ones, compute together."""
-        return self.num_workers * self.virtual_workers * self.batch_size
+        """FOVs that all workers compute together."""
+        return self.total_workers * self.batch_size
 
 
 def require_equal_sides(axes: Sequence[str], sides_zyx: Sequence[float], of: str, ratio: float = 1.0) -> None:

@@ -36,9 +36,9 @@ from ffn.training.metrics import (
 )
 from ffn.training.optimizers import learning_rate
 from ffn.training.parallel.process_group import ProcessGroup
-from ffn.training.parallel.serving import Link, LinkLost, Server, reconnect
+from ffn.training.parallel.serving import NO_GRADIENTS, Link, LinkLost, Server, reconnect
 from ffn.training.plan import TrainingPlan
-from ffn.training.step import Learner, Outcome
+from ffn.training.step import Learner
 from ffn.training.validation import Validation
 from ffn.training.walk import NUM_COUNTS, HostPatches, LaneWalks, Prefetcher
 
@@ -143,12 +143,12 @@ def run(
             # updates by one average, whoever computed its gradients
             alone = train.model_copy(update={"virtual_workers": 1})
             learner = make_learner(config, alone, plan.initial.weights, group, plan.rng_seed)
-            walks = stack.enter_context(Server(train, folder, plan.identity(), at))
+            walks = stack.enter_context(Server(plan, at))
         trainer = Trainer(plan, group, learner, walks, interruption, validation)
         if checkpoint is not None:
             trainer.restore(checkpoint)
         if isinstance(walks, Server):
-            stack.enter_context(walks.open(checkpoint.step if checkpoint else 0, learner))
+            stack.enter_context(walks.open(folder, learner))
         checkpoint = None  # has the walks of all processes
         trainer.run(folder, checkpoints)
     if train.use_best:
@@ -167,13 +167,13 @@ def contribute(
         examples = Prefetcher(plan.example_source(at), at)
         with contextlib.closing(link), examples as prefetcher, contextlib.suppress(LinkLost):
             walks = LaneWalks(prefetcher, at, make_patches(learner, model, train))
-            version, vectors = 0, np.empty((0, 0), np.float32)
+            version, vectors = 0, NO_GRADIENTS
             while not interruption.requested:
                 version, weights = link.exchange(version, vectors, walks)
                 learner.take_weights(weights)
-                answers, parts = learner.differentiate(walks.batch())
-                vectors = np.stack([np.asarray(part) for part in parts])
-                walks.proceed(Outcome(np.concatenate([np.asarray(answer) for answer in answers]), math.nan, True))
+                answers, gradients = learner.differentiate(walks.batch())
+                vectors = np.stack([np.asarray(gradient) for gradient in gradients])
+                walks.proceed(np.concatenate([np.asarray(part) for part in answers]))
         link = None if interruption.requested else reconnect(folder, plan.identity(), train.stall_seconds)
     if interruption.requested:
         log.info("left the training, stopped by %s", interruption.reason)
@@ -255,7 +255,7 @@ class Trainer:
             asked = time.perf_counter()
             outcome = self.learner.step(batch, rate, self.interruption.requested, self._wants_checkpoint)
             answered = time.perf_counter()
-            self.walks.proceed(outcome)
+            self.walks.proceed(outcome.answers)
             input_seconds = asked - started + time.perf_counter() - answered
         moved = time.perf_counter()
         self._sums = self._sums + sums_of(outcome)  # waits for the device
@@ -366,7 +366,7 @@ def _saves_walks(model: ModelConfig, train: TrainConfig) -> bool:
     """Whether checkpoints hold unfinished walks and errors of compression, to resume to the bit."""
     values = train.num_lanes * math.prod(patch_size(model, train))
     if train.compression in ("1-bit", "powersgd"):
-        values += train.num_workers * train.virtual_workers * num_weights(model)
+        values += train.total_workers * num_weights(model)
     return train.is_synchronous and 4 * values <= WALK_BYTES
 
 

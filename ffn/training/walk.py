@@ -16,7 +16,7 @@ from ffn.inference.canvas import logit
 from ffn.inference.movement import FaceMaxMovement, ScoredOffset, face_max_offsets
 from ffn.training.config import TrainConfig
 from ffn.training.data.examples import Example
-from ffn.training.step import Batch, Outcome
+from ffn.training.step import Batch
 
 INIT_LOGIT = logit(0.95)  # POM at the central voxel (Januszewski et al. 2018, as in inference)
 PAD_LOGIT = logit(0.05)
@@ -197,12 +197,12 @@ class LaneWalks:
         """Return the current FOVs of all walks."""
         return self._patches.batch(list(self._walks.values()))
 
-    def proceed(self, outcome: Outcome) -> None:
-        """Write the outcome of a step to the canvases and advance all walks.
+    def proceed(self, answers: np.ndarray) -> None:
+        """Write the answers of a step, one for each FOV, to the canvases and advance all walks.
 
         A walk that ends is counted, but not if its output is not finite.
         """
-        for (lane, walk), answer in zip(list(self._walks.items()), outcome.answers, strict=True):
+        for (lane, walk), answer in zip(list(self._walks.items()), answers, strict=True):
             if walk.write(answer):
                 if walk.advance():
                     continue

@@ -56,8 +56,7 @@ def possible_here(train: TrainConfig, site: Mapping[str, object]) -> TrainConfig
     needs_horovod = train.is_synchronous and train.collective == "horovod"
     if "launcher" in site or not needs_horovod or importlib.util.find_spec("horovod"):
         return train
-    workers = train.num_workers * train.virtual_workers
-    return train.model_copy(update={"num_workers": 1, "virtual_workers": workers})
+    return train.model_copy(update={"num_workers": 1, "virtual_workers": train.total_workers})
 
 
 def layout_of(ranks: int, site: Mapping[str, object], cores: int) -> Layout:

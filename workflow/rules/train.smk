@@ -33,7 +33,7 @@ rule train:
         init=arguments.option("--init", [PIPELINE.models.initial] if PIPELINE.models.initial else []),
         folder=subpath(output.model, parent=True),
         model=PIPELINE.models.flags,
-        workers=RUN.train.num_workers * RUN.train.virtual_workers,
+        workers=RUN.train.total_workers,
         flags=flags(RUN.train, skip=("num_workers", "virtual_workers"), defaults=PIPELINE.models.train_defaults),
         processes=arguments.processes(RUN.train),
         untracked=arguments.untracked(RUN.train),

@@ -23,19 +23,19 @@ from dataclasses import dataclass, field
 from io import BufferedIOBase
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ffn.errors import TrainError
 from ffn.io import atomic
-from ffn.machine.rendezvous import REQUEST_SECONDS, WAITING_CONNECTIONS, serving
-from ffn.training.config import TrainConfig
+from ffn.machine.rendezvous import REQUEST_SECONDS, PatientServer, serving
 from ffn.training.parallel.joining import MEETING_SECONDS
-from ffn.training.parallel.process_group import TOKEN_BYTES, Address, decode, encode, pairwise_sum
+from ffn.training.parallel.process_group import TOKEN_BYTES, decode, encode, pairwise_sum
 from ffn.training.walk import NUM_COUNTS, LaneWalks
 
 if TYPE_CHECKING:
+    from ffn.training.plan import TrainingPlan
     from ffn.training.step import Learner, Outcome
 
 ADDRESS = ".server"  # in the model folder: where the server listens, its token, and which training it serves
@@ -43,6 +43,7 @@ LINE_BYTES = 2**24  # most of a header, which has the positions of a worker's la
 LOOK_SECONDS = 0.5  # between looks at signals, and for a server; our choice
 LOST = (OSError, ValueError, KeyError, TypeError)  # of a connection: its end, or what is no message
 Message = tuple[dict[str, Any], np.ndarray]
+NO_GRADIENTS = np.empty((0, 0), np.float32)
 
 log = logging.getLogger(__name__)
 
@@ -51,47 +52,29 @@ log = logging.getLogger(__name__)
 class UpdateRule:
     """An update is the mean of the first gradients that arrive; those from too old weights are dropped.
 
-    Parameters
-    ----------
-    workers : int
-        Number of workers; where it falls, updates need no more gradients than there are workers.
-    gradients_per_update : int or "all"
-        Gradients that make an update.
-    max_staleness : int or None
-        Updates that a gradient's weights may be behind the newest ones; None: any number.
-
-    Attributes
-    ----------
-    version : int
-        Updates so far. A worker that takes the weights now sends this number with its gradient.
-    dropped : int
-        Gradients that came too late.
-    staleness : Counter of int
-        Number of used gradients by the updates that their weights were behind.
-
-    Notes
-    -----
     With N workers: N gradients and staleness 0 is synchronous training, N - b and 0 has b backup workers, and one of
     any staleness is asynchronous. A worker whose gradient is used waits for the update if staleness must be 0, because
     another gradient from the same weights would keep the others out.
 
+    Notes
+    -----
     Source: Chen et al. 2016, "Revisiting distributed synchronous SGD" (backup workers); Zhang et al. 2016,
     "Staleness-aware async-SGD" (between one gradient and all).
 
     Examples
     --------
-    >>> rule = UpdateRule(workers=3, gradients_per_update=2, max_staleness=0)
+    >>> rule = UpdateRule(workers=3, gradients=2, max_staleness=0)
     >>> rule.arrive(2, 0, "c"), rule.arrive(0, 0, "a"), rule.arrive(1, 0, "b"), rule.dropped
     (None, ['a', 'c'], None, 1)
     """
 
-    workers: int
-    gradients_per_update: int | Literal["all"] = "all"
-    max_staleness: int | None = 0
-    version: int = field(default=0, init=False)
-    dropped: int = field(default=0, init=False)
-    staleness: Counter[int] = field(default_factory=Counter, init=False)
-    _gathered: list[tuple[int, Any]] = field(default_factory=list, init=False, repr=False)
+    workers: int  # that are expected; an update needs no more gradients than there are workers
+    gradients: int  # that make an update
+    max_staleness: int | None  # updates that a gradient's weights may be behind the newest ones; None: any number
+    version: int = 0  # updates so far; a worker that takes the weights now sends this number with its gradient
+    dropped: int = 0  # gradients that came too late
+    staleness: Counter[int] = field(default_factory=Counter)  # used gradients by the updates their weights were behind
+    _gathered: list[tuple[int, Any]] = field(default_factory=list)
 
     @property
     def mean_staleness(self) -> float:
@@ -99,35 +82,23 @@ class UpdateRule:
         return sum(age * number for age, number in self.staleness.items()) / max(1, self.staleness.total())
 
     @property
-    def needed(self) -> int:
-        """Gradients that the next update needs."""
-        return self.workers if self.gradients_per_update == "all" else min(self.gradients_per_update, self.workers)
-
-    @property
     def waiting(self) -> set[int]:
         """Workers that must not begin another gradient before the next update."""
         return {worker for worker, _ in self._gathered} if self.max_staleness == 0 else set()
 
     def arrive(self, worker: int, version: int, payload: Any) -> list[Any] | None:
-        """Take a worker's gradient from weights of this version; return those of an update that it completes.
-
-        They are in the order of workers, so that their sum does not depend on which came first.
-        """
+        """Take a worker's gradient from weights of this version; return those of an update that it completes."""
         staleness = self.version - version
         if self.max_staleness is not None and staleness > self.max_staleness:
             self.dropped += 1
             return None
         self.staleness[staleness] += 1
         self._gathered.append((worker, payload))
-        return self._completed()
+        return self.completed()
 
-    def leave(self, workers: int) -> list[Any] | None:
-        """Expect so many workers less; return the gradients of an update that this completes."""
-        self.workers -= workers
-        return self._completed() if self._gathered else None
-
-    def _completed(self) -> list[Any] | None:
-        if len(self._gathered) < self.needed:
+    def completed(self) -> list[Any] | None:
+        """Return the gradients of an update if they are enough, in an order that does not depend on their arrival."""
+        if len(self._gathered) < max(1, min(self.gradients, self.workers)):
             return None
         complete = [payload for _, payload in sorted(self._gathered, key=itemgetter(0))]
         self._gathered.clear()
@@ -135,47 +106,41 @@ class UpdateRule:
         return complete
 
 
-class Server(socketserver.ThreadingTCPServer):
+class Server(PatientServer, socketserver.TCPServer):
     """Makes updates of the gradients that come, by an `UpdateRule`, and keeps the positions of all lanes.
 
     A thread for each connection receives gradients, and sends the newest weights when the rule lets the worker go on,
     so a worker that is stopped holds up nobody else. It is left out after `train.stall_seconds` and may come back.
-
-    All processes see the model `folder`; workers of another `identity` are turned away; `positions` are by lane.
     """
 
-    request_queue_size = WAITING_CONNECTIONS
-    daemon_threads = True  # the end does not wait for a stranger that says little at a time
-
-    def __init__(self, train: TrainConfig, folder: Path, identity: str, positions: Mapping[int, int]) -> None:
-        super().__init__(("", 0), _Connection)
-        self.train, self.token = train, secrets.token_hex(TOKEN_BYTES)
+    def __init__(self, plan: TrainingPlan, positions: Mapping[int, int]) -> None:
+        super().__init__(("", 0), socketserver.BaseRequestHandler)  # not used, see `finish_request`
         self.positions = dict(positions)
-        self._path, self._identity = folder / ADDRESS, identity
-        workers = train.num_workers * train.virtual_workers
-        self._rule = UpdateRule(workers, train.gradients_per_update, train.max_staleness)
+        self._plan, self._token = plan, secrets.token_hex(TOKEN_BYTES)
+        train = plan.train
+        self._rule = UpdateRule(train.total_workers, train.gradients, train.max_staleness)
         self._changed = threading.Condition()  # guards positions, the rule and all that follows
         self._counts = np.zeros(NUM_COUNTS, np.int64)  # of walks that have ended
         self._complete: deque[list[np.ndarray]] = deque()  # updates that are not made yet
         self._weights = np.empty(0, np.float32)
         self._connected: dict[int, socket.socket] = {}  # by worker
-        self._left_out: set[int] = set()  # workers that no update waits for
+        self._expected = set(range(train.num_workers))  # workers that updates wait for
         self._is_closed = False
 
     @contextlib.contextmanager
-    def open(self, step: int, learner: Learner) -> Iterator[None]:
-        """Serve for the length of a ``with`` block, from the weights after this many steps."""
-        self._rule.version, self._weights = step, learner.weights_vector()
+    def open(self, folder: Path, learner: Learner) -> Iterator[None]:
+        """Serve a model folder, which all processes see, for the length of a ``with`` block, from these weights."""
+        self._weights = learner.weights_vector()
         address = socket.gethostname(), self.server_address[1]
         with serving(self):
             try:
-                with atomic.atomic_path(self._path) as temporary:
+                with atomic.atomic_path(folder / ADDRESS) as temporary:
                     temporary.touch(0o600)
-                    temporary.write_text(json.dumps((*address, self.token, self._identity)))
-                log.info("serving at %s:%d, waiting for %d workers", *address, self.train.num_workers)
+                    temporary.write_text(json.dumps((*address, self._token, self._plan.identity())))
+                log.info("serving at %s:%d, waiting for %d workers", *address, len(self._expected))
                 yield
             finally:
-                self._path.unlink(missing_ok=True)  # tells workers that it has ended
+                (folder / ADDRESS).unlink(missing_ok=True)  # tells workers that it has ended
                 with self._changed:
                     self._is_closed = True
                     self._changed.notify_all()
@@ -226,28 +191,47 @@ class Server(socketserver.ThreadingTCPServer):
     def restore(self, states: Mapping[int, Mapping[str, np.ndarray]]) -> None:
         """Restore the result of `states`, which is the positions that this server began with."""
 
-    def admit(self, name: str, connection: socket.socket) -> dict[str, Any]:
+    def finish_request(self, request: Any, client_address: object) -> None:
+        """Serve one worker until its connection is lost or the training ends.
+
+        It says its name and the token, then sends gradients, each answered with weights.
+        """
+        request.settimeout(REQUEST_SECONDS)
+        request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
+        with request.makefile("rwb") as file:
+            hello = decode(file.readline(LINE_BYTES))
+            if not hmac.compare_digest(str(hello["token"]), self._token):
+                return
+            answer = self._admit(hello["name"], request)
+            worker = answer["worker"]
+            try:
+                send(file, answer, NO_GRADIENTS)
+                request.settimeout(MEETING_SECONDS)  # it may have to load its library
+                while worker is not None:
+                    header, vectors = receive(file)
+                    request.settimeout(self._plan.train.stall_seconds)
+                    send(file, *self._exchange(worker, header, vectors))
+            except LOST as reason:
+                with self._changed:
+                    if worker is not None and not self._is_closed:
+                        del self._connected[worker]
+                        self._leave_out({worker}, f"{hello['name']} is gone ({reason})")
+
+    def _admit(self, name: str, connection: socket.socket) -> dict[str, Any]:
         """Give a worker that comes a number, None if none is missing, and tell it the positions of its lanes."""
         with self._changed:
-            if self._is_closed:
-                raise ConnectionError("the training has ended")
-            missing = set(range(self.train.num_workers)) - self._connected.keys()
+            missing = set(range(self._plan.train.num_workers)) - self._connected.keys()
             if not missing:
                 return {"worker": None}
             worker = min(missing)
             self._connected[worker] = connection
-            if worker in self._left_out:
-                self._left_out.remove(worker)
-                self._rule.workers += self.train.virtual_workers
+            self._expect(self._expected | {worker})
             log.info("worker %d is %s; %d are here", worker, name, len(self._connected))
-            lanes = self.train.virtual_workers * self.train.batch_size
-            mine = range(worker * lanes, (worker + 1) * lanes)
-            return {"worker": worker, "positions": [(lane, self.positions[lane]) for lane in mine]}
+            return {"worker": worker, "positions": [(lane, self.positions[lane]) for lane in self._plan.lanes(worker)]}
 
-    def exchange(self, worker: int, header: Mapping[str, Any], vectors: np.ndarray) -> Message:
+    def _exchange(self, worker: int, header: Mapping[str, Any], vectors: np.ndarray) -> Message:
         """Take a worker's gradients; return the version and the weights to go on with, once it may."""
-        first = worker * self.train.virtual_workers
-        mine = range(first, first + self.train.virtual_workers)
+        mine = self._plan.workers(worker)
         with self._changed:
             self.positions.update(header["positions"])
             self._counts = self._counts + header["counts"]
@@ -258,91 +242,42 @@ class Server(socketserver.ThreadingTCPServer):
                 raise ConnectionError("the training has ended")
             return {"version": self._rule.version}, self._weights
 
-    def leave(self, worker: int, name: str, reason: Exception) -> None:
-        """Leave out a worker whose connection is lost, until it comes back."""
-        with self._changed:
-            del self._connected[worker]
-            if not self._is_closed:
-                self._leave_out(worker, f"{name} is gone ({reason})")
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Log failed connections only for debugging: a stranger may send anything."""
-        log.debug("connection from %s failed", client_address, exc_info=True)
-
     def _make(self, gradients: list[np.ndarray] | None) -> None:
         if gradients is not None:
             self._complete.append(gradients)
             self._changed.notify_all()
 
-    def _leave_out(self, worker: int, why: str) -> None:
-        log.warning("worker %d: %s, so training goes on without it; the same command lets one join", worker, why)
-        self._left_out.add(worker)
-        self._make(self._rule.leave(self.train.virtual_workers))
+    def _expect(self, workers: set[int]) -> None:
+        """Let updates wait for these workers alone."""
+        self._expected, self._rule.workers = workers, len(workers) * self._plan.train.virtual_workers
+        self._make(self._rule.completed())
+
+    def _leave_out(self, workers: set[int], why: str) -> None:
+        for worker in workers:
+            log.warning("worker %d: %s, so training goes on without it; the same command lets one join", worker, why)
+        self._expect(self._expected - workers)
 
     def _leave_out_missing(self) -> None:
         """Leave out workers that have not come in time; end the job if all are missing."""
         if not self._connected:
             raise TrainError(
-                f"train: no worker is there for {MEETING_SECONDS} s, expected {self.train.num_workers}. The same "
+                f"train: no worker is there for {MEETING_SECONDS} s, expected {self._plan.train.num_workers}. The same "
                 "command resumes from the last checkpoint"
             )
-        for worker in set(range(self.train.num_workers)) - self._connected.keys() - self._left_out:
-            self._leave_out(worker, f"it did not come within {MEETING_SECONDS} s")
-
-
-class _Connection(socketserver.StreamRequestHandler):
-    """What a worker says: one line with token and name, then gradients, each answered with weights."""
-
-    server: Server
-    timeout = REQUEST_SECONDS
-    disable_nagle_algorithm = True
-
-    def handle(self) -> None:
-        """Serve one worker until its connection is lost or the training ends."""
-        hello, server = decode(self.rfile.readline(LINE_BYTES)), self.server
-        if not hmac.compare_digest(str(hello["token"]), server.token):
-            return
-        answer = server.admit(hello["name"], self.connection)
-        worker = answer["worker"]
-        try:
-            self.wfile.write(encode(answer))
-            self.connection.settimeout(MEETING_SECONDS)  # it may have to load its library
-            while worker is not None:
-                header, vectors = receive(self.rfile)
-                self.connection.settimeout(server.train.stall_seconds)
-                send(self.wfile, *server.exchange(worker, header, vectors))
-        except LOST as reason:
-            if worker is not None:
-                server.leave(worker, hello["name"], reason)
+        self._leave_out(self._expected - self._connected.keys(), f"it did not come within {MEETING_SECONDS} s")
 
 
 class LinkLost(Exception):
     """Rank 0 has ended or cannot be reached."""
 
 
+@dataclass
 class Link:
-    """The connection of a worker to rank 0, which gives it a place; `positions` are where it goes on in each lane."""
+    """The connection of a worker to rank 0; `positions` are where it goes on in each of its lanes."""
 
-    def __init__(self, address: Address, is_of_this_training: bool) -> None:
-        host = "127.0.0.1" if address.host == socket.gethostname() else address.host
-        with contextlib.ExitStack() as stack:
-            connection = stack.enter_context(socket.create_connection((host, address.port), REQUEST_SECONDS))
-            if not is_of_this_training:
-                raise TrainError("train: rank 0 trains with other data or options. Give all processes the same")
-            self._file = stack.enter_context(connection.makefile("rwb"))
-            self._file.write(
-                encode({"token": address.token, "name": f"process {os.getpid()} on {socket.gethostname()}"})
-            )
-            self._file.flush()
-            answer = decode(self._file.readline(LINE_BYTES))
-            if answer["worker"] is None:
-                raise TrainError("train.num_workers: all of them are there already, so this process has nothing to do")
-            self.positions: dict[int, int] = dict(answer["positions"])
-            log.info("joined as worker %d", answer["worker"])
-            connection.settimeout(None)  # rank 0 may validate for long
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # its machine may be lost
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60)
-            self._stack = stack.pop_all()
+    positions: dict[int, int]
+    _file: BufferedIOBase
+    _stack: contextlib.ExitStack
 
     def close(self) -> None:
         """Close the connection."""
@@ -362,9 +297,22 @@ class Link:
 
 def connect(folder: Path, identity: str) -> Link | None:
     """Join the training that rank 0 serves in a model folder; return None if there is none."""
-    with contextlib.suppress(*LOST):
-        *address, served = json.loads((folder / ADDRESS).read_text())
-        return Link(Address(*address), served == identity)
+    with contextlib.suppress(*LOST), contextlib.ExitStack() as stack:
+        host, port, token, served = json.loads((folder / ADDRESS).read_text())
+        host = "127.0.0.1" if host == socket.gethostname() else host
+        connection = stack.enter_context(socket.create_connection((host, port), REQUEST_SECONDS))
+        if served != identity:
+            raise TrainError("train: rank 0 trains with other data or options. Give all processes the same")
+        file = stack.enter_context(connection.makefile("rwb"))
+        send(file, {"token": token, "name": f"process {os.getpid()} on {socket.gethostname()}"}, NO_GRADIENTS)
+        answer, _ = receive(file)
+        if answer["worker"] is None:
+            raise TrainError("train.num_workers: all of them are there already, so this process has nothing to do")
+        log.info("joined as worker %d", answer["worker"])
+        connection.settimeout(None)  # rank 0 may validate for long
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # its machine may be lost
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60)
+        return Link(dict(answer["positions"]), file, stack.pop_all())
     return None
 
 

@@ -203,7 +203,7 @@ def losses_of_walks(learner):
     walks, losses = LaneWalks(Source(positions, train), positions, learner.patches()), []
     for _ in range(9):
         outcome = learner.step(walks.batch(), 0.1)
-        walks.proceed(outcome)
+        walks.proceed(outcome.answers)
         losses.append(outcome.loss)
     return losses
 

@@ -46,7 +46,7 @@ def train_for(steps, train, learner, patches, state=None):
     seen = []
     for _ in range(steps):
         outcome = learner.step(walks.batch(), 0.02)
-        walks.proceed(outcome)
+        walks.proceed(outcome.answers)
         seen.append((outcome.loss, outcome.finite, dict(walks.positions)))
     return seen, walks.states(), walks.take_counts(), learner.state()
 

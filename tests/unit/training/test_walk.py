@@ -20,7 +20,6 @@ from ffn.training.data.examples import (
     moves,
     patch_size,
 )
-from ffn.training.step import Outcome
 from ffn.training.walk import DEPTH, HostPatches, LaneWalks, Prefetcher, Walk
 
 FOV = (3, 5, 7)
@@ -118,7 +117,7 @@ def test_broken_walks_are_not_counted():
     walks = lane_walks({0: 0, 1: 0})
     output = np.full((2, *FOV), -5, np.float32)
     output[0, 1, 1, 1] = np.nan
-    walks.proceed(Outcome(output, 0.0, False))
+    walks.proceed(output)
     assert walks.take_counts()[:4].sum() == np.prod(PATCH)  # lane 1 only
     assert np.isfinite(walks.batch().pom_logit).all()
 
@@ -172,7 +171,7 @@ def test_restored_walks_continue_exactly(train, steps, tmp_path):
         seen = []
         for output in outputs:
             batch = walks.batch()
-            walks.proceed(Outcome(output + 0.1 * batch.pom_logit, 0.0, True))
+            walks.proceed(output + 0.1 * batch.pom_logit)
             seen.append([*batch, *walks.positions.values()])
         return seen
 

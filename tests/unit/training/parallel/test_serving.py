@@ -26,9 +26,10 @@ LEARNER = SimpleNamespace(weights_vector=lambda: np.zeros(3, np.float32))
 def plan(tmp_path):
     """Plan of a training that a process serves meanwhile."""
     with contextlib.ExitStack() as stack:
-        stack.enter_context(stack.enter_context(Server(TRAIN, tmp_path, "this", {0: 0})).open(0, LEARNER))
         plan = SimpleNamespace(identity=lambda: "this", train=TRAIN, rng_seed=1, example_source=id, end=stack.close)
         plan.initial = SimpleNamespace(config=None, weights={})
+        plan.lanes = plan.workers = lambda worker: range(1)
+        stack.enter_context(Server(plan, {0: 0}).open(tmp_path, LEARNER))
         yield plan
 
 
@@ -70,8 +71,9 @@ def test_a_process_with_other_options_is_turned_away(plan, tmp_path):
 
 def test_a_stranger_that_says_little_does_not_hold_up_the_end(tmp_path):
     before = {*threading.enumerate()}
-    with Server(TRAIN, tmp_path, "this", {0: 0}) as server, socket.socket() as stranger:
-        with server.open(0, LEARNER):
+    plan = SimpleNamespace(identity=lambda: "this", train=TRAIN)
+    with Server(plan, {0: 0}) as server, socket.socket() as stranger:
+        with server.open(tmp_path, LEARNER):
             stranger.connect(("127.0.0.1", server.server_address[1]))
             while len({*threading.enumerate()} - before) < 2:  # one accepts, one listens to the stranger
                 time.sleep(0.001)

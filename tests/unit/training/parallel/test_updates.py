@@ -6,7 +6,7 @@ from ffn.training.parallel.serving import UpdateRule
 
 
 def test_all_gradients_of_a_synchronous_update_are_in_the_order_of_workers():
-    rule = UpdateRule(3)
+    rule = UpdateRule(3, 3, 0)
     assert [rule.arrive(worker, 0, worker) for worker in (2, 0, 1)] == [None, None, [0, 1, 2]]
     assert (rule.version, rule.dropped, rule.staleness) == (1, 0, {0: 3})
 
@@ -34,13 +34,15 @@ def test_workers_wait_for_the_update_only_if_every_gradient_must_be_fresh():
 
 
 def test_fewer_workers_make_an_update_of_fewer_gradients():
-    for gradients in ("all", 3):
-        rule = UpdateRule(3, gradients)
-        rule.workers = 2
-        assert [rule.arrive(worker, 0, worker) for worker in (0, 2)] == [None, [0, 2]]
+    rule = UpdateRule(3, 3, 0)
+    rule.workers = 2
+    assert [rule.arrive(worker, 0, worker) for worker in (0, 2)] == [None, [0, 2]]
 
 
 def test_a_worker_that_leaves_completes_an_update_that_waited_for_it():
-    rule = UpdateRule(3)
+    rule = UpdateRule(3, 3, 0)
     assert [rule.arrive(worker, 0, worker) for worker in (2, 0)] == [None, None]
-    assert rule.leave(1) == [0, 2] and rule.leave(2) is None
+    rule.workers = 2
+    assert rule.completed() == [0, 2]
+    rule.workers = 0
+    assert rule.completed() is None
