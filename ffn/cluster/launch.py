@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import itertools
 import logging
 import math
 import os
@@ -44,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     Inside a job of a scheduler, this command runs on the first node and serves as the meeting point of the ranks;
     `srun`, `aprun` or `mpiexec` starts the ranks on all nodes. It is for sites without MPI, or with another one than
     Horovod was built with. Outside of any job, or with --launcher local, all ranks run on this machine. If one fails,
-    all end; with --gradients-per-update in the command, only if it is the first.
+    all end; where the training takes the first gradients (--gradients-per-update), only if it is rank 0.
 
     example:
       ffn launch -n 8 --ranks-per-node 2 -- ffn train --records records/ --volume … --out model/
@@ -93,11 +94,16 @@ def launch(job: Launch, command: Sequence[str]) -> int:
         log.info("starting %d ranks by %s, rendezvous at %s:%d", job.num_ranks, name, address, meeting.port)
         if name == "local":
             environments = [{**environment, LOCAL.rank: str(rank)} for rank in range(job.num_ranks)]
-            may_lose = any(word.startswith("--gradients-per-update") for word in command)  # then rank 0 serves
-            words = [*dying_with_parent(), *wrapped]
+            words, may_lose = [*dying_with_parent(), *wrapped], takes_first_gradients(command)
             return run_together(words, environments, job.grace_seconds, own_groups=True, may_lose=may_lose)
         words = launcher_words(name, job)
         return run_together([*words, *wrapped], [environment])
+
+
+def takes_first_gradients(command: Sequence[str]) -> bool:
+    """Whether rank 0 of a training serves the others and goes on without those that are lost."""
+    given = dict(itertools.pairwise(part for word in command for part in word.split("=", 1)))
+    return (given.get("--gradients-per-update", "all"), given.get("--max-staleness", "0")) != ("all", "0")
 
 
 def choose_launcher(environment: Mapping[str, str]) -> str:

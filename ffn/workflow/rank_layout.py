@@ -45,7 +45,7 @@ class Layout:
         try:
             command = self.launcher.format(**figures)
             shlex.split(command)
-        except (ValueError, LookupError, AttributeError) as reason:
+        except (ValueError, LookupError, AttributeError, TypeError) as reason:
             found = f"launcher: {self.launcher!r} cannot be read ({reason!r}), expected {sorted(figures)} in braces"
             raise ConfigError(f"{found}. Close braces and quotes") from None
         return command if self.ranks > 1 else ""

@@ -40,6 +40,19 @@ def test_every_rank_learns_its_place(tmp_path, monkeypatch):
     ]
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--gradients-per-update", "all", "--max-staleness=0"], 3),
+        (["--gradients-per-update=1"], 0),
+        (["--max-staleness", "none"], 0),
+    ],
+)
+def test_ranks_go_on_without_another_where_updates_take_the_first_gradients(options, expected):
+    fail = "import os, sys; sys.exit(3 * int(os.environ['HOROVOD_RANK']))"
+    assert launch(Launch(2, launcher="local"), [sys.executable, "-c", fail, *options]) == expected
+
+
 def test_the_secret_is_on_no_command_line(tmp_path, monkeypatch):
     """A launcher that starts its only rank notes what everybody can see."""
     fake = tmp_path / "mpirun"
