@@ -96,10 +96,8 @@ def _run_trainings(arguments: argparse.Namespace) -> None:
     given = _training(arguments)
     model, train = from_arguments(ModelConfig, given), from_arguments(TrainConfig, given)
     if not train.is_synchronous:
-        raise ConfigError(
-            f"train.gradients_per_update: found {train.gradients_per_update}, expected all gradients of the newest "
-            "weights in a study; 'ffn study staleness' compares the other ways by itself"
-        )
+        found = f"train.gradients_per_update: found {train.gradients_per_update}, max_staleness {train.max_staleness}"
+        raise ConfigError(f"{found}, expected all and 0 in a study. 'ffn study staleness' compares the other ways")
     data = training_data(given, given.validate or None)
     training = Training(data, model, train, given.rng_seed)
     if arguments.kind == "train":

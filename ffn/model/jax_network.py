@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from ffn.config import ModelConfig
 
@@ -14,14 +14,6 @@ if TYPE_CHECKING:
 
 Params = Mapping[str, "jax.Array"]
 Form = Literal["volumes", "planes", "kernels"]
-
-
-class Parts(NamedTuple):
-    """The network in parts, functions of weights by name and of features (B, Z, Y, X, C) between them."""
-
-    start: Callable[[Params, jax.Array, jax.Array], jax.Array]  # image and POM to features
-    module: Callable[[Params, str, jax.Array], jax.Array]  # of this name, features to features
-    end: Callable[[Params, jax.Array, jax.Array], jax.Array]  # features and POM to the updated POM
 
 
 AXES = ("NDHWC", "DHWIO", "NDHWC")
@@ -110,8 +102,8 @@ def updated_pom(
     return end(params, net, pom_logit)
 
 
-def parts(precision: str, form: Form) -> Parts:
-    """Return the parts of the network as XLA computes them; see `updated_pom`."""
+def parts(precision: str, form: Form) -> tuple[Callable[..., jax.Array], ...]:
+    """Return start, modules and end of the network as XLA computes them, with features (B, Z, Y, X, C) in between."""
     import jax
     import jax.numpy as jnp
 
@@ -137,7 +129,7 @@ def parts(precision: str, form: Form) -> Parts:
         update = jnp.matmul(jax.nn.relu(net), voxelwise, precision=exact, preferred_element_type=jnp.float32)
         return pom_logit + update + params["conv_lom/biases"]
 
-    return Parts(start, module, end)
+    return start, module, end
 
 
 def _of_volumes(net: jax.Array, kernel: jax.Array, exact: jax.lax.Precision | None) -> jax.Array:

@@ -58,10 +58,15 @@ class FeedbackExchange(Exchange):
         gradients = [vector[:-TAIL] for vector in vectors]
         return [gradient + error for gradient, error in zip(gradients, self._errors, strict=True)]
 
-    def _keep_errors(self, errors: Sequence[tf.Tensor], finite: tf.Tensor) -> None:
-        """Keep the errors of the messages, but not those of a skipped step: its infinities would stay for ever."""
-        for kept, error in zip(self._errors, errors, strict=True):
-            kept.assign(tf.where(finite, error, kept))
+    def _keep_errors(self, gradients: Sequence[tf.Tensor], sent: Sequence[tf.Tensor], mean: tf.Tensor) -> tf.Tensor:
+        """Keep the errors of the messages, but not of a step that is skipped: its infinities would stay for ever.
+
+        Return whether the step is made.
+        """
+        finite = tf.math.is_finite(tf.nn.l2_loss(mean))
+        for kept, gradient, own in zip(self._errors, gradients, sent, strict=True):
+            kept.assign(tf.where(finite, gradient - own, kept))
+        return finite
 
 
 class EncodedExchange(FeedbackExchange):
@@ -85,10 +90,7 @@ class EncodedExchange(FeedbackExchange):
         payloads = [self._codec.encode(gradient, first + number) for number, gradient in enumerate(gradients)]
         mean = self._all_decoded(payloads, [vector[-TAIL:] for vector in vectors])
         if self._errors:
-            errors = [
-                gradient - self._codec.decode(payload) for gradient, payload in zip(gradients, payloads, strict=True)
-            ]
-            self._keep_errors(errors, tf.math.is_finite(tf.nn.l2_loss(mean)))
+            self._keep_errors(gradients, list(map(self._codec.decode, payloads)), mean)
         return mean
 
     def _all_decoded(self, payloads: Sequence[tf.Tensor], tails: Sequence[tf.Tensor]) -> tf.Tensor:
@@ -150,9 +152,8 @@ class LowRankExchange(FeedbackExchange):
         answers = [_flat([tf.transpose(parts[i]) @ orthonormal[i] for i in bases]) for parts in tensors]
         basis = self._total(answers) / self.num_workers
         mean = self._product(orthonormal, basis, averages)
-        finite = tf.math.is_finite(tf.nn.l2_loss(mean))
         sent = [self._product(orthonormal, *both) for both in zip(answers, tensors, strict=True)]
-        self._keep_errors([gradient - own for gradient, own in zip(gradients, sent, strict=True)], finite)
+        finite = self._keep_errors(gradients, sent, mean)
         self._basis.assign(tf.where(finite, basis, self._basis))
         return tf.concat([mean, tail], 0)
 

@@ -36,25 +36,8 @@ def pipelined_pom(
 ) -> jax.Array:
     """Update the POM as `updated_pom` does; all devices along the axis `STAGE` of a mesh call this with the same.
 
-    A stage keeps what it takes in, and computes the activations of its modules again for the gradient.
-
-    Parameters
-    ----------
-    params : mapping of str to float32 array
-        All weights by name; a stage computes with those of its modules.
-    image, pom_logit : float32 array of shape (B, Z, Y, X)
-        Normalised image, and POM in logits.
-    config : ModelConfig
-        Depth and features of the network.
-    precision : {'float32', 'bfloat16', 'float16'}
-        Type in which convolutions compute.
-    num_stages : int
-        Devices along the axis, a divisor of the number of modules.
-
-    Returns
-    -------
-    float32 array of shape (B, Z, Y, X)
-        Updated POM in logits, the same on all devices.
+    A stage computes with the weights of its modules; `num_stages` divides the number of modules. It keeps its inputs,
+    and computes the activations again for the gradient.
     """
     form = fastest_form(config, precision)
     start, module, end = parts(precision, "planes" if form == "kernels" else form)
