@@ -1,9 +1,11 @@
-"""The network of `ffn.model.network` as one pure JAX function, for inference and training."""
+"""The network of `ffn.model.network` as one pure JAX function, and as a pipeline over devices."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
 
 from ffn.config import ModelConfig
 
@@ -16,6 +18,7 @@ Params = Mapping[str, "jax.Array"]
 Form = Literal["volumes", "planes", "kernels"]
 
 
+STAGE = "stages"  # axis of devices along which `pipelined_pom` divides the network
 AXES = ("NDHWC", "DHWIO", "NDHWC")
 AXES_OF_PLANES = ("NHWC", "HWIO", "NHWC")
 
@@ -95,14 +98,62 @@ def updated_pom(
             return gpu.updated_pom(params, image, pom_logit, config.depth)
         return gpu.trainable_pom(params, image, pom_logit, config, precision)
     assert isinstance(params, Mapping)
-    start, module, end = parts(precision, form)
+    start, module, end = _parts(precision, form)
     net = start(params, image, pom_logit)
     for number in range(1, config.depth):
         net = module(params, f"conv{number}", net)
     return end(params, net, pom_logit)
 
 
-def parts(precision: str, form: Form) -> tuple[Callable[..., jax.Array], ...]:
+def schedule(num_fovs: int, num_stages: int) -> np.ndarray:
+    """Return the FOV that each stage computes in each tick, int64 (ticks, stages); -1 where it is idle.
+
+    A stage takes in a tick what the stage before it has computed in the last one. Source: Huang et al. 2019 (GPipe).
+
+    Examples
+    --------
+    >>> schedule(3, 2).tolist()
+    [[0, -1], [1, 0], [2, 1], [-1, 2]]
+    """
+    fovs = np.arange(num_fovs + num_stages - 1)[:, None] - np.arange(num_stages)
+    return np.where(fovs < num_fovs, np.maximum(fovs, -1), -1)
+
+
+def pipelined_pom(
+    params: Params, image: jax.Array, pom_logit: jax.Array, config: ModelConfig, precision: str, num_stages: int
+) -> jax.Array:
+    """Update the POM as `updated_pom` does; all devices along the axis `STAGE` of a mesh call this with the same.
+
+    Stages have equally many modules of the network, and FOVs go through them one by one. A stage keeps its inputs, and
+    computes the activations again for the gradient.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    form = fastest_form(config, precision)
+    start, module, end = _parts(precision, "planes" if form == "kernels" else form)
+    stage, last, size = jax.lax.axis_index(STAGE), num_stages - 1, (config.depth - 1) // num_stages
+    kinds = ("a/weights", "a/biases", "b/weights", "b/biases")
+    modules = {f"conv_{kind}": jnp.stack([params[f"conv{i}_{kind}"] for i in range(1, config.depth)]) for kind in kinds}
+    own = {name: jax.lax.dynamic_slice_in_dim(array, stage * size, size) for name, array in modules.items()}
+
+    @jax.checkpoint
+    def computed(taken: jax.Array, fov: jax.Array) -> tuple[jax.Array, jax.Array]:
+        fovs = image[fov][None], pom_logit[fov][None]
+        net = jax.lax.cond(stage == 0, lambda: start(params, *fovs), lambda: taken)
+        net, _ = jax.lax.scan(lambda net, weights: (module(weights, "conv", net), None), net, own)
+        return net, end(params, net, fovs[1])[0]
+
+    def tick(taken: jax.Array, fovs: jax.Array) -> tuple[jax.Array, jax.Array]:
+        net, updated = computed(taken, jnp.maximum(fovs[stage], 0))  # an idle stage computes any FOV
+        return jax.lax.ppermute(net, STAGE, [(one, one + 1) for one in range(last)]), updated
+
+    nothing = jnp.zeros((1, *image.shape[1:], config.features), precision)
+    _, updated = jax.lax.scan(tick, nothing, jnp.asarray(schedule(len(image), num_stages)))
+    return jax.lax.psum(jnp.where(stage == last, updated[last:], 0.0), STAGE)
+
+
+def _parts(precision: str, form: Form) -> tuple[Callable[..., jax.Array], ...]:
     """Return start, modules and end of the network as XLA computes them, with features (B, Z, Y, X, C) in between."""
     import jax
     import jax.numpy as jnp

@@ -19,7 +19,6 @@ import numpy as np
 from ffn.errors import ConfigError
 from ffn.io import atomic
 from ffn.model.choice import FOLDER
-from ffn.progress import track
 from ffn.provenance import provenance
 from ffn.studies.config import StalenessConfig
 from ffn.studies.pages import BLACK, Line, Panel, write_study
@@ -125,8 +124,8 @@ def study_staleness(training: Training, out_path: str, measured: str | None, con
         plan = with_engine(plan, Path(out_path).with_name(FOLDER), group)
         made_up = nodes.times.tolist(), nodes.num_bytes, config.model_dump()
         parts = plan.fingerprint(), plan.train.model_dump(mode="json"), validation.digest.hex(), made_up
-        identity = sha256(json.dumps(parts).encode()).hexdigest()
-        study = _Study(plan, validation, nodes, config.stragglers, Path(out_path).with_suffix(""), identity)
+        folder = Path(out_path).with_suffix("") / sha256(json.dumps(parts).encode()).hexdigest()[:16]
+        study = _Study(plan, validation, nodes, config.stragglers, folder)
         counts = [workers >> i for i in range(workers.bit_length() - 1)][::-1]
         results = [study.at_best_rate(way, count) for count in counts for way in WAYS]
     highest = [np.median([max(run["f1"], default=0.0) for run in result["runs"]]) for result in results]
@@ -139,14 +138,13 @@ def study_staleness(training: Training, out_path: str, measured: str | None, con
 
 @dataclass(frozen=True)
 class _Study:
-    """The runs of a study, which are kept in a folder if they are of the same `identity`."""
+    """The runs of a study, which `folder` keeps."""
 
     plan: TrainingPlan
     validation: Validation
     nodes: Cluster
     stragglers: float
     folder: Path
-    identity: str
 
     def at_best_rate(self, way: str, workers: int) -> dict[str, Any]:
         """Find the best rate with the first seed; return the runs of all seeds at this rate."""
@@ -154,22 +152,21 @@ class _Study:
         tried = {rate: _final(self._run(way, workers, rate, first), "f1") for rate in rates}
         rate = max(tried, key=lambda rate: tried[rate])
         log.info("%s, %d workers: F1 by rate %s", way, workers, tried)
-        seeds = track(range(first, first + SEEDS), SEEDS, f"{way}, {workers} workers", unit="run")
-        runs = [self._run(way, workers, rate, seed) for seed in seeds]
+        runs = [self._run(way, workers, rate, seed) for seed in range(first, first + SEEDS)]
         return {"way": way, "workers": workers, "rate": rate, "tried": tried, "runs": runs}
 
     def _run(self, way: str, workers: int, rate: float, seed: int) -> dict[str, Any]:
-        """Train, or read what an earlier study of the same has written."""
+        """Train, or read what a killed study has written."""
         path = self.folder / f"{way}-{workers}-rate-{rate!r}-seed-{seed}.json"
-        if path.is_file() and (known := json.loads(path.read_text()))["identity"] == self.identity:
-            return known
+        if path.is_file():
+            return json.loads(path.read_text())
         train = self.plan.train.model_copy(update={"virtual_workers": workers, "learning_rate": rate})
         weights = initial_weights(self.plan.initial.config, seed, train.initial)
         plan = replace(self.plan, train=train, rng_seed=seed, initial=replace(self.plan.initial, weights=weights))
         cluster = VirtualCluster(self.nodes, self.stragglers, way, workers, seed)
         updates = train.max_steps * self.plan.train.num_lanes // (train.batch_size * cluster.rule.gradients)
         result, _ = train_virtually(plan, cluster, updates, self.validation)
-        run = {"identity": self.identity, "seed": seed, **result}
+        run = {"seed": seed, **result}
         atomic.write_json(path, run)
         return run
 

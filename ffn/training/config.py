@@ -340,10 +340,8 @@ def require_stages(config: TrainConfig, model: ModelConfig) -> None:
     """Refuse a pipeline whose stages cannot have equally many modules."""
     stages, modules = config.pipeline_stages, model.depth - 1
     if modules % stages or 1 < stages > modules:
-        raise ConfigError(
-            f"train.pipeline_stages: found {stages}, expected a divisor of {modules}, the modules of a network of "
-            f"depth {model.depth}"
-        )
+        found = f"found {stages}, expected a divisor of {modules}, the modules at depth {model.depth}"
+        raise ConfigError(f"train.pipeline_stages: {found}")
 
 
 def fine_tuning_defaults(config: TrainConfig, is_validated: bool) -> dict[str, float | bool]:

@@ -18,13 +18,12 @@ from ffn.config import ModelConfig
 from ffn.errors import ConfigError
 from ffn.geometry import ZYX, Box, add, scale, zyx
 from ffn.inference.movement import ScoredOffset, offsets_of_maxima, sides
-from ffn.model.jax_network import updated_pom
+from ffn.model.jax_network import STAGE, pipelined_pom, updated_pom
 from ffn.model.network import Weights
 from ffn.training.config import TrainConfig
 from ffn.training.data.examples import IN_OBJECT, SOFT_LABELS, Example, loss_weights, patch_size
 from ffn.training.optimizers import State
 from ffn.training.parallel.exchange import TAIL
-from ffn.training.parallel.pipeline import STAGE, pipelined_pom
 from ffn.training.parallel.process_group import ProcessGroup, pairwise_sum
 from ffn.training.step import Batch, Learner
 from ffn.training.walk import INIT_LOGIT, MOVE_LOGIT, PAD_LOGIT, HostPatches, Walk

@@ -131,11 +131,11 @@ def run(
     kept = train.keep_checkpoints, train.checkpoint_steps
     checkpoints = CheckpointFolder(folder / "checkpoints", plan.fingerprint(), group, *kept)
     checkpoint = checkpoints.restore(train.max_steps)
-    lanes = plan.lanes(group.rank) if train.is_synchronous else range(train.num_lanes)
-    at = {lane: int(checkpoint.parts[_lane_part(lane)]["position"]) if checkpoint else 0 for lane in lanes}
     with contextlib.ExitStack() as stack:
         walks: LaneWalks | Server
         if train.is_synchronous:
+            lanes = plan.lanes(group.rank)
+            at = {lane: int(checkpoint.parts[_lane_part(lane)]["position"]) if checkpoint else 0 for lane in lanes}
             prefetcher = stack.enter_context(Prefetcher(plan.example_source(lanes), at))
             learner = group.together(lambda: make_learner(config, train, plan.initial.weights, group, plan.rng_seed))
             walks = LaneWalks(prefetcher, at, group.together(lambda: make_patches(learner, config, train)))
@@ -143,7 +143,7 @@ def run(
             # updates by one average, whoever computed its gradients
             alone = train.model_copy(update={"virtual_workers": 1})
             learner = make_learner(config, alone, plan.initial.weights, group, plan.rng_seed)
-            walks = stack.enter_context(Server(plan, at))
+            walks = stack.enter_context(Server(plan))
         trainer = Trainer(plan, group, learner, walks, interruption, validation)
         if checkpoint is not None:
             trainer.restore(checkpoint)

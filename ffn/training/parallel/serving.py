@@ -113,11 +113,11 @@ class Server(PatientServer, socketserver.TCPServer):
     so a worker that is stopped holds up nobody else. It is left out after `train.stall_seconds` and may come back.
     """
 
-    def __init__(self, plan: TrainingPlan, positions: Mapping[int, int]) -> None:
+    def __init__(self, plan: TrainingPlan) -> None:
         super().__init__(("", 0), socketserver.BaseRequestHandler)  # not used, see `finish_request`
-        self.positions = dict(positions)
         self._plan, self._token = plan, secrets.token_hex(TOKEN_BYTES)
         train = plan.train
+        self.positions = dict.fromkeys(range(train.num_lanes), 0)
         self._rule = UpdateRule(train.total_workers, train.gradients, train.max_staleness)
         self._changed = threading.Condition()  # guards positions, the rule and all that follows
         self._counts = np.zeros(NUM_COUNTS, np.int64)  # of walks that have ended
@@ -175,7 +175,7 @@ class Server(PatientServer, socketserver.TCPServer):
         num_bytes = weights.nbytes * len(gradients)
         return outcome._replace(allreduce_seconds=gathered - started, compute_seconds=computed, bytes_sent=num_bytes)
 
-    # As `LaneWalks`; examples begin again where a checkpoint is restored.
+    # As `LaneWalks`, but examples begin again where a checkpoint is restored.
 
     def take_counts(self) -> np.ndarray:
         """Return the counts of all walks that ended since the last call."""
@@ -189,7 +189,8 @@ class Server(PatientServer, socketserver.TCPServer):
             return {lane: {"position": np.array(at)} for lane, at in self.positions.items()}
 
     def restore(self, states: Mapping[int, Mapping[str, np.ndarray]]) -> None:
-        """Restore the result of `states`, which is the positions that this server began with."""
+        """Restore the result of `states`."""
+        self.positions = {lane: int(state["position"]) for lane, state in states.items()}
 
     def finish_request(self, request: Any, client_address: object) -> None:
         """Serve one worker until its connection is lost or the training ends.

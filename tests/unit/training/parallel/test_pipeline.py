@@ -17,8 +17,8 @@ from ffn.training.plan import initial_weights
 from ..conftest import make_batch
 
 pytest.importorskip("jax")
+from ffn.model.jax_network import schedule  # noqa: E402
 from ffn.training.jax_learner import JaxLearner, devices_of  # noqa: E402
-from ffn.training.parallel.pipeline import schedule  # noqa: E402
 
 MODEL = ModelConfig(depth=5, features=4, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 2, 3))
 

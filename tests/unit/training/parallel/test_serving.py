@@ -29,7 +29,7 @@ def plan(tmp_path):
         plan = SimpleNamespace(identity=lambda: "this", train=TRAIN, rng_seed=1, example_source=id, end=stack.close)
         plan.initial = SimpleNamespace(config=None, weights={})
         plan.lanes = plan.workers = lambda worker: range(1)
-        stack.enter_context(Server(plan, {0: 0}).open(tmp_path, LEARNER))
+        stack.enter_context(Server(plan).open(tmp_path, LEARNER))
         yield plan
 
 
@@ -72,7 +72,7 @@ def test_a_process_with_other_options_is_turned_away(plan, tmp_path):
 def test_a_stranger_that_says_little_does_not_hold_up_the_end(tmp_path):
     before = {*threading.enumerate()}
     plan = SimpleNamespace(identity=lambda: "this", train=TRAIN)
-    with Server(plan, {0: 0}) as server, socket.socket() as stranger:
+    with Server(plan) as server, socket.socket() as stranger:
         with server.open(tmp_path, LEARNER):
             stranger.connect(("127.0.0.1", server.server_address[1]))
             while len({*threading.enumerate()} - before) < 2:  # one accepts, one listens to the stranger
