@@ -15,9 +15,9 @@ import jax
 import numpy as np
 
 from ffn.config import ModelConfig
+from ffn.model import jax_network
 from ffn.training import jax_learner
 from ffn.training.config import TrainConfig
-from ffn.training.parallel import pipeline
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.plan import initial_weights
 from ffn.training.step import Batch
@@ -44,7 +44,7 @@ def main() -> None:
         print(f"| {fovs} |", end="", flush=True)
         for kind in kinds:
             print(f" {megabytes(model, fovs, *kind):,.0f} MB |", end="", flush=True)
-        idle = (pipeline.schedule(fovs, given.stages) < 0).mean()
+        idle = (jax_network.schedule(fovs, given.stages) < 0).mean()
         lecture = (1 - fovs / (given.stages - 1 + fovs)) / 2
         print(f" {idle:.2f} | {lecture:.2f} |", flush=True)
 
@@ -57,10 +57,10 @@ def megabytes(model: ModelConfig, fovs: int, stages: int, again: bool, one_by_on
     def by_stages(params, image, pom_logit, config, precision):  # type: ignore[no-untyped-def]
         if not one_by_one:
             return by_batch(params, image, pom_logit, config, precision, "volumes")
-        return pipeline.pipelined_pom(params, image, pom_logit, config, precision, 1)
+        return jax_network.pipelined_pom(params, image, pom_logit, config, precision, 1)
 
     with (
-        mock.patch.object(pipeline, "fastest_form", lambda *_: "volumes"),
+        mock.patch.object(jax_network, "fastest_form", lambda *_: "volumes"),
         mock.patch.object(jax_learner, "updated_pom", by_stages),
         mock.patch.object(jax, "checkpoint", jax.checkpoint if again else lambda function: function),
         mock.patch.object(jax_learner, "devices_of", lambda *_: jax.devices()[:stages]),

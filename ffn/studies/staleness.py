@@ -35,17 +35,12 @@ from ffn.training.walk import HostPatches, LaneWalks, Prefetcher
 
 FACTORS = (0.25, 1.0, 4.0)  # of train.learning_rate, to try with the first seed; our choice
 SEEDS = 3  # at the best rate, with the first; our choice
+BACKUP_OF = 16  # workers of which one is a backup, at least one; our choice
 STRAGGLER_FACTOR = 5.0  # by which a straggler's gradient takes longer; our choice
 TARGET_SHARE = 0.9  # of the F1 that most runs of every way reach; our choice
 WAYS = ("synchronous", "backup", "asynchronous")
 
 log = logging.getLogger(__name__)
-
-
-def rule_of(way: str, workers: int) -> UpdateRule:
-    """Return the rule of one of the `WAYS`; one worker in sixteen is a backup, at least one."""
-    gradients = {"synchronous": workers, "backup": workers - -(-workers // 16), "asynchronous": 1}[way]
-    return UpdateRule(workers, gradients, None if way == "asynchronous" else 0)
 
 
 class VirtualCluster:
@@ -57,7 +52,8 @@ class VirtualCluster:
 
     def __init__(self, nodes: Cluster, stragglers: float, way: str, workers: int, rng_seed: int) -> None:
         self._nodes, self._stragglers = nodes, stragglers
-        self.rule = rule_of(way, workers)
+        few = {"backup": workers - -(-workers // BACKUP_OF), "asynchronous": 1}
+        self.rule = UpdateRule(workers, few.get(way, workers), None if way == "asynchronous" else 0)
         self._rngs = [np.random.default_rng([rng_seed, worker]) for worker in range(workers)]
         self._free = {"in": 0.0, "out": 0.0}  # when the link will be
         self._has_server = way != "synchronous"

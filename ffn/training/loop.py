@@ -36,7 +36,7 @@ from ffn.training.metrics import (
 )
 from ffn.training.optimizers import learning_rate
 from ffn.training.parallel.process_group import ProcessGroup
-from ffn.training.parallel.serving import NO_GRADIENTS, Link, LinkLost, Server, reconnect
+from ffn.training.parallel.serving import NO_GRADIENTS, Link, Server, reconnect
 from ffn.training.plan import TrainingPlan
 from ffn.training.step import Learner
 from ffn.training.validation import Validation
@@ -165,11 +165,11 @@ def contribute(
     while link is not None:
         at = link.positions
         examples = Prefetcher(plan.example_source(at), at)
-        with contextlib.closing(link), examples as prefetcher, contextlib.suppress(LinkLost):
+        with contextlib.closing(link), examples as prefetcher:
             walks = LaneWalks(prefetcher, at, make_patches(learner, model, train))
             version, vectors = 0, NO_GRADIENTS
-            while not interruption.requested:
-                version, weights = link.exchange(version, vectors, walks)
+            while not interruption.requested and (newest := link.exchange(version, vectors, walks)):
+                version, weights = newest
                 learner.take_weights(weights)
                 answers, gradients = learner.differentiate(walks.batch())
                 vectors = np.stack([np.asarray(gradient) for gradient in gradients])

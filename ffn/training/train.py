@@ -16,7 +16,7 @@ from ffn.config import ModelConfig
 from ffn.errors import ConfigError, TrainError
 from ffn.machine.gpu import keep_programs
 from ffn.machine.processes import take_lock
-from ffn.machine.schedulers import launched_rank
+from ffn.machine.schedulers import launched_rank, local_place
 from ffn.model.choice import ASKED_FOR, FOLDER, Choice, choice_name, choose_once, sees_gpu, with_precision
 from ffn.model.store import save_model
 from ffn.options import add_options, from_arguments
@@ -25,7 +25,7 @@ from ffn.training import loop
 from ffn.training.checkpoint import architecture_of
 from ffn.training.config import TrainConfig, are_matched, fine_tuning_defaults
 from ffn.training.data.volumes import TrainingVolume, open_training_volumes, tissue_of, with_contrast
-from ffn.training.parallel.joining import MEETING_SECONDS, configure_libraries, own_group, process_group
+from ffn.training.parallel.joining import MEETING_SECONDS, configure_libraries, process_group
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.parallel.serving import LOOK_SECONDS, Link, connect
 from ffn.training.plan import (
@@ -127,8 +127,11 @@ def training_job(
     """Join the processes and check the inputs for the length of a ``with`` block; also yield all open volumes."""
     data, model, config, rng_seed, init = training
     with contextlib.ExitStack() as stack:
-        joined = process_group(config.num_workers, config.stall_seconds, config.collective)
-        group = stack.enter_context(joined) if config.is_synchronous else own_group()
+        if config.is_synchronous:
+            group = stack.enter_context(process_group(config.num_workers, config.stall_seconds, config.collective))
+        else:  # it has nothing to do with others but to share the cores and GPUs of this machine
+            group = ProcessGroup()
+            group.local_rank, group.local_size = local_place()
         if _computes(config):
             configure_libraries(group, config, rng_seed)
         group.watch()
@@ -206,10 +209,8 @@ def served_in(folder: Path, plan: TrainingPlan) -> Iterator[Link | None]:
         time.sleep(LOOK_SECONDS)
     with contextlib.closing(link) if link else lock or contextlib.nullcontext():
         if not link and launch and launch.size not in (None, 1, plan.train.num_processes):
-            raise TrainError(
-                f"train.gradients_per_update: found a job of {launch.size} processes, expected "
-                f"{plan.train.num_processes}: rank 0, which serves, and num_workers"
-            )
+            found = f"found a job of {launch.size} processes, expected {plan.train.num_processes}"
+            raise TrainError(f"train.gradients_per_update: {found}: rank 0, which serves, and num_workers")
         yield link
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from ffn.errors import ConfigError, FfnError, TrainError
 from ffn.machine.gpu import PREALLOCATE, load_tensorflow
 from ffn.machine.limits import cores_here, quota, threads_here
-from ffn.machine.schedulers import LaunchedRank, launched_rank, local_place
+from ffn.machine.schedulers import LaunchedRank, launched_rank
 from ffn.training.config import Collective, TrainConfig
 from ffn.training.parallel.process_group import JoinedGroup, ProcessGroup
 
@@ -222,13 +222,6 @@ def _finish(request: Any) -> None:
     while not request.Test():
         if time.monotonic() - since > PATIENCE_SECONDS:
             time.sleep(PAUSE_SECONDS)
-
-
-def own_group() -> ProcessGroup:
-    """Return the group of a process that has nothing to do with others but to share the machine's cores and GPUs."""
-    group = ProcessGroup()
-    group.local_rank, group.local_size = local_place()
-    return group
 
 
 @contextlib.contextmanager

@@ -193,10 +193,7 @@ class Server(PatientServer, socketserver.TCPServer):
         self.positions = {lane: int(state["position"]) for lane, state in states.items()}
 
     def finish_request(self, request: Any, client_address: object) -> None:
-        """Serve one worker until its connection is lost or the training ends.
-
-        It says its name and the token, then sends gradients, each answered with weights.
-        """
+        """Serve a worker, which says its name and the token, then sends gradients, each answered with weights."""
         request.settimeout(REQUEST_SECONDS)
         request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
         with request.makefile("rwb") as file:
@@ -268,10 +265,6 @@ class Server(PatientServer, socketserver.TCPServer):
         self._leave_out(self._expected - self._connected.keys(), f"it did not come within {MEETING_SECONDS} s")
 
 
-class LinkLost(Exception):
-    """Rank 0 has ended or cannot be reached."""
-
-
 @dataclass
 class Link:
     """The connection of a worker to rank 0; `positions` are where it goes on in each of its lanes."""
@@ -285,15 +278,14 @@ class Link:
         with contextlib.suppress(OSError):  # it may be lost, with a part of a message
             self._stack.close()
 
-    def exchange(self, version: int, vectors: np.ndarray, walks: LaneWalks) -> tuple[int, np.ndarray]:
-        """Send gradients from the weights of a version; return the newest version and weights, or raise `LinkLost`."""
+    def exchange(self, version: int, vectors: np.ndarray, walks: LaneWalks) -> tuple[int, np.ndarray] | None:
+        """Send gradients from the weights of a version; return the newest ones, None if the connection is lost."""
         header = {"version": version, "positions": list(walks.positions.items()), "counts": walks.take_counts()}
-        try:
+        with contextlib.suppress(*LOST):
             send(self._file, header, vectors)
             answer, weights = receive(self._file)
             return answer["version"], weights
-        except LOST as reason:
-            raise LinkLost(reason) from None
+        return None
 
 
 def connect(folder: Path, identity: str) -> Link | None:

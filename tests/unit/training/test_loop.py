@@ -45,9 +45,9 @@ class Walks:
     def batch(self):
         return None
 
-    def proceed(self, outcome):
+    def proceed(self, answers):
         self.positions = {lane: position + 1 for lane, position in self.positions.items()}
-        self.counts = self.counts + np.array(COUNTS) * outcome.finite
+        self.counts = self.counts + np.array(COUNTS) * np.isfinite(answers).all()
 
     def take_counts(self):
         counts, self.counts = self.counts, np.zeros(NUM_COUNTS, np.int64)
@@ -78,10 +78,10 @@ class Learner:
         self.wishes.append(stop)
         self.saves_wanted.append(save)
         number = len(self.rates)
-        finite, zeros = number not in self._broken, np.zeros((2, 3, 3, 3), np.float32)
+        finite = number not in self._broken
         loss = 0.5 if finite else float("nan")
         stops, saves = stop or number in self._stops, save or number in self._saves
-        return Outcome(zeros, loss, finite, stops, 1.5, 0.01, 0.002, 40, saves)
+        return Outcome(np.full((2, 3, 3, 3), loss, np.float32), loss, finite, stops, 1.5, 0.01, 0.002, 40, saves)
 
     @contextlib.contextmanager
     def averaged(self):
