@@ -59,10 +59,7 @@ class FeedbackExchange(Exchange):
         return [gradient + error for gradient, error in zip(gradients, self._errors, strict=True)]
 
     def _keep_errors(self, gradients: Sequence[tf.Tensor], sent: Sequence[tf.Tensor], mean: tf.Tensor) -> tf.Tensor:
-        """Keep the errors of the messages, but not of a step that is skipped: its infinities would stay for ever.
-
-        Return whether the step is made.
-        """
+        """Keep the errors, unless the step is skipped: its infinities would stay. Return whether it is made."""
         finite = tf.math.is_finite(tf.nn.l2_loss(mean))
         for kept, gradient, own in zip(self._errors, gradients, sent, strict=True):
             kept.assign(tf.where(finite, gradient - own, kept))

@@ -213,7 +213,7 @@ class Server(PatientServer, socketserver.TCPServer):
                 with self._changed:
                     if worker is not None and not self._is_closed:
                         del self._connected[worker]
-                        self._leave_out({worker}, f"{hello['name']} is gone ({reason})")
+                        self._expect(self._expected - {worker}, f"{hello['name']} is gone ({reason})")
 
     def _admit(self, name: str, connection: socket.socket) -> dict[str, Any]:
         """Give a worker that comes a number, None if none is missing, and tell it the positions of its lanes."""
@@ -245,15 +245,12 @@ class Server(PatientServer, socketserver.TCPServer):
             self._complete.append(gradients)
             self._changed.notify_all()
 
-    def _expect(self, workers: set[int]) -> None:
-        """Let updates wait for these workers alone."""
+    def _expect(self, workers: set[int], why: str = "") -> None:
+        """Let updates wait for these workers alone, and say why others are left out."""
+        for worker in self._expected - workers:
+            log.warning("worker %d: %s, so training goes on without it; the same command lets one join", worker, why)
         self._expected, self._rule.workers = workers, len(workers) * self._plan.train.virtual_workers
         self._make(self._rule.completed())
-
-    def _leave_out(self, workers: set[int], why: str) -> None:
-        for worker in workers:
-            log.warning("worker %d: %s, so training goes on without it; the same command lets one join", worker, why)
-        self._expect(self._expected - workers)
 
     def _leave_out_missing(self) -> None:
         """Leave out workers that have not come in time; end the job if all are missing."""
@@ -262,7 +259,7 @@ class Server(PatientServer, socketserver.TCPServer):
                 f"train: no worker is there for {MEETING_SECONDS} s, expected {self._plan.train.num_workers}. The same "
                 "command resumes from the last checkpoint"
             )
-        self._leave_out(self._expected - self._connected.keys(), f"it did not come within {MEETING_SECONDS} s")
+        self._expect(self._expected & self._connected.keys(), f"it did not come within {MEETING_SECONDS} s")
 
 
 @dataclass
