@@ -29,7 +29,7 @@ from ffn.io.open import open_truth, open_volume
 from ffn.io.store import create_volume
 from ffn.io.volume import Placement, voxel_size_of
 from ffn.model.normalize import normalize
-from ffn.model.store import load_architecture, load_model, save_model
+from ffn.model.store import load_description, load_model, save_model
 from ffn.model.tissue import survey_of
 from ffn.options import add_box_option, add_options, from_arguments
 
@@ -90,7 +90,7 @@ def line(arguments: argparse.Namespace, image_spec: str, method: Normalize, conf
     with open(chosen) as file:
         found = json.load(file)
     with open_volume(out) as segmentation, open_truth(arguments.truth) as truth:
-        inner = segmentation.box.grow(scale(load_architecture(arguments.model).fov_radius_zyx, -1))
+        inner = segmentation.box.grow(scale(load_description(arguments.model).config.fov_radius_zyx, -1))
         return f"{described(found)} {scored(truth.read(inner), segmentation.read(inner))}"
 
 

@@ -29,7 +29,7 @@ from ffn.io.volume import Volume, require_image, require_inside, require_other_f
 from ffn.machine.gpu import jax_device, results_depend_on
 from ffn.machine.limits import threads_here
 from ffn.model.choice import FOLDER
-from ffn.model.store import load_model, load_tissue
+from ffn.model.store import load_description, load_model
 from ffn.model.tissue import HISTOGRAM_DTYPES, survey_of
 from ffn.options import add_box_option, add_options, box_value, from_arguments
 from ffn.progress import progress_bar
@@ -247,7 +247,7 @@ def _checked(
 
 def _padding(volume: Volume, box: Box, inputs: SegmentInputs) -> tuple[int, ...]:
     """Return the grey levels of padding; warn of it, and of an image that is not like the training data."""
-    trained_on = load_tissue(inputs.model)
+    trained_on = load_description(inputs.model).trained_on
     if trained_on is None:
         log.info("%s: records no voxel size and no side of membranes, so neither is compared", inputs.model)
     elif other := trained_on.other_size(volume.voxel_size_zyx_nm):

@@ -17,7 +17,7 @@ from ffn.config import ImageConfig, ModelConfig, Normalize
 from ffn.errors import ModelError
 from ffn.io.atomic import unreadable, write_text
 from ffn.io.masks import mask_inputs
-from ffn.model.store import DESCRIPTION, load_architecture, load_histogram, load_tissue
+from ffn.model.store import DESCRIPTION, load_description
 from ffn.model.tissue import HISTOGRAM_DTYPES, Histogram, distance, survey_of
 from ffn.options import add_options, add_volume_option, from_arguments
 from ffn.provenance import provenance
@@ -133,8 +133,8 @@ def normalize(image_spec: str, model_folder: str, out: str, how: ImageConfig) ->
     ModelError
         If the model is damaged, or has no histogram for a match.
     """
-    model = load_architecture(model_folder)
-    reference = load_histogram(model_folder)
+    described = load_description(model_folder)
+    model, reference = described.config, described.histogram
     seen = survey_of(image_spec, how.masks)
     method, found = how.normalize, seen.of_several_levels(image_spec)
     try:
@@ -142,7 +142,7 @@ def normalize(image_spec: str, model_folder: str, out: str, how: ImageConfig) ->
     except ModelError as error:
         raise ModelError(f"{model_folder}: {error}") from None
     compared = compare(normalisation, found, model, reference)
-    warnings = [complaint(method, compared), *seen.complaints(image_spec, load_tissue(model_folder))]
+    warnings = [complaint(method, compared), *seen.complaints(image_spec, described.trained_on)]
     warning = ". ".join(filter(None, warnings)) or None
     if warning:
         log.warning("%s: %s", image_spec, warning)

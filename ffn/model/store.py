@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +33,8 @@ class Model:
     config: ModelConfig
     weights: Weights
     provenance: dict[str, Any]
-    histogram: Histogram | None = None
-    trained_on: Tissue | None = None  # None where the folder does not record it
+    histogram: Histogram | None = None  # of the grey levels that it was trained on; these are None if not recorded
+    trained_on: Tissue | None = None
 
 
 def save_model(folder: str | Path, model: Model) -> None:
@@ -59,10 +59,10 @@ def save_model(folder: str | Path, model: Model) -> None:
 def load_model(folder: str | Path) -> Model:
     """Read a model folder."""
     folder = Path(folder)
-    config, description = load_architecture(folder), _read_description(folder / DESCRIPTION)
+    model = load_description(folder)
     weights, _ = hdf5.read_arrays(folder / WEIGHTS, ModelError)
-    check_weights(config, weights, str(folder / WEIGHTS))
-    if weights_checksum(weights) != description.get("weights_sha256"):
+    check_weights(model.config, weights, str(folder / WEIGHTS))
+    if weights_checksum(weights) != _read_description(folder / DESCRIPTION).get("weights_sha256"):
         raise ModelError(
             f"{folder / WEIGHTS}: checksum differs from {DESCRIPTION}, expected the weights of this model. Restore them"
         )
@@ -72,30 +72,22 @@ def load_model(folder: str | Path) -> Model:
                 f"{folder / WEIGHTS}: {name}: {num_bad} of {array.size} weights are NaN or infinite, expected finite "
                 "ones: the training diverged. Train again with a lower train.learning_rate"
             )
-    return Model(config, weights, description.get("provenance", {}), load_histogram(folder), load_tissue(folder))
+    return replace(model, weights=weights)
 
 
-def load_histogram(folder: str | Path) -> Histogram | None:
-    """Return the grey levels that a model was trained on, None where its folder does not record them."""
-    values = _read_description(Path(folder) / DESCRIPTION).get("histogram")
-    return None if values is None else Histogram.from_json(values)
-
-
-def load_tissue(folder: str | Path) -> Tissue | None:
-    """Return voxel sizes and membranes of what a model was trained on, None where its folder does not record them."""
-    values = _read_description(Path(folder) / DESCRIPTION).get("trained_on")
-    return None if values is None else Tissue.from_json(values)
-
-
-def load_architecture(folder: str | Path) -> ModelConfig:
-    """Read the architecture and normalisation of a model."""
+def load_description(folder: str | Path) -> Model:
+    """Read a model without its weights."""
     path = Path(folder) / DESCRIPTION
+    found = _read_description(path)
     try:
-        return ModelConfig(**_read_description(path)["model"])
+        config = ModelConfig(**found["model"])
     except ValidationError as error:
         raise ModelError(explain(error, lambda keys: f"{path}: model." + ".".join(keys))) from None
     except (KeyError, TypeError):
         raise ModelError(f"{path}: has no section 'model', expected the description of a model") from None
+    histogram = Histogram.from_json(found["histogram"]) if "histogram" in found else None
+    tissue = Tissue.from_json(found["trained_on"]) if "trained_on" in found else None
+    return Model(config, {}, found.get("provenance", {}), histogram, tissue)
 
 
 def check_weights(config: ModelConfig, weights: Weights, where: str) -> None:

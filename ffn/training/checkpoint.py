@@ -8,6 +8,7 @@ import logging
 import re
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ from ffn.config import ModelConfig
 from ffn.errors import ModelError, TrainError
 from ffn.io import hdf5
 from ffn.io.atomic import atomic_path, unreadable, write_json
-from ffn.model.store import DESCRIPTION, Model, load_architecture, load_histogram, load_tissue, save_model
+from ffn.model.store import DESCRIPTION, Model, load_description, save_model
 from ffn.provenance import provenance
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.step import model_weights
@@ -159,7 +160,7 @@ def load_checkpoint(path: str | Path) -> Model:
 def architecture_of(path: str | Path) -> ModelConfig:
     """Read only the architecture of a model folder or of a checkpoint of ours."""
     if not is_checkpoint(path):
-        return load_architecture(path)
+        return load_description(path).config
     return ModelConfig(**read_manifest(Path(path))["fingerprint"]["model"])
 
 
@@ -177,10 +178,8 @@ def export_checkpoint(path: str | Path, out_folder: str | Path) -> None:
     model = load_checkpoint(path)
     origin = provenance("import-checkpoint", model.config, checkpoint=path)
     around = Path(path).absolute().parents[1]  # the model folder of the finished training records its volumes
-    is_finished = (around / DESCRIPTION).is_file()
-    histogram = load_histogram(around) if is_finished else None
-    tissue = load_tissue(around) if is_finished else None
-    save_model(out_folder, Model(model.config, model.weights, origin, histogram, tissue))
+    finished = load_description(around) if (around / DESCRIPTION).is_file() else model
+    save_model(out_folder, replace(finished, config=model.config, weights=model.weights, provenance=origin))
 
 
 def read_manifest(path: Path) -> dict[str, Any]:

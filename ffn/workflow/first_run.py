@@ -19,7 +19,7 @@ from ffn.io.foreign.locations import Location
 from ffn.io.label_statistics import doubts_about_image
 from ffn.io.volume import Volume, is_ignored
 from ffn.machine.limits import gpus_here, usable_cores
-from ffn.model.store import DESCRIPTION, load_architecture, load_histogram, load_tissue
+from ffn.model.store import DESCRIPTION, load_description
 from ffn.options import option_name
 from ffn.workflow import sources
 from ffn.workflow.config_files import ROOT
@@ -148,24 +148,23 @@ def _network(size: VoxelSize, init: str | None, is_trained: bool) -> Network:
     folder = Path(init or ROOT / "config/weights" / name)
     if init and not (folder / DESCRIPTION).is_file():  # a published checkpoint, which does not say what it knows
         return Network(init, ModelConfig())
-    tissue = load_tissue(folder)
+    model = load_description(folder)
+    tissue = model.trained_on
     other = tissue.other_size(size) if tissue else None
     if init is None and other and is_trained:
         return Network(None, ModelConfig(**sources.derived({}, size)["model"]))
     made = "" if init else f"ours, of {STARTERS[name]}" + ("" if is_trained else ", so expect little elsewhere")
-    normalize = "match" if load_histogram(folder) else "volume"
+    normalize = "match" if model.histogram else "volume"
     remark, affinities = "; ".join(filter(None, [made, other])), folder / "affinities.h5"
     known = str(affinities) if affinities.is_file() else None
-    return Network(
-        str(folder), load_architecture(folder), normalize, remark, known, tissue.clahe_tile if tissue else None
-    )
+    return Network(str(folder), model.config, normalize, remark, known, tissue.clahe_tile if tissue else None)
 
 
 def _starter(size: VoxelSize) -> str:
     """Return those of our weights whose voxels are most like `size`."""
 
     def away(name: str) -> float:
-        tissue = load_tissue(ROOT / "config/weights" / name)
+        tissue = load_description(ROOT / "config/weights" / name).trained_on
         assert tissue
         return min(float(np.abs(np.log(np.divide(size, own))).sum()) for own in tissue.voxel_sizes_zyx_nm)
 

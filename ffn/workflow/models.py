@@ -10,7 +10,7 @@ from typing import Any
 
 from ffn import options
 from ffn.geometry import VoxelSize
-from ffn.model.store import DESCRIPTION, load_tissue
+from ffn.model.store import DESCRIPTION, load_description
 from ffn.model.tissue import Tissue
 from ffn.training.checkpoint import MANIFEST, architecture_of, is_checkpoint
 from ffn.training.config import fine_tuning_defaults
@@ -113,7 +113,7 @@ class Models:
         init = self.run.init
         if sizes:
             return Tissue(tuple(sorted(sizes)))
-        return load_tissue(init) if init and Path(init, DESCRIPTION).is_file() else None
+        return load_description(init).trained_on if init and Path(init, DESCRIPTION).is_file() else None
 
     @property
     def used(self) -> str:

@@ -10,7 +10,7 @@ import yaml
 from ffn.cli import main
 from ffn.geometry import Box
 from ffn.io.open import open_volume
-from ffn.model.store import load_architecture
+from ffn.model.store import load_description
 from ffn.workflow.config_files import ROOT
 from ffn.workflow.first_run import FROM_WEIGHTS
 from ffn.workflow.places import open_run
@@ -85,7 +85,7 @@ def test_a_round_trains_from_the_weights_of_the_run_on_what_was_confirmed(run, t
     assert places["cube"].config.corrections is None and not places["cube"].is_evaluated
     assert (next_run.train.optimizer, next_run.train.ema_decay) == ("adam", None)
     assert next_run.train.learning_rate == FROM_WEIGHTS["learning_rate"]
-    assert next_run.model.image_stddev == load_architecture(tmp_path / "results/mine/model").image_stddev
+    assert next_run.model.image_stddev == load_description(tmp_path / "results/mine/model").config.image_stddev
 
 
 def test_weights_are_chosen_where_something_is_confirmed(run, capsys):

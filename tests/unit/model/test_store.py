@@ -8,9 +8,8 @@ from ffn.model.store import (
     Model,
     check_weights,
     import_published,
-    load_histogram,
+    load_description,
     load_model,
-    load_tissue,
     read_published,
     save_model,
     weights_checksum,
@@ -98,12 +97,12 @@ def test_the_description_is_written_last(tmp_path, monkeypatch):
 
 
 def test_a_model_keeps_histogram_and_tissue_of_what_it_was_trained_on(tmp_path, folder):
-    assert load_histogram(folder) is None and load_model(folder).histogram is None
+    assert load_description(folder).histogram is load_model(folder).histogram is None
     histogram = Histogram.of_counts(np.bincount([3, 3, 250], minlength=256))
     tissue = Tissue(((30.0, 6.0, 6.0),), "dark", 128)
     save_model(tmp_path / "with", Model(CONFIG, random_weights(), {}, histogram, tissue))
     found = load_model(tmp_path / "with").histogram
-    assert (load_tissue(folder), load_tissue(tmp_path / "with")) == (None, tissue)
+    assert [load_description(each).trained_on for each in (folder, tmp_path / "with")] == [None, tissue]
     assert (found.levels.tolist(), found.counts.tolist()) == ([3.0, 250.0], [2, 1])
 
 

@@ -5,7 +5,7 @@ import yaml
 
 from ffn.cli import main
 from ffn.errors import ConfigError
-from ffn.model.store import load_architecture, save_model
+from ffn.model.store import load_description, save_model
 from ffn.workflow.places import open_run
 
 from .runs import random_model
@@ -59,8 +59,8 @@ def test_initial_weights_bring_fov_and_deltas(tmp_path):
     save_model(tmp_path / "plain", random_model())
     words = ["import-checkpoint", f"{tmp_path}/plain", "--fov-size", "9", "9", "9", "--out", f"{tmp_path}/other"]
     assert main(words) == 0 and main([*words, "--deltas", "9", "9", "9"]) == 2
-    assert load_architecture(tmp_path / "other").fov_size_zyx == (9, 9, 9)
-    assert load_architecture(tmp_path / "other").deltas_zyx == load_architecture(tmp_path / "plain").deltas_zyx
+    other, plain = (load_description(tmp_path / name).config for name in ("other", "plain"))
+    assert other.fov_size_zyx == (9, 9, 9) and other.deltas_zyx == plain.deltas_zyx
 
 
 def test_the_configuration_of_snemi3d_fits_its_data(shared_dir, pytestconfig):
