@@ -6,7 +6,7 @@ import functools
 import importlib.util
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -64,19 +64,6 @@ def _fastest(model: Model, config: FloodConfig) -> tuple[str, str]:
     return ("openvino", "no GPU is visible") if has_openvino else ("jax", "OpenVINO is not installed")
 
 
-class Engine(Protocol):
-    """The network as a function."""
-
-    name: str
-
-    def predict(self, image: np.ndarray, pom_logit: np.ndarray) -> np.ndarray:
-        """Return the updated POM in logits (float32, (B, Z, Y, X)), which the caller may change.
-
-        `image` is normalised.
-        """
-        ...
-
-
 class OpenVinoEngine:
     """The network in OpenVINO, without TensorFlow; all threads compute one FOV.
 
@@ -113,7 +100,7 @@ class OpenVinoEngine:
         self._request = compiled.create_infer_request()
 
     def predict(self, image: np.ndarray, pom_logit: np.ndarray) -> np.ndarray:
-        """Update the POM; see `Engine.predict`."""
+        """Return the updated POM in logits, float32 (B, Z, Y, X), which the caller may change."""
         image, pom_logit = (np.require(array, np.float32, ["C", "W"]) for array in (image, pom_logit))
         answer = np.empty_like(pom_logit)
         for fovs in zip(image, pom_logit, answer, strict=True):  # OpenVINO reads and writes these arrays in place
@@ -144,7 +131,7 @@ class KernelEngine(KernelNetwork):
 KINDS: dict[str, type[OpenVinoEngine] | type[KernelEngine]] = {"openvino": OpenVinoEngine, "kernels": KernelEngine}
 
 
-def create_engine(model: Model, engine: str, precision: str, threads: int = 0) -> Engine:
+def create_engine(model: Model, engine: str, precision: str, threads: int = 0) -> OpenVinoEngine | KernelEngine:
     """Build an engine."""
     if engine not in KINDS:  # of a run that began with an earlier version
         raise ConfigError(f"engine: found {engine}, which segments no more. Choose {' or '.join(KINDS)}, or jax")

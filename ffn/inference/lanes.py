@@ -14,7 +14,7 @@ import numpy as np
 from ffn.config import FloodConfig, ModelConfig
 from ffn.geometry import ZYX, Box
 from ffn.inference.canvas import Canvas, Thresholds
-from ffn.inference.engine import Engine, create_engine
+from ffn.inference.engine import create_engine
 from ffn.inference.flood import ObjectGrower
 from ffn.inference.inputs import Network
 from ffn.machine.gpu import jax_device
@@ -36,17 +36,6 @@ SEEDING_BYTES = 25  # per voxel while seeds are found
 HOST_BASE = 2 * 10**9  # of the process without canvases; our choice
 
 
-def advance(engine: Engine, growers: Iterable[ObjectGrower]) -> int:
-    """Evaluate one FOV of each object that still grows; return the number of FOVs."""
-    num_fovs = 0
-    for grower in growers:
-        if (position := grower.next_position()) is not None:
-            image, pom_logit = grower.canvas.read(position)
-            grower.put(engine.predict(image[None], pom_logit[None])[0])
-            num_fovs += 1
-    return num_fovs
-
-
 class HostLanes:
     """A canvas in the memory of the host, for any engine."""
 
@@ -65,7 +54,13 @@ class HostLanes:
 
     def advance(self, growers: Iterable[ObjectGrower]) -> int:
         """Evaluate one FOV of each object that still grows; return the number of FOVs."""
-        return advance(self._engine, growers)
+        num_fovs = 0
+        for grower in growers:
+            if (position := grower.next_position()) is not None:
+                image, pom_logit = grower.canvas.read(position)
+                grower.put(self._engine.predict(image[None], pom_logit[None])[0])
+                num_fovs += 1
+        return num_fovs
 
 
 Lanes: TypeAlias = "HostLanes | DeviceLanes"  # on which objects of different subvolumes, or windows, grow in lockstep

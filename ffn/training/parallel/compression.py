@@ -93,7 +93,7 @@ class EncodedExchange(FeedbackExchange):
     def _all_decoded(self, payloads: Sequence[tf.Tensor], tails: Sequence[tf.Tensor]) -> tf.Tensor:
         """Exchange messages and tails with all processes; return the mean of all workers, added in their order."""
         pairs = zip(payloads, map(to_bytes, tails), strict=True)
-        received = self._group.all_gather(tf.concat([part for pair in pairs for part in pair], 0))
+        received = self._group.concatenate(tf.concat([part for pair in pairs for part in pair], 0))
         messages = tf.reshape(received, (self.num_workers, self._codec.payload_size + TAIL_BYTES))
         gradient = tf.foldl(
             lambda total, message: total + self._codec.decode(message[:-TAIL_BYTES]),

@@ -51,9 +51,9 @@ class ProcessGroup:
         """Sum the float32 (N,) vectors of all processes in any order, the same on all; usable inside a graph."""
         return vector
 
-    def all_gather(self, vector: tf.Tensor) -> tf.Tensor:
-        """Return equally long vectors of all processes as rows in order of rank; usable inside a graph."""
-        return vector[None]
+    def concatenate(self, part: tf.Tensor) -> tf.Tensor:
+        """Return equally large parts of all processes end to end, in order of rank; usable inside a graph."""
+        return part
 
     def gather(self, item: T) -> list[T]:
         """Return the items of all processes in order of rank; see `encode` for their types."""
@@ -121,7 +121,7 @@ class JoinedGroup(ProcessGroup, ABC):
 
     @abstractmethod
     def concatenate(self, part: tf.Tensor) -> tf.Tensor:
-        """Return equally large parts of all processes, one behind the other along the first axis."""
+        """Return equally large parts of all processes, see `ProcessGroup.concatenate`."""
 
     @abstractmethod
     def gather_bytes(self, message: bytes) -> bytes:
@@ -153,10 +153,6 @@ class JoinedGroup(ProcessGroup, ABC):
         share = sum_of(tf.bitcast(tf.reshape(received, (self.size * num_rows, -1)), rows.dtype))
         total = self.concatenate(tf.bitcast(share, sent))[: tf.shape(rows)[1]]
         return tf.ensure_shape(tf.bitcast(total, rows.dtype), (num_columns,))
-
-    def all_gather(self, vector: tf.Tensor) -> tf.Tensor:
-        """Return equally long vectors of all processes as rows in order of rank; usable inside a graph."""
-        return self.concatenate(vector[None])
 
     def gather(self, item: T) -> list[T]:
         """Return the items of all processes in order of rank."""
