@@ -15,7 +15,6 @@ import numpy as np
 
 from ffn.errors import DivergenceError, EvaluationError
 from ffn.io.atomic import unreadable, write_text
-from ffn.machine.schedulers import launched_rank
 from ffn.model.choice import FOLDER
 from ffn.provenance import provenance
 from ffn.studies.config import CurvesConfig, RatesConfig
@@ -40,12 +39,10 @@ log = logging.getLogger(__name__)
 def train_point(training: Training, runs_folder: str, out_path: str, rates_path: str | None = None) -> None:
     """Train, or resume training, and write the metrics; a run that diverges ends early, which is also a result.
 
-    All processes call this.
-
     Parameters
     ----------
     training : Training
-        Processes times virtual workers is the number of workers.
+        One process, whose virtual workers are the workers.
     runs_folder : str
         Folder for the model folder, which is named after workers, rate and seed.
     out_path : str
@@ -65,12 +62,7 @@ def train_point(training: Training, runs_folder: str, out_path: str, rates_path:
         train(training._replace(config=config), str(folder), machine=f"{runs_folder}/{FOLDER}")
     except DivergenceError as error:
         log.warning("%s", error)
-    except SystemExit as end:  # of another rank, where rank 0 has the error
-        if not isinstance(end.__cause__, DivergenceError):
-            raise
-    launch = launched_rank()
-    if launch is None or launch.rank == 0:
-        write_text(out_path, (folder / "metrics.csv").read_text())
+    write_text(out_path, (folder / "metrics.csv").read_text())
 
 
 class Run(NamedTuple):
