@@ -31,7 +31,8 @@ import numpy as np
 
 from ffn.config import FloodConfig, ModelConfig
 from ffn.errors import ConfigError
-from ffn.inference.engine import chosen, create_engine
+from ffn.inference.inputs import chosen
+from ffn.inference.lanes import create_engine
 from ffn.machine.limits import ISA_LIMIT, cpu_flags, cpu_name
 from ffn.model.choice import PRECISIONS
 from ffn.model.store import Model

@@ -1,8 +1,10 @@
-"""Inputs of flood filling and agglomeration, and what a plan refuses of them; nothing here loads numba or SciPy."""
+"""Inputs and engine of flood filling and agglomeration, and what a plan refuses; loads neither numba nor SciPy."""
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
+import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,16 +17,22 @@ from ffn.config import FloodConfig, ImageConfig, Mask, ModelConfig, SegmentConfi
 from ffn.errors import ConfigError, VolumeError, under
 from ffn.geometry import ZYX, Box, VoxelSize
 from ffn.inference.canvas import Frame, reach_of
-from ffn.inference.engine import chosen
 from ffn.io.atomic import unreadable
 from ffn.io.masks import mask_inputs, open_masks, require_labels_in
 from ffn.io.open import identity
+from ffn.kernels import vector_lanes
+from ffn.kernels.inference import obstacle
 from ffn.machine.gpu import keep_programs
-from ffn.model.choice import Choice
+from ffn.machine.limits import cpu_flags
+from ffn.model.choice import ASKED_FOR, Choice, choice_name, choose_once, sees_gpu, with_precision
 from ffn.model.normalize import Normalisation, read_normalisation
 from ffn.model.store import Model, load_model, weights_checksum
 from ffn.options import add_machine_option, add_normalization_option, add_volume_option, masks_from
 
+log = logging.getLogger(__name__)
+
+AVX2_LANES = 8
+FEW_FEATURES = 12  # with fewer, OpenVINO is faster
 HEADER = "z,y,x"
 EXPECTED = "three whole numbers z,y,x of at most 18 digits in full-volume voxels"  # int64 holds any 18 digits
 _POINT = re.compile(r"\s*(-?\d{1,18})\s*,\s*(-?\d{1,18})\s*,\s*(-?\d{1,18})\s*")
@@ -56,7 +64,7 @@ class FloodInputs:
     masks : tuple of Mask
         Voxels that are never seeded, entered or segmented.
     machine : str, optional
-        Folder with what ``auto`` takes in all jobs of the run, see `ffn.inference.engine.chosen`, and what JAX
+        Folder with what ``auto`` takes in all jobs of the run, see `chosen`, and what JAX
         compiled for GPUs.
     """
 
@@ -130,6 +138,42 @@ class SegmentInputs(FloodInputs):
     def files(self) -> list[str]:
         """Return the volumes that are read."""
         return [*super().files(), *filter(None, [self.init_segmentation])]
+
+
+def chosen(model: Model, config: FloodConfig, machine: str | None = None) -> Choice:
+    """Return engine and precision of the options; ``auto`` is the fastest here, or the choice of an earlier job."""
+    choice = Choice(config.engine, config.precision)
+    if "auto" in (config.engine, config.precision):
+        name = choice_name("inference", config.engine, config.precision, model.config)
+        choice = choose_once(Path(machine, name) if machine else None, lambda: _choose(model, config))
+    return choice
+
+
+def _choose(model: Model, config: FloodConfig) -> Choice:
+    engine, reason = (config.engine, ASKED_FOR) if config.engine != "auto" else _fastest(model, config)
+    if engine == "kernels":
+        return Choice(engine, "float32", reason)
+    # An H100 computes float16 at the rate of bfloat16 and with a ninth of its error; see docs/gpu.md.
+    half = "float16" if engine == "jax" else "bfloat16"
+    return with_precision(engine, reason, config.precision, half)
+
+
+def _fastest(model: Model, config: FloodConfig) -> tuple[str, str]:
+    """JAX keeps images and POMs on the GPU. On CPUs, take what was fastest (docs/experiments.md)."""
+    if config.precision == "float16":
+        return "jax", "JAX alone has float16"
+    if sees_gpu("jax"):
+        return "jax", "JAX sees a GPU"
+    has_openvino = importlib.util.find_spec("openvino") is not None
+    wants_half = config.precision == "bfloat16" or (
+        config.precision == "auto" and has_openvino and "amx_bf16" in cpu_flags()
+    )
+    if not wants_half and vector_lanes() >= AVX2_LANES and model.config.features >= FEW_FEATURES:
+        reason = obstacle(model.config.features)
+        if reason is None:
+            return "kernels", "they are the fastest in float32 on CPUs with AVX2"
+        log.info("auto does without our kernels, because %s", reason)
+    return ("openvino", "no GPU is visible") if has_openvino else ("jax", "OpenVINO is not installed")
 
 
 def add_flood_inputs(parser: argparse.ArgumentParser) -> None:

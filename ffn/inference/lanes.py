@@ -1,7 +1,9 @@
-"""Canvases on which objects advance together, and the jobs, of subvolumes or windows, that take turns on them."""
+"""Engines of CPUs, canvases on which objects advance together, and the jobs, of subvolumes or windows, on them."""
 
 from __future__ import annotations
 
+import functools
+import logging
 import math
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -12,18 +14,24 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 import numpy as np
 
 from ffn.config import FloodConfig, ModelConfig
+from ffn.errors import ConfigError
 from ffn.geometry import ZYX, Box
 from ffn.inference.canvas import Canvas, Thresholds
-from ffn.inference.engine import create_engine
 from ffn.inference.flood import ObjectGrower
 from ffn.inference.inputs import Network
+from ffn.kernels.inference import KernelNetwork, obstacle
 from ffn.machine.gpu import jax_device
-from ffn.machine.limits import memory_mb
+from ffn.machine.limits import cpu_flags, memory_mb, threads_here
+from ffn.model.network import conv_names, openvino_network
+from ffn.model.store import Model
 
 if TYPE_CHECKING:
     import jax
+    import openvino
 
     from ffn.inference.device.lanes import DeviceLanes
+
+log = logging.getLogger(__name__)
 
 MOST_READERS = 8  # jobs that are read, and searched for seeds, at the same time; our choice
 MOST_CANVASES = 64  # with `auto`; an H100 did 4 % more FOVs/s in batches of 64 than of 32
@@ -34,6 +42,112 @@ BLOCKED_BYTES = 1  # per voxel: whether a FOV may be centred there
 HOST_BYTES = 15  # per voxel of a canvas, on the host: segmentations and claims stay there
 SEEDING_BYTES = 25  # per voxel while seeds are found
 HOST_BASE = 2 * 10**9  # of the process without canvases; our choice
+
+
+class OpenVinoEngine:
+    """The network in OpenVINO, without TensorFlow; all threads compute one FOV.
+
+    Notes
+    -----
+    On 2 AMX cores (depth 12, bfloat16), no way of batching FOVs was clearly faster, and all gave the same logits, bit
+    for bit.
+
+    OpenVINO would bind the threads of every process to the first cores, so that jobs side by side shared one core and
+    left the others idle. On cores that the scheduler or ``taskset`` gives to this process, it stays in any case.
+    """
+
+    def __init__(self, model: Model, precision: str, threads: int) -> None:
+        try:
+            import openvino
+        except ImportError:
+            raise ConfigError(
+                "engine: found openvino, which is not installed here. Install it, or choose kernels"
+            ) from None
+
+        if precision == "bfloat16" and "avx512f" not in cpu_flags():
+            raise ConfigError(
+                "precision: found bfloat16, OpenVINO computes in float32 on this CPU, which has no AVX-512. "
+                "Start this job on a CPU that has it, or choose float32"
+            )
+        self.name = f"openvino {precision}"
+        settings = {
+            "INFERENCE_PRECISION_HINT": {"float32": openvino.Type.f32, "bfloat16": openvino.Type.bf16}[precision],
+            "NUM_STREAMS": 1,
+            "INFERENCE_NUM_THREADS": threads,
+            "ENABLE_CPU_PINNING": False,
+        }
+        compiled = _openvino_core().compile_model(openvino_network(model.config, model.weights), "CPU", settings)
+        self._request = compiled.create_infer_request()
+
+    def predict(self, image: np.ndarray, pom_logit: np.ndarray) -> np.ndarray:
+        """Return the updated POM in logits, float32 (B, Z, Y, X), which the caller may change."""
+        image, pom_logit = (np.require(array, np.float32, ["C", "W"]) for array in (image, pom_logit))
+        answer = np.empty_like(pom_logit)
+        for fovs in zip(image, pom_logit, answer, strict=True):  # OpenVINO reads and writes these arrays in place
+            seen, given, updated = map(_tensor, fovs)
+            self._request.set_input_tensor(0, seen)
+            self._request.set_input_tensor(1, given)
+            self._request.set_output_tensor(updated)
+            self._request.infer()
+        return answer
+
+
+class KernelEngine(KernelNetwork):
+    """The network in float32 in our own C++, which needs a quarter of the multiplications; without TensorFlow."""
+
+    name = "kernels float32"
+
+    def __init__(self, model: Model, precision: str, threads: int) -> None:
+        if precision != "float32":
+            raise ConfigError(
+                f"precision: found {precision}, the engine kernels has float32 alone. Choose it, or another engine"
+            )
+        if reason := obstacle(model.config.features):
+            raise ConfigError(f"engine: found kernels, but {reason}. Choose openvino")
+        names = [f"{name}/{kind}" for name in conv_names(model.config) for kind in ("weights", "biases")]
+        super().__init__([model.weights[name] for name in names], model.config.fov_size_zyx, threads)
+
+
+KINDS: dict[str, type[OpenVinoEngine] | type[KernelEngine]] = {"openvino": OpenVinoEngine, "kernels": KernelEngine}
+
+
+def create_engine(model: Model, engine: str, precision: str, threads: int = 0) -> OpenVinoEngine | KernelEngine:
+    """Build an engine."""
+    if engine not in KINDS:  # of a run that began with an earlier version
+        raise ConfigError(f"engine: found {engine}, which segments no more. Choose {' or '.join(KINDS)}, or jax")
+    threads = threads or threads_here()
+    log.info("engine: %s %s, %d threads", engine, precision, threads)
+    return KINDS[engine](model, precision, threads)
+
+
+@functools.cache
+def _openvino_core() -> openvino.Core:
+    """Return the one core of this process, which stays until its end.
+
+    OpenVINO gives the thread a stack for the handlers of signals, and takes it away with the core. When cores ended in
+    another order than they began, that of a core that was gone was left, and the next signal killed the process.
+    """
+    import openvino
+
+    return openvino.Core()
+
+
+def _tensor(fov: np.ndarray) -> openvino.Tensor:
+    """View one FOV as an OpenVINO tensor with batch and channel axes, without a copy."""
+    import openvino
+
+    return openvino.Tensor(fov[None, ..., None], shared_memory=True)
+
+
+def advance(engine: OpenVinoEngine | KernelEngine, growers: Iterable[ObjectGrower]) -> int:
+    """Evaluate one FOV of each object that still grows; return the number of FOVs."""
+    num_fovs = 0
+    for grower in growers:
+        if (position := grower.next_position()) is not None:
+            image, pom_logit = grower.canvas.read(position)
+            grower.put(engine.predict(image[None], pom_logit[None])[0])
+            num_fovs += 1
+    return num_fovs
 
 
 class HostLanes:
@@ -54,13 +168,7 @@ class HostLanes:
 
     def advance(self, growers: Iterable[ObjectGrower]) -> int:
         """Evaluate one FOV of each object that still grows; return the number of FOVs."""
-        num_fovs = 0
-        for grower in growers:
-            if (position := grower.next_position()) is not None:
-                image, pom_logit = grower.canvas.read(position)
-                grower.put(self._engine.predict(image[None], pom_logit[None])[0])
-                num_fovs += 1
-        return num_fovs
+        return advance(self._engine, growers)
 
 
 Lanes: TypeAlias = "HostLanes | DeviceLanes"  # on which objects of different subvolumes, or windows, grow in lockstep

@@ -9,7 +9,7 @@ from gpu_check.prepare import float64_logits
 
 from ffn.cli import main
 from ffn.config import ModelConfig
-from ffn.inference.engine import create_engine
+from ffn.inference.lanes import create_engine
 from ffn.model.network import num_weights, weight_shapes
 from ffn.model.store import load_model
 

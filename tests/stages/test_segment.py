@@ -216,7 +216,7 @@ def test_a_folder_goes_on_with_what_auto_took_first(scene, monkeypatch):
     times = []
     for precision in ("float32", "bfloat16"):
         choice = Choice("openvino", precision, "it was the fastest")
-        monkeypatch.setattr("ffn.inference.engine._choose", lambda *_, choice=choice: choice)
+        monkeypatch.setattr("ffn.inference.inputs._choose", lambda *_, choice=choice: choice)
         code, stores = segment_parts(scene)
         times.append([(path / "zarr.json").stat().st_mtime_ns for path in stores])
     assert code == 0 and times[0] == times[1] and len(times[0]) == 3
@@ -276,7 +276,7 @@ def test_a_job_goes_on_where_auto_would_take_another_engine(scene, caplog, monke
     pytest.importorskip("jax")
     options = ("--machine", f"{scene}/machine")
     with monkeypatch.context() as patch:
-        patch.setattr("ffn.inference.engine._choose", lambda *_: Choice("jax", "float32", "there is no other"))
+        patch.setattr("ffn.inference.inputs._choose", lambda *_: Choice("jax", "float32", "there is no other"))
         interrupt(scene, monkeypatch, *options)
     with caplog.at_level("INFO"):
         path = segment(scene, *options)

@@ -12,7 +12,7 @@ from gpu_check.prepare import float64_logits
 
 from ffn.config import ModelConfig
 from ffn.errors import ConfigError
-from ffn.inference.engine import create_engine
+from ffn.inference.lanes import create_engine
 from ffn.machine.limits import cpu_flags
 from ffn.model.network import weight_shapes
 from ffn.model.store import Model
@@ -75,7 +75,7 @@ def test_an_engine_keeps_neither_its_answers_nor_its_inputs(model, engine):
 
 
 def test_an_engine_is_named_that_is_missing_or_takes_another_precision(model, monkeypatch):
-    monkeypatch.setattr("ffn.inference.engine.cpu_flags", lambda: {"avx2", "fma"})
+    monkeypatch.setattr("ffn.inference.lanes.cpu_flags", lambda: {"avx2", "fma"})
     create_engine(model, "openvino", "float32", threads=1)
     with pytest.raises(ConfigError, match="precision: found bfloat16"):
         create_engine(model, "openvino", "bfloat16", threads=1)
@@ -103,7 +103,7 @@ def test_a_signal_is_handled_after_engines_of_openvino_came_and_went():
 import signal
 import numpy as np
 from ffn.config import ModelConfig
-from ffn.inference.engine import create_engine
+from ffn.inference.lanes import create_engine
 from ffn.model.network import weight_shapes
 from ffn.model.store import Model
 

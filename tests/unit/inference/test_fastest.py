@@ -5,8 +5,8 @@ import yaml
 
 from ffn import kernels
 from ffn.config import FloodConfig, ModelConfig
-from ffn.inference import engine
-from ffn.inference.engine import chosen
+from ffn.inference import inputs
+from ffn.inference.inputs import chosen
 from ffn.model import choice
 from ffn.model.store import Model
 from ffn.training.plan import initial_weights
@@ -23,13 +23,13 @@ def on(monkeypatch):
     """Function that makes this machine another one."""
 
     def become(flags, gpu=False, installed=True, built=False, jax_gpu=False):
-        for module in (choice, engine, kernels):
+        for module in (choice, inputs, kernels):
             monkeypatch.setattr(module, "cpu_flags", lambda: frozenset(flags.split()))
-        monkeypatch.setattr(engine, "obstacle", lambda features: None if built else "they are missing")
+        monkeypatch.setattr(inputs, "obstacle", lambda features: None if built else "they are missing")
         monkeypatch.setattr(choice, "gpu_visible", lambda: gpu)
         monkeypatch.setattr(choice, "jax_gpus", lambda: ["a GPU"] if jax_gpu else [])
         monkeypatch.setattr(choice, "_gpus_tell", lambda engine, half: (half, "the GPU has compute capability 8.0"))
-        monkeypatch.setattr(engine.importlib.util, "find_spec", lambda name: object() if installed else None)
+        monkeypatch.setattr(inputs.importlib.util, "find_spec", lambda name: object() if installed else None)
 
     return become
 
