@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ffn.config import ModelConfig
-from ffn.errors import ConfigError, DivergenceError, EvaluationError, TrainError
+from ffn.errors import ConfigError, DivergenceError, EvaluationError
 from ffn.io import atomic
 from ffn.options import from_arguments
 from ffn.studies import runs as module
@@ -93,18 +93,3 @@ def test_the_best_rate_for_that_many_workers_replaces_the_configured_one(trained
     rates.write_text(json.dumps({"best_rates": {"2": 1e-4}}))
     with pytest.raises(EvaluationError, match="--workers: found 8"):
         train_point(TRAINING, str(tmp_path), out, str(rates))
-
-
-def test_other_ranks_write_nothing_and_end_well_if_the_run_diverged(monkeypatch, tmp_path):
-    def train(*arguments, **options):
-        raise SystemExit(2) from cause
-
-    monkeypatch.setattr(module, "train", train)
-    monkeypatch.setenv("HOROVOD_RANK", "1")
-    out = tmp_path / "metrics.csv"
-    cause = DivergenceError("the loss is not finite")
-    train_point(TRAINING, str(tmp_path), str(out))
-    cause = TrainError("another reason")
-    with pytest.raises(SystemExit):
-        train_point(TRAINING, str(tmp_path), str(out))
-    assert not out.exists()
