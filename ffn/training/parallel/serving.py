@@ -147,11 +147,8 @@ class Server(PatientServer, socketserver.TCPServer):
                     for connection in self._connected.values():
                         with contextlib.suppress(OSError):  # it has ended itself
                             connection.shutdown(socket.SHUT_RDWR)
-                rule = self._rule
-                log.info(
-                    "%d gradients were used, %.3g updates old on average; %d were dropped",
-                    *(rule.staleness.total(), rule.mean_staleness, rule.dropped),
-                )
+                rule, text = self._rule, "%d gradients were used, %.3g updates old on average; %d were dropped"
+                log.info(text, rule.staleness.total(), rule.mean_staleness, rule.dropped)
 
     def step(self, learner: Learner, learning_rate: float, asks_to_stop: Callable[[], bool]) -> Outcome | None:
         """Make the next update; return None if this process is asked to stop before there are enough gradients."""
@@ -255,10 +252,8 @@ class Server(PatientServer, socketserver.TCPServer):
     def _leave_out_missing(self) -> None:
         """Leave out workers that have not come in time; end the job if all are missing."""
         if not self._connected:
-            raise TrainError(
-                f"train: no worker is there for {MEETING_SECONDS} s, expected {self._plan.train.num_workers}. The same "
-                "command resumes from the last checkpoint"
-            )
+            found = f"no worker is there for {MEETING_SECONDS} s, expected {self._plan.train.num_workers}"
+            raise TrainError(f"train: {found}. The same command resumes from the last checkpoint")
         self._expect(self._expected & self._connected.keys(), f"it did not come within {MEETING_SECONDS} s")
 
 
