@@ -15,6 +15,7 @@ import argparse
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -80,11 +81,11 @@ class Graph:
         same: np.ndarray = a == b
         return same, (a > 0) & (b > 0)
 
-    def voi(self, answers: dict[tuple[int, int], bool], scores: np.ndarray) -> float:
-        """Return the foreground VOI of the merged segmentation, bits, with answers as corrections."""
+    def foreground(self, answers: dict[tuple[int, int], bool], scores: np.ndarray) -> dict[str, Any]:
+        """Return the foreground scores of the merged segmentation, with answers as corrections."""
         rows = [[pair for pair, same in answers.items() if same is kind] for kind in (True, False)]
         given = Constraints(*(np.array(pairs, np.uint64).reshape(-1, 2) for pairs in rows))
-        return sweep_step(self.table, scores, MergeConfig().threshold, given)["foreground"]["voi"]
+        return sweep_step(self.table, scores, MergeConfig().threshold, given)["foreground"]
 
 
 def fitted_prior(graphs: Sequence[Graph]) -> dict[str, tuple[float, float, float]]:
@@ -110,7 +111,7 @@ def gains(graph: Graph, order: np.random.Generator | None, most: int | None = No
     objects = dict(np.stack(merge_groups(scores, MergeConfig().threshold), axis=1).tolist())
     same, known = graph.same()
     answers: dict[tuple[int, int], bool] = {}
-    found, number = [graph.voi(answers, scores)], 0
+    found, number = [graph.foreground(answers, scores)["voi"]], 0
     while most is None or len(answers) < most:
         probabilities = graph.pairs.probabilities(answers)
         asked, _ = questions.ask(graph.pairs, probabilities, answers, objects, graph.sizes)
@@ -120,7 +121,7 @@ def gains(graph: Graph, order: np.random.Generator | None, most: int | None = No
         chosen = asked[0 if order is None else order.integers(len(asked))]
         a, b = graph.pairs.ids[chosen.row].tolist()
         answers[a, b] = bool(same[chosen.row]) if known[chosen.row] else chosen.joined
-        found.append(graph.voi(answers, scores))
+        found.append(graph.foreground(answers, scores)["voi"])
     return np.array(found), number
 
 

@@ -13,8 +13,10 @@ import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from ffn.assembly.given import Correction, corrections_text
 from ffn.commands.queue import queue_inputs
@@ -24,24 +26,32 @@ from ffn.evaluation.evaluate import common_box
 from ffn.evaluation.scoring import tabulate
 from ffn.io.masks import open_masked_truth
 from ffn.io.open import open_segmentation
-from ffn.viewing.queue import JOINED, Queue
+from ffn.viewing.queue import JOINED, Place, Queue
 
 
-def answer(run: str, volume: str, truth: str, most: int, out: Path) -> int:
-    """Answer the first questions from the truth; return their number. Where it does not tell, nothing changes."""
-    inputs = queue_inputs(run, volume, ())
-    queue, lines = Queue(inputs), list[Correction]()
-    with open_masked_truth(truth, ()) as labels, open_segmentation(inputs.segmentation) as base:
-        bodies = best_bodies(tabulate(labels.read, base.read, common_box(base, labels, None), (128, 128, 128)))
-    skipped: list[tuple[object, ...]] = []
-    while len(lines) < most and (places := queue.places(1, skipped)):
+def oracle(queue: Queue, bodies: Mapping[int, int]) -> Iterator[tuple[Place, Correction | None]]:
+    """Yield one place after another, and its answer by the body of each segment, once the queue has that.
+
+    Where the bodies do not tell, nothing changes.
+    """
+    shown: list[tuple[Any, ...]] = []
+    while places := queue.places(1, shown):
         place = places[0]
+        shown.append(place.key)
         if place.pair is None:
-            skipped.append(place.key)
+            yield place, None
             continue
         a, b = (bodies.get(each, 0) for each in place.pair)
         queue.answers[place.pair] = a == b if a and b else place.kind == JOINED
-        lines.append(place.correction(queue.answers[place.pair]))
+        yield place, place.correction(queue.answers[place.pair])
+
+
+def answer(run: str, volume: str, truth: str, most: int, out: Path) -> int:
+    """Answer the first questions from the truth; return their number."""
+    inputs = queue_inputs(run, volume, ())
+    with open_masked_truth(truth, ()) as labels, open_segmentation(inputs.segmentation) as base:
+        bodies = best_bodies(tabulate(labels.read, base.read, common_box(base, labels, None), (128, 128, 128)))
+    lines = [*islice((line for _, line in oracle(Queue(inputs), bodies) if line), most)]
     out.write_text(corrections_text(lines))
     return len(lines)
 
