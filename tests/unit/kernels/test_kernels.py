@@ -195,6 +195,8 @@ def test_not_a_number_in_a_channel_is_not_hidden(channel):
 THREADS = """
 import hashlib, sys
 from pathlib import Path
+from ffn.machine.gpu import load_tensorflow
+load_tensorflow()
 import tensorflow as tf
 tf.config.threading.set_intra_op_parallelism_threads(int(sys.argv[1]))
 from ffn import kernels
