@@ -225,13 +225,9 @@ class Grid(Sequence[Box]):
         """Return one box, or a list of some."""
         if isinstance(index, slice):
             return [self[number] for number in range(len(self))[index]]
-        number = range(len(self))[index]
-        ranges = []
-        for along in reversed(self.ranges_zyx):
-            number, place = divmod(number, len(along))
-            ranges.append(along[place])
-        (x0, x1), (y0, y1), (z0, z1) = ranges
-        return Box((z0, y0, x0), (z1, y1, x1))
+        places = np.unravel_index(range(len(self))[index], [*map(len, self.ranges_zyx)])
+        z, y, x = (along[int(place)] for along, place in zip(self.ranges_zyx, places, strict=True))
+        return Box((z[0], y[0], x[0]), (z[1], y[1], x[1]))
 
 
 def zyx(values: object) -> ZYX:

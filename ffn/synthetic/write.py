@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy.ndimage import distance_transform_edt
@@ -75,8 +75,7 @@ def synth(image_spec: str, labels_spec: str, config: SynthConfig, rng_seed: int)
         labels.write(placement.box, phantom.labels)
 
 
-@dataclass(frozen=True)
-class Phantom:
+class Phantom(NamedTuple):
     """An image and its ground truth."""
 
     image: np.ndarray

@@ -108,8 +108,6 @@ def _text(path: str | Path) -> str:
     except OSError as error:
         reason = "no such file" if isinstance(error, FileNotFoundError) else error.strerror
         raise ConfigError(f"{path}: {reason}, expected a configuration. Targets come before --configfile") from None
-    if b"\0" in content:
-        raise ConfigError(f"{path}: is UTF-16 or no text, expected UTF-8. Save it as UTF-8")
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:

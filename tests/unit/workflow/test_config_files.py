@@ -40,7 +40,7 @@ def test_anything_else_is_left_to_the_reader(content, tmp_path):
     [
         ("# M\u00fcller\n".encode("latin-1"), "line 1 is not UTF-8"),
         (b"a: 1\nb: \xff\n", "line 2 is not UTF-8"),
-        ("a: 1\n".encode("utf-16"), "UTF-16"),
+        ("a: 1\n".encode("utf-16"), "line 1 is not UTF-8"),
         (None, "no such file"),
     ],
 )
