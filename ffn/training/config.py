@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
 
 from ffn.config import Axes, Fraction, ModelConfig, NonNegativeInt, Normalize, SameResult, Section
 from ffn.errors import ConfigError
+
+log = logging.getLogger(__name__)
 
 # Options that change what is seen of an example; all are 0 by default.
 DISTORTIONS = ("contrast_jitter", "brightness_jitter", "missing_slice_rate", "misaligned_slice_rate", "blur_rate")
@@ -242,6 +245,15 @@ class TrainConfig(Section):
     def defaults(self) -> dict[str, Any]:
         """Return the options of the preset, where there is one, and the defaults of all others."""
         return {**super().defaults(), **(PRESETS[self.preset] if self.preset else {})}
+
+    @field_validator("compression", mode="before")
+    @classmethod
+    def _replace_fp16(cls, value: Any) -> Any:
+        """Take bfloat16 for fp16, which earlier versions had: most entries of a gradient are too small for float16."""
+        if value == "fp16":
+            log.warning("train.compression: fp16 is bfloat16 now, which keeps small entries of gradients")
+            return "bfloat16"
+        return value
 
     @model_validator(mode="after")
     def _options_are_used(self) -> TrainConfig:
