@@ -147,8 +147,7 @@ def find_competitors(
     free = bright & (labels == 0)
     if masked is not None:
         free &= ~masked
-    depth = edt.edtsq(free, anisotropy=voxel_size_zyx_nm, order="C", parallel=1)
-    pieces = label_pieces(depth > DEPTH_NM**2)
+    pieces = label_pieces(edt.edtsq(free, anisotropy=voxel_size_zyx_nm, order="C", parallel=1) > DEPTH_NM**2)
     kept = np.bincount(pieces.ravel()) >= MIN_VOXELS
     kept[0] = False
     return np.where(kept, np.cumsum(kept), 0).astype(np.int32)[pieces], bright
@@ -310,8 +309,7 @@ class Scene(NamedTuple):
         box = Box((first, *box.start[1:]), (last, *box.stop[1:]))
         labels, image = self.segmentation.read(box), self.image.read(box)
         masked = self.masks.read(box) if self.masks else None
-        found = find_competitors(labels, image, self.levels.read(box), size, masked)
-        return View(box, labels, image, masked, *found)
+        return View(box, labels, image, masked, *find_competitors(labels, image, self.levels.read(box), size, masked))
 
     def _jumps(self, tile: Box) -> list[int]:
         """Return the sections that are displaced at the y and x of a tile or its halo, in order."""

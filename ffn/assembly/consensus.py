@@ -52,8 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Run the command."""
-    config = from_arguments(ConsensusConfig, arguments)
-    consensus(arguments.a, arguments.b, arguments.out, config, job_of(arguments))
+    consensus(arguments.a, arguments.b, arguments.out, from_arguments(ConsensusConfig, arguments), job_of(arguments))
 
 
 def consensus(a_spec: str, b_spec: str, out: str, config: ConsensusConfig, job: Job = WHOLE) -> None:
@@ -87,8 +86,7 @@ def consensus(a_spec: str, b_spec: str, out: str, config: ConsensusConfig, job: 
             return vars(merge_tables(count_pairs(a.read(p), b.read(p)) for p in block.blocks(PART_ZYX)))
 
         def combine(results: Iterable[Result]) -> dict[str, Table]:
-            least = voxels_in(config.min_fragment_um3, placement.voxel_size_zyx_nm)
-            return _pairs(results, (a.name, b.name), least)
+            return _pairs(results, (a.name, b.name), voxels_in(config.min_fragment_um3, placement.voxel_size_zyx_nm))
 
         counted = reduce_step(out, COUNT, blocks, count, combine, key, job)
         if counted is None:

@@ -316,8 +316,7 @@ def spread(labels: np.ndarray, voxel_size_zyx_nm: VoxelSize, max_nm: float = MAX
 
     if not labels.any():
         return labels
-    size = voxel_size_zyx_nm
-    distance, (z, y, x) = ndimage.distance_transform_edt(labels == 0, sampling=size, return_indices=True)
+    distance, (z, y, x) = ndimage.distance_transform_edt(labels == 0, sampling=voxel_size_zyx_nm, return_indices=True)
     return np.where(distance <= max_nm, labels[z, y, x], 0)
 
 

@@ -110,8 +110,7 @@ def cut(inputs: AgglomerateInputs, corrections_path: str, out_path: str, config:
     with open_scene(inputs.segmentation, inputs.image, inputs.masks) as scene:
         cutter = Cutter(scene, network, config, read_table(inputs.image, JUMPS))
         rows = cutter.rows(read_corrections(corrections_path), corrections_path)
-        about = inputs.about(network, cutter.lanes.name)
-        record = provenance("cut", config, **about, corrections=corrections_path)
+        record = provenance("cut", config, **inputs.about(network, cutter.lanes.name), corrections=corrections_path)
     write_cuts(out_path, rows, record)
 
 
@@ -229,15 +228,15 @@ def claims_of(
 ) -> list[np.ndarray]:
     """Grow both sides from their points in a window; return their objects as masks of the window."""
     canvas = canvas_of(judge, frame, segment, lanes)
+    near = [[point for point in side if frame.box.contains(Box.around(point))] for side in sides]
     found = []
-    for side in sides:
+    for side in near:
         mask = np.zeros(canvas.shape, bool)
-        for seed in _within([point for point in side if frame.box.contains(Box.around(point))], frame.canvas):
+        for seed in _within(side, frame.canvas):
             grow(canvas, seed, judge.config.max_fovs, lanes, lambda: watch(lambda: NO_CUTS))
             box, grown = canvas.object_mask()
             mask[box.slices()] |= grown
         found.append(mask[frame.wanted.slices()])
-    near = [[point for point in side if frame.box.contains(Box.around(point))] for side in sides]
     return without_overrun(found, [_within(side, frame.box) for side in near])
 
 

@@ -90,8 +90,7 @@ def read_cuts(path: str) -> np.ndarray:
         next(file)
         if next(file) != ",".join(CUT_COLUMNS) + "\n":
             raise ValueError(f"no columns {','.join(CUT_COLUMNS)}")
-        lines = [line.split(",") for line in file]
-        return np.array(lines, np.int64).reshape(-1, len(CUT_COLUMNS))
+        return np.array([line.split(",") for line in file], np.int64).reshape(-1, len(CUT_COLUMNS))
 
 
 class CorrectionError(FfnError):
@@ -156,11 +155,8 @@ class GraphInputs:
     def edges(self) -> Iterator[MergeEdge]:
         """Yield the edges of the graph; those of a supervoxel that was cut are of its part at their place."""
         edges = read_graphs(self.graphs)
-        if self.cuts is None:
-            yield from edges
-            return
-        with open_segmentation(self.segmentation) as base:
-            yield from map(WithCuts(base, read_cuts(self.cuts)).moved, edges)
+        with self.open_base() as base:
+            yield from map(base.moved, edges) if isinstance(base, WithCuts) else edges
 
     def constraints(self) -> Constraints:
         """Read the corrections, and find their supervoxels."""
@@ -206,8 +202,7 @@ def read_corrections(path: str | Path) -> list[Correction]:
             found = ",".join(columns) or "nothing"
             raise CorrectionError(f"{path}: starts with {found!r:.200}, expected the columns {','.join(COLUMNS)}")
         lines = ((number, row) for number, row in enumerate(rows, 2) if row)
-        some = itertools.islice(lines, MAX_CORRECTIONS + 1)
-        kept = [_parse(row, f"{path}: line {number}") for number, row in some]
+        kept = [_parse(row, f"{path}: line {n}") for n, row in itertools.islice(lines, MAX_CORRECTIONS + 1)]
     if len(kept) > MAX_CORRECTIONS:
         size = Path(path).stat().st_size
         found = f"{path}: has {size:,} bytes with more than {MAX_CORRECTIONS:,} corrections, expected at most so many"

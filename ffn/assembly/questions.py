@@ -53,8 +53,7 @@ class Pairs(NamedTuple):
         """Return how likely the two segments of each pair are one neuron (float64, (N,)), refitted to the answers."""
         rows, same = self.answered(answers)
         expected = np.array([weight for _, _, weight in PRIOR.values()])
-        weights = most_likely(self.columns[rows], same.astype(float), np.array(PENALTIES), expected)
-        return expit(self.columns @ weights)
+        return expit(self.columns @ most_likely(self.columns[rows], same.astype(float), np.array(PENALTIES), expected))
 
     def answered(self, answers: Mapping[Pair, bool]) -> tuple[np.ndarray, np.ndarray]:
         """Return the rows (int64) of the pairs with an answer, and whether each said that they are one neuron."""
@@ -168,7 +167,7 @@ def ask(
     """
     forest = Forest(answers, sizes)
     listed, likeliest_first = [(a, b) for a, b in pairs.ids.tolist()], np.argsort(-same, kind="stable").tolist()
-    within = [row for row in likeliest_first if _is_one(objects, *listed[row])]
+    within = [row for row in likeliest_first if len({objects.get(n, n) for n in listed[row]}) == 1]
     for row in within:
         a, b = listed[row]
         forest.join(a, b, row)
@@ -180,15 +179,10 @@ def ask(
             settled.add((one, other))  # of the contacts of two objects, the likeliest is asked about
             smaller = min(forest.sizes[one], forest.sizes[other])
             found.append(Question(row, False, float(same[row]), smaller, True))
-    beside = {row: listed[row] for row in within if same[row] >= SUPPORTS}
-    for row, smaller, is_single in forest.parts(beside):
+    for row, smaller, is_single in forest.parts({row: listed[row] for row in within if same[row] >= SUPPORTS}):
         if listed[row] not in answers:
             found.append(Question(row, True, float(1 - same[row]), smaller, is_single))
     return sorted(found, key=lambda question: (-question.worth, question.row)), forest
-
-
-def _is_one(objects: Mapping[int, int], a: int, b: int) -> bool:
-    return objects.get(a, a) == objects.get(b, b)
 
 
 class Forest:

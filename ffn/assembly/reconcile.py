@@ -74,8 +74,7 @@ def reconcile(specs: Sequence[str], out: str, config: ReconcileConfig, job: Job 
     """
     require_other_file(out, *specs)
     require_replaceable(out, {MAIN, *TABLES, FIRST_OVERLAP})
-    names = hashlib.sha256("\n".join(specs).encode()).hexdigest()
-    key = fingerprint("reconcile", config, subvolumes=names)
+    key = fingerprint("reconcile", config, subvolumes=hashlib.sha256("\n".join(specs).encode()).hexdigest())
     opened = reduce_step(out, TILING, [], no_result, lambda _: open_subvolumes(specs).tables(specs), key, job)
     if opened is None:
         return

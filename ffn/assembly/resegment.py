@@ -169,8 +169,7 @@ class Resegmentation:
         reach = reach_of(frame.canvas.shape, self._judge.network.model.config)
         units = relative_sides(voxel_size_of(self._judge.scene.segmentation))
         self._sides = [measured_side(frame.mirrored(mask), near, reach, units, frame.inside) for mask in masks]
-        radius = self._judge.network.model.config.fov_radius_zyx
-        self._refused = centres_across(self._judge.jumps, frame.canvas, radius)
+        self._refused = centres_across(self._judge.jumps, frame.canvas, self._judge.network.model.config.fov_radius_zyx)
         for box in (each.intersect(reach) for each in self._refused):
             for side in [] if box.is_empty else self._sides:
                 side.merit[box.slices(reach.start)] = -np.inf
@@ -253,8 +252,14 @@ def resegmented(judge: Judge, contacts: Sequence[Contact], lanes: Lanes) -> Iter
 
 
 def measured_side(mask: np.ndarray, near_zyx: ZYX, reach: Box, units_zyx: VoxelSize, within: Box) -> Side:
-    """Measure the part of a segment in a box of its window. Good seeds lie deep inside it and near a point."""
-    where, reached, depth = reach.slices(), np.zeros(mask.shape, bool), _depth(mask, units_zyx)
+    """Measure the part of a segment in a box of its window. Good seeds lie deep inside it and near a point.
+
+    The border of the window counts as surface.
+    """
+    from scipy import ndimage
+
+    where, reached = reach.slices(), np.zeros(mask.shape, bool)
+    depth = ndimage.distance_transform_edt(np.pad(mask, 1), sampling=units_zyx)[1:-1, 1:-1, 1:-1]
     reached[where] = mask[where]
     radius = float(depth[within.slices()].max(initial=0))
     if reach.is_empty:
@@ -269,13 +274,6 @@ def best_seed(merit: np.ndarray, reach: Box) -> ZYX | None:
     if not merit.size or merit.max() == -np.inf:
         return None
     return add(zyx(np.unravel_index(int(merit.argmax()), merit.shape)), reach.start)
-
-
-def _depth(mask: np.ndarray, units_zyx: VoxelSize) -> np.ndarray:
-    """Distance of each voxel of a segment from its surface; the border of the window counts as surface."""
-    from scipy import ndimage
-
-    return ndimage.distance_transform_edt(np.pad(mask, 1), sampling=units_zyx)[1:-1, 1:-1, 1:-1]
 
 
 def _worth(grown: Grown, side: Side) -> tuple[bool, float]:

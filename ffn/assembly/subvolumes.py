@@ -206,8 +206,7 @@ class Subvolumes:
 
     def _own_tables(self, index: int) -> dict[str, np.ndarray]:
         """Return ``origins`` and ``overlaps`` of a subvolume; a cell counts where its middle is in the core."""
-        spec = self.specs[index]
-        origins, overlaps = (read_rows(spec, name, 6) for name in (ORIGINS, OVERLAPS))
+        origins, overlaps = (read_rows(self.specs[index], name, 6) for name in (ORIGINS, OVERLAPS))
         hull, core = self.tiling.hull, self.tiling.core(index)
         middle = overlaps[:, 2:5] + np.array(cell_shape(self.voxel_size_zyx_nm)) // 2
         in_core = core.holds(np.clip(middle, hull.start, np.array(hull.stop) - 1))
@@ -324,8 +323,7 @@ class SubvolumeTables:
         """Yield a table a few whole subvolumes at a time: the number of the subvolume (int64) of each row, the rows."""
         first, start = self._first[name], 0
         while start < len(first) - 1:
-            full = np.searchsorted(first, first[start] + scratch.ROWS_AT_ONCE, "right") - 1
-            stop = max(start + 1, int(full))
+            stop = max(start + 1, int(np.searchsorted(first, first[start] + scratch.ROWS_AT_ONCE, "right") - 1))
             numbers = np.repeat(np.arange(start, stop), np.diff(first[start : stop + 1]))
             yield numbers, self._tables[name][int(first[start]) : int(first[stop])]
             start = stop
@@ -347,5 +345,4 @@ class LocalIds:
         """Return the nodes of all subvolumes."""
         first, ids = tables.first("ids"), tables.whole("ids")
         subvolumes = np.repeat(np.arange(len(first) - 1), np.diff(first))
-        lookup = RowLookup(subvolumes, ids)
-        return cls(first, tables.whole("voxels"), tables.whole("in_core"), subvolumes, ids, lookup)
+        return cls(first, tables.whole("voxels"), tables.whole("in_core"), subvolumes, ids, RowLookup(subvolumes, ids))
