@@ -70,8 +70,7 @@ def run(arguments: argparse.Namespace) -> None:
         return
     from ffn.viewing.queue import write_confirmed
 
-    inputs = queue_inputs(arguments.run_folder, arguments.volume, ())
-    write_confirmed(inputs, arguments.objects, arguments.out)
+    write_confirmed(queue_inputs(arguments.run_folder, arguments.volume, ()), arguments.objects, arguments.out)
 
 
 def _new(image_spec: str, out: str, box: Box | None, prefills: bool) -> None:

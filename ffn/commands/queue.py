@@ -43,7 +43,6 @@ def run(arguments: argparse.Namespace) -> None:
     """Run the command."""
     from ffn.assembly.given import read_corrections
     from ffn.io import atomic
-    from ffn.io.atomic import write_json
     from ffn.viewing import LINKS_FOLDER
     from ffn.viewing.queue import Queue, named, places_text
     from ffn.viewing.state import load_state
@@ -56,7 +55,7 @@ def run(arguments: argparse.Namespace) -> None:
     for earlier in links.glob("queue-*.json"):
         earlier.unlink()
     for name, place in named(places).items():
-        write_json(links / f"{name}.json", queue.state(whole, place))
+        atomic.write_json(links / f"{name}.json", queue.state(whole, place))
     out = Path(inputs.mapping).with_name("queue.csv")
     atomic.write_text(out, places_text(places))
     log.info("%s: %d places, %d answers so far", out, len(places), len(queue.answers))

@@ -200,8 +200,7 @@ def _apart(bodies: np.ndarray) -> Iterator[Fault]:
     """Yield the pieces of each id but the largest."""
     pieces = label_pieces(bodies)
     table = count_pairs(bodies, pieces).foreground()
-    largest = largest_parts(table.a, table.b, table.voxels)
-    for row in np.setdiff1d(np.arange(len(table.a)), largest).tolist():
+    for row in np.setdiff1d(np.arange(len(table.a)), largest_parts(table.a, table.b, table.voxels)).tolist():
         place = np.unravel_index((pieces == table.b[row]).argmax(), bodies.shape)
         yield Fault("a piece apart from the rest", int(table.a[row]), int(table.voxels[row]), zyx(place))
 

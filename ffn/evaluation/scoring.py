@@ -83,8 +83,7 @@ class Comparison:
     @cached_property
     def _nodes(self) -> np.ndarray:
         """Voxels of the skeletons' nodes."""
-        none = np.zeros((0, 3), np.int64)
-        return self._skeletons.voxels_zyx(self.voxel_size_zyx_nm) if self._skeletons else none
+        return self._skeletons.voxels_zyx(self.voxel_size_zyx_nm) if self._skeletons else np.zeros((0, 3), np.int64)
 
     def run(self) -> list[dict[str, Any]]:
         """Compare all blocks, and return the scores of each segmentation."""
@@ -259,8 +258,7 @@ def cut(skeletons: Skeletons, components: np.ndarray, bodies: np.ndarray) -> Ske
     edges = skeletons.edges[(a == b) | (body_a != body_b)]
     table = count_pairs(skeletons.owners, body).foreground()
     own = table.keep(largest_parts(table.a, table.b, table.voxels))  # the body that most nodes of a skeleton lie in
-    lookup = RowLookup(own.a, own.b)
-    inside = np.flatnonzero(lookup.find(skeletons.owners, body) >= 0)
+    inside = np.flatnonzero(RowLookup(own.a, own.b).find(skeletons.owners, body) >= 0)
     pairs = np.unique(np.stack([skeletons.owners, components])[:, inside], axis=1, return_inverse=True)[1].ravel()
     links = np.stack([inside, len(body) + pairs], axis=1)  # nodes of a skeleton in one component of its body
     roots = connected_roots(2 * len(body), np.concatenate([edges, links]))

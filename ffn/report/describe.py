@@ -226,10 +226,6 @@ def _run(folder: Path) -> Description:
     }
 
 
-def _is_run(path: Path) -> bool:
-    return path.is_dir() and RunPaths(path).is_run()
-
-
 def _is_hdf5(path: Path) -> bool:
     return path.suffix.lower() in HDF5_SUFFIXES and split_spec(str(path))[1] is None
 
@@ -244,5 +240,5 @@ _KINDS: tuple[tuple[Callable[[Path], bool], Callable[[Path], Description]], ...]
     (lambda path: (path / "metrics.csv").is_file(), _training),
     (lambda path: (path / "neuroglancer.json").is_file(), _export),
     (lambda path: path.suffix == ".json" and path.is_file(), _scores),
-    (_is_run, _run),
+    (lambda path: path.is_dir() and RunPaths(path).is_run(), _run),
 )

@@ -121,7 +121,5 @@ def _changes(labels: np.ndarray, inner: slice, orders: list[tuple[int, ...]]) ->
 
 def _under(bands: np.ndarray, labels: np.ndarray) -> float:
     """Return the mean of bands at the borders of labels in sections, less that elsewhere."""
-    border = np.zeros(labels.shape, bool)
-    border[:, :-1] |= labels[:, :-1] != labels[:, 1:]
-    border[:, :, :-1] |= labels[:, :, :-1] != labels[:, :, 1:]
+    border = pictures.borders(labels)
     return float(bands[border].mean() - bands[~border].mean()) if border.any() and not border.all() else 0.0

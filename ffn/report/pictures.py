@@ -86,7 +86,7 @@ def overlay(picture: np.ndarray, labels: np.ndarray, color_ids: dict[int, int] |
     shown = np.array([(color_ids or {}).get(int(i), int(i)) for i in ids], dtype=np.uint64)
     tint = colors(shown)[inverse.reshape(labels.shape)]
     result = np.where(labels[..., None] == 0, picture, (1 - OPACITY) * picture + OPACITY * tint)
-    result[_contours(labels)] *= CONTOUR
+    result[borders(labels) & (labels != 0)] *= CONTOUR
     return result
 
 
@@ -109,12 +109,12 @@ def _nearest(labels: np.ndarray, size_pixels: tuple[int, ...]) -> np.ndarray:
     return labels[np.ix_(rows, columns)]
 
 
-def _contours(labels: np.ndarray) -> np.ndarray:
-    """Pixels of segments whose right or lower neighbour has another label."""
+def borders(labels: np.ndarray) -> np.ndarray:
+    """Mark voxels whose right or lower neighbour in their section has another label."""
     lines = np.zeros(labels.shape, dtype=bool)
-    lines[:-1] |= labels[:-1] != labels[1:]
-    lines[:, :-1] |= labels[:, :-1] != labels[:, 1:]
-    return lines & (labels != 0)
+    lines[..., :-1, :] |= labels[..., :-1, :] != labels[..., 1:, :]
+    lines[..., :-1] |= labels[..., :-1] != labels[..., 1:]
+    return lines
 
 
 class Picture(NamedTuple):

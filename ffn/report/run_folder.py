@@ -84,8 +84,7 @@ def read_flood_findings(run_dir: Path, name: str) -> list[str]:
     """
     found = RunPaths(run_dir).named("segment", volume=name, order="")
     chosen = found[:: math.ceil(len(found) / MOST_FILES) or 1]
-    facts = [facts_of(path.stem, _provenance(path)) for path in finished(chosen)]
-    return findings([one for one in facts if one])
+    return findings([*filter(None, (facts_of(path.stem, _provenance(path)) for path in finished(chosen)))])
 
 
 def _provenance(store: Path) -> dict[str, Any]:

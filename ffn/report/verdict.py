@@ -286,5 +286,4 @@ def _view(run_dir: Path, files: VolumeFiles) -> str:
     if files.name in exports:
         choice = f" --volume {files.name}" if len(exports) > 1 else ""
         return f"view {shlex.quote(str(run_dir))}{choice}"
-    stores = filter(None, (files.image, files.truth, files.segmentation))
-    return " ".join(["view", *map(shlex.quote, stores)])
+    return " ".join(["view", *map(shlex.quote, filter(None, (files.image, files.truth, files.segmentation)))])

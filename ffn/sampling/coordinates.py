@@ -115,8 +115,7 @@ def coordinates(
         key = fingerprint("coordinates", config, content=[identity(spec) for spec in volumes if spec], **inputs)
         inner = box.grow(zyx(-margin for margin in config.margin_zyx))
         rows = [] if inner.is_empty else list(inner.blocks(zyx((*BLOCK_ZYX[:2], BLOCK_ZYX[2] * ROW_BLOCKS))))
-        work = partial(_classes, partitions, distance, opened, config)
-        results = reduce_blocks(str(out_path), rows, work, key, job)
+        results = reduce_blocks(str(out_path), rows, partial(_classes, partitions, distance, opened, config), key, job)
         if results is None:
             return
         with hdf5.create_file(out_path) as file:

@@ -81,8 +81,7 @@ def membrane(
                 out["edges"].write(block, block_edges)
                 out["distance"].write(block, block_distance)
 
-        dtypes = {"edges": np.uint8, "distance": np.float32}
-        map_blocks(str(out_path), dtypes, placement, work, key, job)
+        map_blocks(str(out_path), {"edges": np.uint8, "distance": np.float32}, placement, work, key, job)
 
 
 def block_shape(voxel_size_zyx_nm: VoxelSize, config: MembraneConfig) -> ZYX:

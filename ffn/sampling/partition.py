@@ -145,8 +145,7 @@ def large_labels(results: Iterable[Result], min_size: int) -> np.ndarray:
     large = ids[counts & (voxels >= min_size)]
     log.info("%d of %d labels have at least %d voxels", len(large), np.count_nonzero(counts), min_size)
     if counts.any() and not len(large):
-        most = voxels[counts].max()
-        log.warning("the largest has %d, so all voxels are background. Lower --min-label-um3", most)
+        log.warning("the largest has %d, so all voxels are background. Lower --min-label-um3", voxels[counts].max())
     return large
 
 
@@ -161,8 +160,7 @@ def _partition_block(
         seen = centres.grow(radius)
         ids = _read_ids(labels, seen)
         own = np.intersect1d(np.unique(ids[centres.slices(seen.start)]), large, assume_unique=True)
-        counts = lom_counts(ids, radius, own, threads)
-        partitions = classify(counts, radius, config.thresholds)
+        partitions = classify(lom_counts(ids, radius, own, threads), radius, config.thresholds)
         partitions[is_ignored(ids[centres.slices(seen.start)])] = OUTSIDE_PARTITION
         out[centres.slices(block.start)] = partitions
     return out

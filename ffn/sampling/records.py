@@ -50,8 +50,7 @@ def run(arguments: argparse.Namespace) -> None:
     """Run the command."""
     paths = parse_named("--coordinates", arguments.coordinates)
     weights = parse_named("--weight", arguments.weight, float)
-    config = from_arguments(RecordsConfig, arguments)
-    records(paths, arguments.out, config, arguments.rng_seed, weights)
+    records(paths, arguments.out, from_arguments(RecordsConfig, arguments), arguments.rng_seed, weights)
 
 
 def records(

@@ -49,8 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Run the command."""
     sources = Sources(**{name: getattr(arguments, name) for name in Sources.__dataclass_fields__})
-    config = from_arguments(ExportConfig, arguments)
-    export(sources, arguments.out, config, arguments.box, job_of(arguments))
+    export(sources, arguments.out, from_arguments(ExportConfig, arguments), arguments.box, job_of(arguments))
 
 
 def export(sources: Sources, out: str | Path, config: ExportConfig, box: Box | None = None, job: Job = WHOLE) -> None:

@@ -89,8 +89,7 @@ def surfaces_of(labels: np.ndarray, start_zyx: ZYX, wanted: np.ndarray) -> Itera
     for number in sorted(mesher.ids()):
         mesh = mesher.get(number, voxel_centered=True)
         mesher.erase(number)
-        vertices = np.rint(LATTICE * (mesh.vertices + start_zyx[::-1]))
-        yield int(wanted[number - 1]), zmesh.Mesh(vertices, mesh.faces)
+        yield int(wanted[number - 1]), zmesh.Mesh(np.rint(LATTICE * (mesh.vertices + start_zyx[::-1])), mesh.faces)
 
 
 def join(parts: Sequence[zmesh.Mesh]) -> zmesh.Mesh:
@@ -157,8 +156,7 @@ def encode_mesh(mesh: zmesh.Mesh, origin_xyz_nm: Sequence[float], voxel_nm: floa
     shape = np.ceil((extent + 2) / 2 ** (len(lods) - 1)).astype(np.float32)
     levels: list[Fragments] = []
     for lod, level in enumerate(lods):
-        children = levels[-1] if levels else {}
-        levels.append(_fragments(level, lod, low, shape, children))
+        levels.append(_fragments(level, lod, low, shape, levels[-1] if levels else {}))
     manifest = _manifest(levels, low + origin_xyz_nm, shape, [_spacing(level) for level in lods])
     return b"".join(data for level in levels for data in level.values()), manifest
 

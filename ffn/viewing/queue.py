@@ -160,8 +160,7 @@ class Queue:
         return objects_of(chain(*self._given)) - objects_of(doubtful)
 
     def _questions(self) -> tuple[list[Question], Forest]:
-        same = self._pairs.probabilities(self.answers)
-        return ask(self._pairs, same, self.answers, self._objects, self._sizes)
+        return ask(self._pairs, self._pairs.probabilities(self.answers), self.answers, self._objects, self._sizes)
 
     def _place(self, question: Question, forest: Forest, volume: Volume) -> Place | None:
         """Return the place of a question; None where an object of several parts claimed voxels with another part."""
@@ -266,8 +265,7 @@ def read_answers(paths: Sequence[str], base: Volume) -> dict[Pair, bool]:
     """
     read = [each for path in paths for each in known_corrections(Path(path))]
     joined, apart = constraints_of(read, ", ".join(paths), base)
-    rows = [(*sorted(pair), True) for pair in joined.tolist()] + [(*sorted(pair), False) for pair in apart.tolist()]
-    return {(a, b): is_same for a, b, is_same in rows}
+    return {(a, b): is_same for pairs, is_same in ((joined, True), (apart, False)) for a, b in np.sort(pairs).tolist()}
 
 
 def places_text(places: Sequence[Place]) -> str:

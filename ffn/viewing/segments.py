@@ -61,8 +61,7 @@ def count_segments(block: Box, labels: np.ndarray) -> Segments:
 
 def merge_segments(parts: Iterable[Segments]) -> Segments:
     """Combine the segments of disjoint blocks. Memory grows with the number of segments, not with that of blocks."""
-    none = count_segments(Box.from_shape((1, 1, 1)), np.zeros((1, 1, 1), np.uint64))
-    pending, num_pending = [none], 0
+    pending, num_pending = [count_segments(Box.from_shape((1, 1, 1)), np.zeros((1, 1, 1), np.uint64))], 0
     for part in parts:
         if len(part.ids):
             pending.append(part)
@@ -108,8 +107,7 @@ class Column(NamedTuple):
 def columns_of(segments: Segments, voxel_size_zyx_nm: VoxelSize, lengths: Lengths | None) -> Iterator[Column]:
     """Yield size, bounding box and, where a layer has skeletons, their lengths."""
     yield Column("voxels", "voxels at mip 0", segments.voxels)
-    volumes = segments.voxels * (math.prod(voxel_size_zyx_nm) / NM3_PER_UM3)
-    yield Column("volume_um3", "volume, µm³", volumes)
+    yield Column("volume_um3", "volume, µm³", segments.voxels * (math.prod(voxel_size_zyx_nm) / NM3_PER_UM3))
     for axis, name in enumerate("zyx"):
         yield Column(f"{name}_start", f"first {name} of the bounding box", segments.start_zyx[:, axis])
         yield Column(f"{name}_stop", f"first {name} after the bounding box", segments.stop_zyx[:, axis])
@@ -135,8 +133,7 @@ def read_segment_properties(layer: Path) -> dict[str, list]:
     path = layer / FOLDER / "info"
     with unreadable(path, "a list of segments. Run ffn export again", ExportError):
         inline = json.loads(path.read_text())["inline"]
-        numbers = {each["id"]: each["values"] for each in inline["properties"]}
-        return {"id": list(map(int, inline["ids"])), **numbers}
+        return {"id": list(map(int, inline["ids"])), **{each["id"]: each["values"] for each in inline["properties"]}}
 
 
 def _properties(columns: Sequence[Column]) -> Iterator[dict[str, Any]]:

@@ -74,8 +74,7 @@ def _layers(exported: Mapping[str, Layer], facts: Mapping[str, Segments], config
 
 def image_layer(name: str, source: str, levels: tuple[float, float]) -> State:
     """Return the layer of an image; `levels` are shown as black and as white."""
-    shader = {"normalized": {"range": list(levels)}}
-    return {"type": "image", "name": name, "source": source, "shaderControls": shader}
+    return {"type": "image", "name": name, "source": source, "shaderControls": {"normalized": {"range": list(levels)}}}
 
 
 def labels_layer(name: str, segment_ids: Sequence[int]) -> State:
