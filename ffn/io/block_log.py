@@ -166,8 +166,7 @@ class BlockLogs(Sequence[Result]):
         self.look()
         missing = np.flatnonzero(self._log_of == NOWHERE)
         if len(missing):
-            first = self.blocks[missing[0]]
-            found = f"{len(missing)} of {len(self)} blocks are not finished, such as {first}"
+            found = f"{len(missing)} of {len(self)} blocks are not finished, such as {self.blocks[missing[0]]}"
             raise VolumeError(f"{self.folder}: {found}. Run the missing jobs")
 
     def start(self, job: str) -> Path:

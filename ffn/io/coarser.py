@@ -131,8 +131,7 @@ class BySection(Derived):
 
     def _read(self, box: Box) -> np.ndarray:
         whole = Box((box.start[0], *self.box.start[1:]), (box.stop[0], *self.box.stop[1:]))
-        sections = np.stack([self._change(section) for section in self.source.read(whole)])
-        return sections[box.slices(whole.start)]
+        return np.stack([self._change(section) for section in self.source.read(whole)])[box.slices(whole.start)]
 
 
 def clahe_of(image: Volume) -> int | None:

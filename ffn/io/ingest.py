@@ -216,8 +216,7 @@ def neuroproof_bodies(labels: Volume) -> np.ndarray | None:
             return None
         pairs = file["transforms"][()]
     pairs = pairs.astype(np.int64 if pairs.dtype.kind == "i" else np.uint64)
-    pairs = np.unique(np.vstack([pairs, np.zeros((1, 2), pairs.dtype)]), axis=0)
-    return pairs
+    return np.unique(np.vstack([pairs, np.zeros((1, 2), pairs.dtype)]), axis=0)
 
 
 def _odd_sections(source: Volume, volume: Volume, box: Box) -> list[Fault]:
@@ -239,8 +238,7 @@ def read_as(volume: Volume, config: SourceConfig, kind: str) -> tuple[Volume, bo
         return volume.as_labels(config.colour_ids), True
     image = volume.as_image()
     if config.intensity_range is not None:
-        grey = partial(_as_grey, config.intensity_range)
-        return Converted(image, grey, np.dtype(np.uint8)), False
+        return Converted(image, partial(_as_grey, config.intensity_range), np.dtype(np.uint8)), False
     if is_wide or not is_integer:
         levels = image.read(image.box.middle((1, WINDOW, WINDOW)).intersect(image.box))
         finite = levels[np.isfinite(levels)].astype(float)

@@ -112,8 +112,7 @@ def open_masks(masks: Sequence[Mask], voxel_size_zyx_nm: VoxelSize | None) -> It
     """Open the masks of a volume for the length of a ``with`` block; see `Masks`."""
     with contextlib.ExitStack() as stack:
         opened = [stack.enter_context(open_volume(mask.path)) if mask.path else None for mask in masks]
-        volumes = [volume and AtSize(volume, voxel_size_zyx_nm) for volume in opened]
-        yield Masks(list(zip(masks, volumes, strict=True)))
+        yield Masks([(m, v and AtSize(v, voxel_size_zyx_nm)) for m, v in zip(masks, opened, strict=True)])
 
 
 class MaskedTruth(Derived):

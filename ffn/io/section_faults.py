@@ -99,8 +99,7 @@ def faults_of(results: Sequence[Any], first: int) -> list[Fault]:
     for z in np.unique(jumps[:, 0]).tolist():
         rows = jumps[jumps[:, 0] == z]
         y, x = np.median(rows[:, 5:], axis=0).tolist()
-        sides = rows[:, 3:5] - rows[:, 1:3]
-        area = int((sides[:, 0] * sides[:, 1]).sum())
+        area = int((rows[:, 3:5] - rows[:, 1:3]).prod(axis=1).sum())
         share = f"{area / sums[z - first, 0]:.0%} of it by {y:.0f}, {x:.0f} pixels (y, x) against {z - 1}"
         found.append(Fault(z, "displaced", share))
     return sorted(found)

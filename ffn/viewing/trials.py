@@ -157,8 +157,7 @@ def _layer(labels: np.ndarray, box: Box, base: Volume) -> State:
         voxel_offset=box.start[::-1],
     )
     ids = [str(each) for each in np.unique(labels) if each]
-    colours = dict(zip(ids, COLOURS, strict=False))
-    shown = {"segments": ids, "segmentColors": colours, **FOCUS}
+    shown = {"segments": ids, "segmentColors": dict(zip(ids, COLOURS, strict=False)), **FOCUS}
     return {"type": "segmentation", "name": LAYER, "source": volume, **shown}
 
 

@@ -225,8 +225,7 @@ def untracked(section: Section) -> Callable[[Any, Any], str]:
 
 def processes(train: TrainConfig) -> Callable[[Any, Any], str]:
     """Return how many processes train, untracked: the result depends on their workers, not on the processes."""
-    text = f"--num-workers {train.num_workers} --virtual-workers {train.virtual_workers}"
-    return lambda wildcards, resources: text
+    return lambda wildcards, resources: f"--num-workers {train.num_workers} --virtual-workers {train.virtual_workers}"
 
 
 def _labelled(pipeline: Pipeline, name: str) -> str:

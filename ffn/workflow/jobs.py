@@ -171,8 +171,7 @@ class Jobs:
         return place.segment_box.num_voxels // 8 if self.run.affinities.enabled else 0
 
     def _skeleton_step(self, place: Place) -> ZYX:
-        spacing = self.run.skeletonize.spacing_nm
-        return skeletonize.step_for(spacing, place.voxel_size_zyx_nm, place.evaluate_box.shape)
+        return skeletonize.step_for(self.run.skeletonize.spacing_nm, place.voxel_size_zyx_nm, place.evaluate_box.shape)
 
     # --- Jobs that share the blocks or the boxes of a volume -------------------------------------------------------
     def of(self, stage: str, volume: str, output: str | None = None, step: Step | None = None) -> list[str]:

@@ -148,8 +148,7 @@ class Pipeline:
     @property
     def most_records(self) -> int:
         """Training records: without a limit, those of all partitions, repeated up to the largest."""
-        most = self.run.records.max_records
-        return min(RECORDS_PER_VOXEL * self.trained_voxels, most or sys.maxsize)
+        return min(RECORDS_PER_VOXEL * self.trained_voxels, self.run.records.max_records or sys.maxsize)
 
     @property
     def learnt_voxels(self) -> list[int]:

@@ -138,7 +138,7 @@ def check_sources(config: RunConfig) -> dict[str, Place]:
         raise ConfigError(f"{text}. Give more labels, or set validate_box: none to train without a validation")
     complaints.add(_shared_voxels(places, config))
     for name, place in places.items():
-        complaints.of(_check_given, name, place, config)
+        complaints.of(under(f"volumes.{name}")(_check_given), name, place, config)
     complaints.of(_check_files, config)
     complaints.settle()
     return places
@@ -155,11 +155,6 @@ def _check_files(config: RunConfig) -> None:
 
 def _check_given(name: str, place: Place, config: RunConfig) -> None:
     """Let stages check the files that a volume names: masks, segments, seeds, corrections, skeletons."""
-    with under(f"volumes.{name}"):
-        _check_files_of(name, place, config)
-
-
-def _check_files_of(name: str, place: Place, config: RunConfig) -> None:
     volume, size = place.config, place.voxel_size_zyx_nm
     box = place.segment_box if volume.is_segmented else place.image
     boxes = [box] if volume.is_segmented else []

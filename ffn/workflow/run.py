@@ -10,7 +10,6 @@ from pydantic import (
     PositiveFloat,
     PositiveInt,
     ValidationError,
-    ValidatorFunctionWrapHandler,
     WrapValidator,
     model_validator,
 )
@@ -47,11 +46,7 @@ NEEDED = "auto"  # the part of a remote image that the other boxes need
 WINDOW_MOVES = 3  # from a contact, in agglomeration; our choice: 90 FOVs per contact on FIB-25 decide well
 
 
-def _checked_unless_auto(text: Any, check: ValidatorFunctionWrapHandler) -> Any:
-    return text if text == "auto" else check(text)
-
-
-BoxTextOrAuto = Annotated[BoxText, WrapValidator(_checked_unless_auto)]
+BoxTextOrAuto = Annotated[BoxText, WrapValidator(lambda text, check: text if text == "auto" else check(text))]
 
 
 class VolumeConfig(ImageConfig, SourceConfig):
