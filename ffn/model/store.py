@@ -23,6 +23,7 @@ from ffn.provenance import provenance
 
 DESCRIPTION = "model.yaml"
 WEIGHTS = "weights.h5"
+EXPECTED = "the description of a model, in YAML. Restore or retrain it"
 _VARIABLE = re.compile(r"seed_update/(conv(?:\d+_[ab]|_lom)/(?:weights|biases))")  # of published checkpoints
 
 
@@ -85,8 +86,9 @@ def load_description(folder: str | Path) -> Model:
         raise ModelError(explain(error, lambda keys: f"{path}: model." + ".".join(keys))) from None
     except (KeyError, TypeError):
         raise ModelError(f"{path}: has no section 'model', expected the description of a model") from None
-    histogram = Histogram.from_json(found["histogram"]) if "histogram" in found else None
-    tissue = Tissue.from_json(found["trained_on"]) if "trained_on" in found else None
+    with unreadable(path, EXPECTED, ModelError):
+        histogram = Histogram.from_json(found["histogram"]) if found.get("histogram") is not None else None
+        tissue = Tissue.from_json(found["trained_on"]) if found.get("trained_on") is not None else None
     return Model(config, {}, found.get("provenance", {}), histogram, tissue)
 
 
@@ -103,7 +105,7 @@ def check_weights(config: ModelConfig, weights: Weights, where: str) -> None:
 def _read_description(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise ModelError(f"{path}: no such file, expected a model folder. Did training or import-checkpoint finish?")
-    with unreadable(path, "the description of a model, in YAML. Restore or retrain it", ModelError):
+    with unreadable(path, EXPECTED, ModelError):
         description = yaml.safe_load(path.read_text())
     return description if isinstance(description, dict) else {}
 

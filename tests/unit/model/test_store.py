@@ -59,6 +59,8 @@ def test_weights_that_are_not_finite_are_refused(tmp_path, value):
         ("- a list", "model.yaml"),
         ("model: 3", "model.yaml"),
         ("model: {depth: 0}", "model.yaml: model.depth"),
+        ("model: {}\nhistogram: {levels: [1]}", "model.yaml: .*counts"),
+        ("model: {}\ntrained_on: {membranes: dark}", "model.yaml: .*voxel_sizes"),
     ],
 )
 def test_an_unusable_description_is_refused(folder, text, message):
