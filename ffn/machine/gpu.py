@@ -47,7 +47,7 @@ def load_tensorflow() -> None:
 
 def gpu_visible() -> bool:
     """Return whether TensorFlow sees a GPU. The package for CPUs alone is not imported, which takes seconds."""
-    if _is_installed("tensorflow-cpu") and not _is_installed("tensorflow"):
+    if any(metadata.distributions(name="tensorflow-cpu")) and not any(metadata.distributions(name="tensorflow")):
         return False
     load_tensorflow()
     import tensorflow as tf
@@ -98,13 +98,6 @@ def take_gpu(num_gpus: int) -> int:
         _HELD.append(lock)
         return number
     return 0
-
-
-def _is_installed(package: str) -> bool:
-    try:
-        return bool(metadata.version(package))
-    except metadata.PackageNotFoundError:
-        return False
 
 
 def require_jax() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import functools
 import itertools
@@ -87,19 +86,12 @@ def _texts(name: str, controller: str = "") -> list[str]:
     root = CGROUPS / controller
     place = root / _own_group(controller).lstrip("/")
     files = [folder / name for folder in (place, *place.parents) if folder.is_relative_to(root)]
-    found = []
-    for file in files:
-        with contextlib.suppress(OSError):  # missing, hidden, or gone with its group
-            found.append(file.read_text().strip())
-    return found
+    return [line.strip() for file in files for line in _lines(file)]
 
 
 def _own_group(controller: str) -> str:
-    try:
-        lines = [line.split(":", 2) for line in OWN_CGROUPS.read_text().splitlines()]
-    except OSError:
-        return "/"
-    return next((path for _, names, path in lines if controller in names.split(",")), "/")
+    groups = (line.split(":", 2) for line in _lines(OWN_CGROUPS))
+    return next((path for _, names, path in groups if controller in names.split(",")), "/")
 
 
 def cpu_flags() -> frozenset[str]:
@@ -128,8 +120,13 @@ def _may_use_amx() -> bool:
 
 @functools.cache
 def _cpuinfo(key: str) -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return ""
+    lines = _lines(Path("/proc/cpuinfo"))
     return next((line.split(":", 1)[1].strip() for line in lines if line.split(":")[0].strip() == key), "")
+
+
+def _lines(file: Path) -> list[str]:
+    """Return the lines of a file; none of one that is missing, hidden, or gone with its control group."""
+    try:
+        return file.read_text().splitlines()
+    except OSError:
+        return []

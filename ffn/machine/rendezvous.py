@@ -59,14 +59,11 @@ class Server(NamedTuple):
     def ask(self, method: str, scope: str, key: str, body: bytes | None = None) -> Answer:
         """Send a request; raise OSError or HTTPException if the server cannot be reached, or is busy."""
         connection = http.client.HTTPConnection(self.address, self.port, timeout=TIMEOUT_SECONDS)
-        try:
+        with contextlib.closing(connection):
             connection.request(method, f"/{self.secret}/{scope}/{key}", body)
             own_address = connection.sock.getsockname()[0]
             answer = connection.getresponse()
-            content = answer.read()
-            return Answer(content if answer.status == http.client.OK else None, own_address)
-        finally:
-            connection.close()
+            return Answer(answer.read() if answer.status == http.client.OK else None, own_address)
 
 
 class PatientServer(ThreadingMixIn):

@@ -265,8 +265,8 @@ def launched_rank() -> LaunchedRank | None:
     """Return rank and size by the launcher's variables, None if no launcher started this process."""
     for variables in RANK_VARIABLES:
         rank, size = (os.environ.get(name or "", "") for name in variables)
-        is_rank = size.isdigit() or variables is not SRUN  # a batch script has SLURM_PROCID too, but is not a rank
-        if rank.isdigit() and is_rank:
+        # a batch script has SLURM_PROCID too, but is not a rank
+        if rank.isdigit() and (size.isdigit() or variables is not SRUN):
             return LaunchedRank(int(rank), int(size) if size.isdigit() else None)
     return None
 

@@ -58,15 +58,10 @@ def test_jobs_that_number_their_gpus_from_0_do_not_block_each_other(take):
     [({"tensorflow-cpu"}, False), ({"tensorflow"}, True), ({"tensorflow-cpu", "tensorflow"}, True), (set(), True)],
 )
 def test_tensorflow_is_not_asked_where_it_is_the_package_for_cpus_alone(installed, imports, monkeypatch):
-    def version(package):
-        if package not in installed:
-            raise gpu.metadata.PackageNotFoundError
-        return "2.21.0"
-
     gpus = ["GPU:0"]
     config = SimpleNamespace(list_physical_devices=lambda kind: gpus)
     monkeypatch.setitem(sys.modules, "tensorflow", SimpleNamespace(config=config) if imports else None)
-    monkeypatch.setattr(gpu.metadata, "version", version)
+    monkeypatch.setattr(gpu.metadata, "distributions", lambda name: {name} & installed)
     assert gpu.gpu_visible() == imports
     gpus.clear()
     assert not gpu.gpu_visible()
