@@ -10,7 +10,7 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from ffn.io.store_names import MAIN
 from ffn.io.volume import Volume, require_image, require_inside, require_other_file
 from ffn.machine.gpu import jax_device, results_depend_on
 from ffn.machine.limits import threads_here
+from ffn.machine.processes import handling
 from ffn.model.choice import FOLDER
 from ffn.model.store import load_description, load_model
 from ffn.model.tissue import HISTOGRAM_DTYPES, survey_of
@@ -68,8 +69,7 @@ def run(arguments: argparse.Namespace) -> None:
     if out.endswith("/"):
         if arguments.within:
             raise ConfigError(f"--within: is for one subvolume, {out} gets those of --box. Leave it out")
-        tiles = from_arguments(SubvolumesConfig, arguments)
-        segment_subvolumes(inputs, out, config, tiles, arguments.box, job)
+        segment_subvolumes(inputs, out, config, from_arguments(SubvolumesConfig, arguments), arguments.box, job)
     elif job != WHOLE or arguments.size_zyx or arguments.overlap_zyx:
         raise ConfigError(f"--out: {out} is a file, --size, --overlap and --job need --out FOLDER/")
     else:
@@ -165,7 +165,7 @@ def _flood_all(
     finished: Callable[[Box], None] = lambda box: None,
 ) -> None:
     """Flood all subvolumes, and write each as soon as it is done. After SIGTERM, all states are saved."""
-    progress = _Progress(num_jobs)
+    progress, sigterm = _Progress(num_jobs), threading.Event()
 
     def save(num_fovs: int, active: Collection[SubvolumeFlood]) -> None:
         stops = sigterm.is_set()  # it may arrive while states are being saved, and then counts after the next step
@@ -177,24 +177,13 @@ def _flood_all(
         progress.show(num_fovs, active)
 
     # the bar is closed first, so that the line of an error is the last one
-    with sigterm_noticed() as sigterm, contextlib.closing(progress):
+    with handling([signal.SIGTERM], lambda number, frame: sigterm.set()), contextlib.closing(progress):
         for job in run_jobs(jobs, lanes, threads_here(), save):
             job.write()
             finished(job.box)
             job.checkpoint.remove()
             progress.finish(job)
             job.leave()
-
-
-@contextlib.contextmanager
-def sigterm_noticed() -> Iterator[threading.Event]:
-    """Yield whether SIGTERM has arrived, which no longer ends the process."""
-    arrived = threading.Event()
-    before = signal.signal(signal.SIGTERM, lambda number, frame: arrived.set())
-    try:
-        yield arrived
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 class _Progress:

@@ -11,10 +11,10 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import IO
+from typing import IO, Any
 
 from ffn.errors import ConfigError
 
@@ -45,7 +45,12 @@ def run_together(
     """
     group = 0 if own_groups else None
     processes = [subprocess.Popen(command, env=dict(e), process_group=group) for e in environments]
-    with _forwarding(processes):
+
+    def forward(number: int, frame: FrameType | None) -> None:
+        for process in processes:
+            process.send_signal(number)
+
+    with handling(FORWARDED, forward):
         failed = _first_failure(processes, may_lose)
         if failed is None:
             _end(processes, grace)
@@ -111,19 +116,14 @@ def _end(processes: Sequence[subprocess.Popen[bytes]], grace: float) -> None:
 
 
 @contextlib.contextmanager
-def _forwarding(processes: Sequence[subprocess.Popen[bytes]]) -> Iterator[None]:
-    """Forward the signals that end a job, for the duration of a ``with`` block."""
-
-    def forward(number: int, frame: FrameType | None) -> None:
-        for process in processes:
-            process.send_signal(number)
-
-    handlers = {number: signal.signal(number, forward) for number in FORWARDED}
+def handling(numbers: Iterable[int], handler: Callable[[int, FrameType | None], Any]) -> Iterator[None]:
+    """Let a function handle signals for the length of a ``with`` block."""
+    before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+        for number, previous in before.items():
+            signal.signal(number, previous)
 
 
 def take_lock(folder: str | Path, seconds: float = 0.0) -> IO[str] | None:
