@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -64,8 +64,7 @@ class Asking:
         correction = None
         if place.pair is not None and name != "skip":
             correction = place.correction(name == "same")
-            lost = [] if self._path.exists() else [each.correction for each in self._done if each.correction]
-            rewrite(self._path, [*lost, correction])
+            self._write([correction])
             self._queue.answers[place.pair] = name == "same"
         self._done.append(Answer(place, correction))
         if not self._next():
@@ -78,10 +77,15 @@ class Asking:
             return
         place, correction = self._done[-1]
         if correction is not None and place.pair is not None:
-            rewrite(self._path, gone=[correction])
+            self._write(gone=[correction])
             self._queue.answers.pop(place.pair, None)
         self._done.pop()
         self._show(place)
+
+    def _write(self, new: Sequence[Correction] = (), gone: Sequence[Correction] = ()) -> None:
+        """Add lines to the file, and remove others. A deleted file gets all lines of this session."""
+        lost = [] if self._path.exists() else [each.correction for each in self._done if each.correction]
+        rewrite(self._path, [*lost, *new], gone)
 
     def _next(self) -> bool:
         """Show the most valuable place that was not shown yet; return whether there is one."""

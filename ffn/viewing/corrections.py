@@ -310,7 +310,7 @@ def tell(viewer: neuroglancer.Viewer, text: str) -> None:
 def rewrite(path: Path, new: Iterable[Correction] = (), gone: Iterable[Correction] = ()) -> int:
     """Add lines to a file of corrections, and remove others; return how many it has then."""
     left = set(gone)
-    lines = [*(each for each in known_corrections(path) if each not in left), *new]
+    lines = [each for each in [*known_corrections(path), *new] if each not in left]
     atomic.write_text(path, corrections_text(lines))
     return len(lines)
 

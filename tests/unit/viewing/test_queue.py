@@ -164,6 +164,9 @@ def test_keys_answer_skip_and_go_back(shown):
     path.unlink()
     press("same" if lines[-1].action == "join" else "different")
     assert known_corrections(path) == lines  # those of this session
+    path.unlink()
+    press("back")
+    assert known_corrections(path) == lines[:-1]
     for _ in range(14):
         press("back")
     assert known_corrections(path) == [] and selected(viewer) == asked_first
