@@ -287,14 +287,10 @@ class FloodConfig(Section):
     )
 
     @model_validator(mode="after")
-    def _seeds_are_strong(self) -> FloodConfig:
+    def _options_fit(self) -> FloodConfig:
         if self.init_activation < self.move_threshold:
             found = f"init_activation: {self.init_activation} is less than move_threshold ({self.move_threshold})"
             raise ValueError(f"{found}, so no seed would ever start")
-        return self
-
-    @model_validator(mode="after")
-    def _computes_float16(self) -> FloodConfig:
         if self.precision == "float16" and self.engine not in ("auto", "jax"):
             raise ValueError(f"precision: found float16, the engine {self.engine} has none. Choose the engine jax")
         return self

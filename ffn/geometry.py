@@ -105,9 +105,7 @@ class Box:
 
     def contains(self, other: Box) -> bool:
         """Whether `other` lies inside this box."""
-        return all(a <= b for a, b in zip(self.start, other.start, strict=True)) and all(
-            a >= b for a, b in zip(self.stop, other.stop, strict=True)
-        )
+        return self.intersect(other) == other
 
     def holds(self, points_zyx: np.ndarray) -> np.ndarray:
         """Return which voxels, the rows of an array of shape (N, 3), are inside."""
@@ -382,14 +380,10 @@ def tile(box: Box, size_zyx: ZYX, overlap_zyx: ZYX) -> Grid:
     >>> [str(b) for b in tile(Box((0, 0, 0), (10, 4, 4)), (6, 4, 4), (2, 0, 0))]
     ['0:6,0:4,0:4', '4:10,0:4,0:4']
     """
-    for n, overlap in zip(size_zyx, overlap_zyx, strict=True):
+    ranges = []
+    for a, b, n, overlap in zip(box.start, box.stop, size_zyx, overlap_zyx, strict=True):
         if overlap >= n:
             raise ConfigError(f"overlap: {overlap_zyx} must be smaller than the subvolume {size_zyx} on every axis")
-    axes = zip(box.start, box.stop, size_zyx, overlap_zyx, strict=True)
-    return Grid([[(start, min(start + n, b)) for start in _starts(a, b, n, overlap)] for a, b, n, overlap in axes])
-
-
-def _starts(start: int, stop: int, size: int, overlap: int) -> list[int]:
-    """Tile starts along one axis."""
-    last = max(start, stop - size)
-    return [*range(start, last, size - overlap), last]
+        last = max(a, b - n)
+        ranges.append([(start, min(start + n, b)) for start in (*range(a, last, n - overlap), last)])
+    return Grid(ranges)
