@@ -96,8 +96,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Print the table; exit with 1 if anything fails."""
-    site = read_site(arguments.profile, arguments.nodes)
-    findings = examine(site, arguments.folder, arguments.collective)
+    findings = examine(read_site(arguments.profile, arguments.nodes), arguments.folder, arguments.collective)
     failed = sum(finding.verdict == "FAIL" for finding in findings)
     verdict = f"{failed} of {len(findings)} checks failed" if failed else "no check failed"
     sys.stdout.write(f"{table(findings)}\n{verdict}\n")
@@ -322,8 +321,7 @@ def answers(output: str) -> list[dict[str, Any]]:
     >>> answers('loading\n0: FFN-PROBE {"rank": 0}\n')
     [{'rank': 0}]
     """
-    decoder = json.JSONDecoder()
-    return [decoder.raw_decode(output, found.end())[0] for found in re.finditer(rf"{MARK} (?=\{{)", output)]
+    return [json.JSONDecoder().raw_decode(output, found.end())[0] for found in re.finditer(rf"{MARK} (?=\{{)", output)]
 
 
 def tell(answer: dict[str, Any]) -> None:

@@ -102,12 +102,10 @@ def affinities(image_spec: str, network_path: str, out: str, box: Box | None = N
         def work(block: Box, writers: Writers) -> None:
             for part in itertools.chain.from_iterable(map(undisturbed, block.blocks(PART_ZYX))):
                 outer = around(part, box, size)
-                seen = outer.grow((NEAR, 0, 0))
-                found = predict(net, sections.read(seen))
+                found = predict(net, sections.read(outer.grow((NEAR, 0, 0))))
                 found[0] *= ~displaced(jumps, outer)
-                known = [slice(a - o, b - o) for a, b, o in zip(part.start, part.stop, outer.start, strict=True)]
                 for axis, values in zip(AXES, found, strict=True):
-                    writers[axis].write(part, np.ascontiguousarray(values[tuple(known)]))
+                    writers[axis].write(part, np.ascontiguousarray(values[part.slices(outer.start)]))
                 writers[FRAGMENTS].write(part, fragment(found, outer, part, box, size))
 
         map_blocks(out, dict.fromkeys(AXES, np.uint8) | {FRAGMENTS: np.uint64}, placement, work, key, job)

@@ -292,8 +292,7 @@ class FloodFill:
 
 def origins_table(origins: list[Origin]) -> np.ndarray:
     """Return an int64 table of shape (N, 6): id, seed z, y, x, number of FOVs, pass."""
-    rows = [(o.segment_id, *o.seed_zyx, o.num_fovs, o.pass_number) for o in origins]
-    return np.array(rows, np.int64).reshape(-1, 6)
+    return np.array([(o.segment_id, *o.seed_zyx, o.num_fovs, o.pass_number) for o in origins], np.int64).reshape(-1, 6)
 
 
 def overlaps_table(origins: list[Origin]) -> np.ndarray:
@@ -367,5 +366,4 @@ def _signs(one: Facts) -> Iterator[tuple[str, float]]:
         yield "{:.0%} of the objects never left their seed in {}", counted["stuck"] / started
     undecided, visible = counted["undecided_voxels"], counted["undecided_voxels"] + counted["object_voxels"]
     if visible >= MIN_VOXELS and undecided > UNDECIDED_SHARE * visible:
-        sign = "{:.0%} of the POM above 0.2 is below 0.8, so objects have no clear border, in {}"
-        yield sign, undecided / visible
+        yield "{:.0%} of the POM above 0.2 is below 0.8, so objects have no clear border, in {}", undecided / visible

@@ -154,8 +154,7 @@ def _choose(model: Model, config: FloodConfig) -> Choice:
     if engine == "kernels":
         return Choice(engine, "float32", reason)
     # An H100 computes float16 at the rate of bfloat16 and with a ninth of its error; see docs/gpu.md.
-    half = "float16" if engine == "jax" else "bfloat16"
-    return with_precision(engine, reason, config.precision, half)
+    return with_precision(engine, reason, config.precision, "float16" if engine == "jax" else "bfloat16")
 
 
 def _fastest(model: Model, config: FloodConfig) -> tuple[str, str]:

@@ -146,8 +146,7 @@ def _call(name: str, fov: ZYX, out: Any, rows: jax.Array, *others: jax.Array) ->
     sizes |= dict.fromkeys(("grid_y", "grid_z", "block_y", "block_z"), 1)
     attributes = {key: np.int32(size) for key, size in sizes.items()}
     source = _ptx(name, rows.dtype == jnp.bfloat16, fov, len(rows))
-    call = jax.ffi.ffi_call(TARGET, out)
-    return call(rows, *others, name=name, kernel_type="ptx", kernel_data=source, **attributes)
+    return jax.ffi.ffi_call(TARGET, out)(rows, *others, name=name, kernel_type="ptx", kernel_data=source, **attributes)
 
 
 @functools.cache

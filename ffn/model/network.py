@@ -75,8 +75,7 @@ def build_network(config: ModelConfig, precision: str = "float32", batch_size: i
 
     def conv(net: keras.KerasTensor, name: str, activation: str | None = None) -> keras.KerasTensor:
         size, filters = (1, 1) if name == "conv_lom" else (3, config.features)
-        layer = keras.layers.Conv3D(filters, size, padding="same", activation=activation, dtype=policy, name=name)
-        return layer(net)
+        return keras.layers.Conv3D(filters, size, padding="same", activation=activation, dtype=policy, name=name)(net)
 
     def relu(net: keras.KerasTensor) -> keras.KerasTensor:
         return keras.layers.ReLU(dtype=policy)(net)

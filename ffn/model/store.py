@@ -52,8 +52,7 @@ def save_model(folder: str | Path, model: Model) -> None:
         description["trained_on"] = model.trained_on.as_json()
     text = yaml.safe_dump(description, sort_keys=False)
     if model.histogram is not None:
-        histogram = {"histogram": model.histogram.coarse().as_json()}
-        text += yaml.safe_dump(histogram, default_flow_style=None, width=120)
+        text += yaml.safe_dump({"histogram": model.histogram.coarse().as_json()}, default_flow_style=None, width=120)
     write_text(folder / DESCRIPTION, text)
 
 

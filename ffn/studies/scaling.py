@@ -100,8 +100,7 @@ class Cluster:
 
     def exchange_seconds(self, num_nodes: int) -> float:
         """Return the part of a step in which gradients are exchanged, s."""
-        messages = ring_allreduce_seconds(num_nodes, self.num_bytes, self.network)
-        return self.overhead * (num_nodes > 1) + messages
+        return self.overhead * (num_nodes > 1) + ring_allreduce_seconds(num_nodes, self.num_bytes, self.network)
 
     def step_seconds(self, num_nodes: int) -> float:
         """Return the expected time of a step of all nodes, s."""
@@ -204,8 +203,7 @@ def study_scaling(measured: list[str], out_path: str, config: ScalingConfig) -> 
         "paper": PAPER_FOVS_PER_SECOND,
         "paper_model": [paper.fovs_per_second(n) for n in nodes],
     }
-    provided = provenance("study scaling", config, measured=" ".join(measured))
-    write_study(out_path, provided, content, _panels(content))
+    write_study(out_path, provenance("study scaling", config, measured=" ".join(measured)), content, _panels(content))
 
 
 def fitted_overhead(measurements: list[Measurement], cluster: Cluster) -> float:
@@ -251,8 +249,7 @@ def _panels(content: dict[str, Any]) -> list[Panel]:
     ]
     efficiency = [line._replace(y=line.y / line.x * line.x[0] / line.y[0]) for line in lines]
     ideal = [Line(line.x, line.x * line.y[0], None, ":", GREY) for line in lines[:2]]
-    share = {**LOG, "ylim": (0, 1.1)}
     return [
         Panel(lines + ideal, "nodes", "FOVs/s", {**LOG, "yscale": "log"}, nodes[::2], legend=""),
-        Panel(efficiency, "nodes", "efficiency", share, nodes[::2], legend=""),
+        Panel(efficiency, "nodes", "efficiency", {**LOG, "ylim": (0, 1.1)}, nodes[::2], legend=""),
     ]

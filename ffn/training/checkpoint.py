@@ -208,8 +208,6 @@ def _flat(tree: Mapping[str, Any]) -> dict[str, Any]:
     """Leaves of nested dicts by dotted name."""
     leaves: dict[str, Any] = {}
     for key, value in tree.items():
-        inner = (
-            {f"{key}.{name}": leaf for name, leaf in _flat(value).items()} if isinstance(value, dict) else {key: value}
-        )
-        leaves |= inner
+        inner = _flat(value) if isinstance(value, dict) else {"": value}
+        leaves |= {f"{key}.{name}".removesuffix("."): leaf for name, leaf in inner.items()}
     return leaves

@@ -92,8 +92,7 @@ class JaxPatches(HostPatches):
 
     def cut(self, state: Fields, requests: jax.Array) -> Batch:
         """Cut the FOVs out of patches."""
-        cuts = (jax.vmap(self._cut)(array, requests[:, :3]) for array in state)
-        image, pom_logit, kinds = cuts
+        image, pom_logit, kinds = (jax.vmap(self._cut)(array, requests[:, :3]) for array in state)
         labels, weights = jnp.asarray(SOFT_LABELS), jnp.asarray(loss_weights(self._train.unlabelled_weight))
         return Batch(image, pom_logit, labels[kinds], weights[kinds])  # type: ignore[arg-type]
 

@@ -164,8 +164,7 @@ def contribute(
     learner = make_learner(model, train, plan.initial.weights, group, plan.rng_seed)
     while link is not None:
         at = link.positions
-        examples = Prefetcher(plan.example_source(at), at)
-        with contextlib.closing(link), examples as prefetcher:
+        with contextlib.closing(link), Prefetcher(plan.example_source(at), at) as prefetcher:
             walks = LaneWalks(prefetcher, at, make_patches(learner, model, train))
             version, vectors = 0, NO_GRADIENTS
             while not interruption.requested and (newest := link.exchange(version, vectors, walks)):
@@ -290,8 +289,7 @@ class Trainer:
     @property
     def _wants_checkpoint(self) -> bool:
         """Whether it is time for a checkpoint. Rank 0 decides for all, whose clocks differ."""
-        late = time.monotonic() - self._saved >= 60 * self._config.checkpoint_minutes
-        return self.group.rank == 0 and late
+        return self.group.rank == 0 and time.monotonic() - self._saved >= 60 * self._config.checkpoint_minutes
 
     def _due(self, interval: int | None) -> bool:
         return self._step == self._config.max_steps or (interval is not None and self._step % interval == 0)
@@ -352,8 +350,7 @@ class Trainer:
 
     def _stop(self) -> None:
         """End the job; its checkpoint is already written."""
-        reasons = self.group.gather(self.interruption.reason)
-        reason = next(filter(None, reasons))  # the lowest rank's
+        reason = next(filter(None, self.group.gather(self.interruption.reason)))  # the lowest rank's
         self.group.fail(
             TrainError(
                 f"train: stopped after step {self._step} by {reason}. A checkpoint is written, and the same command "

@@ -108,8 +108,7 @@ class Walk:
         found = (self.canvas_logit[self._scored] >= MOVE_LOGIT) & known
         truth = (self.example.labels(self._scored) > 0.5) & known
         num_known, num_found, num_true, both = (np.count_nonzero(mask) for mask in (known, found, truth, found & truth))
-        counts = (both, num_found - both, num_known - num_found - num_true + both, num_true - both)
-        return np.array(counts, np.int64)
+        return np.array((both, num_found - both, num_known - num_found - num_true + both, num_true - both), np.int64)
 
     def _resume(self, queue: Iterable[ZYX], evaluated: Iterable[ZYX]) -> FaceMaxMovement:
         return FaceMaxMovement(self._center, self._deltas_zyx, queue, evaluated)

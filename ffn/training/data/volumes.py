@@ -181,8 +181,7 @@ def with_contrast(
         volume.normalisation = normalisation
         if name in trained_on and found is not None:
             seen.append(normalisation.in_grey_levels(found, model.config))
-    whole = Histogram.together(seen) if len(seen) == len(trained_on) else None
-    return dataclasses.replace(model, histogram=whole)
+    return dataclasses.replace(model, histogram=Histogram.together(seen) if len(seen) == len(trained_on) else None)
 
 
 def tissue_of(volumes: Mapping[str, TrainingVolume]) -> Tissue:
