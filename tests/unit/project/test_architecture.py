@@ -198,15 +198,15 @@ class Budget(NamedTuple):
 
 
 BUDGETS = [
-    Budget("lines of ffn/", lambda: lines("ffn"), 36_900),
-    Budget("code lines of ffn/", lambda: code_lines("ffn"), 23_850),
-    Budget("lines of tests/", lambda: lines("tests"), 27_950),
+    Budget("lines of ffn/", lambda: lines("ffn"), 36_110),
+    Budget("code lines of ffn/", lambda: code_lines("ffn"), 23_480),
+    Budget("lines of tests/", lambda: lines("tests"), 27_620),
     Budget("command-line options", command_options, 371),
     Budget("configuration leaves", configuration_leaves, 167),
     Budget("names that fill imports", lambda: imported_names("ffn/assembly/fill.py"), 15),
     Budget("names that agglomerate imports", lambda: imported_names("ffn/assembly/agglomerate.py"), 30),
     Budget("names that export imports", lambda: imported_names("ffn/viewing/export.py"), 27),
-    Budget("functions with more than 6 parameters", long_signatures, 6),
+    Budget("functions with more than 6 parameters", long_signatures, 5),
     Budget("assertions on sentences", asserted_sentences, 48),
 ]
 
