@@ -34,8 +34,8 @@ MIN_SHARE = 0.5  # of a fragment that a segment covers, which then has all of it
 # gains nothing, without a limit the second loses 0.1 bits.
 MIN_INSIDE = 0.1  # mean affinity between two fragments of a body
 MIN_DENIED = 100  # faces between two parts, all of them below that
-# What tells a segment of several bodies; our choices, on FIB-25 z < 85: docs/experiments.md
-MIN_JOINED = 0.2  # mean affinity between two parts of a body, by average linkage
+# What tells a segment of several bodies; our choices, on FIB-25: docs/experiments.md
+MIN_JOINED = 0.3  # mean affinity between two parts of a body, by average linkage
 MIN_LARGEST = 0.7  # share of a body in its largest part
 CERTAIN = 255  # affinity
 MAX_ID = np.uint64(2**64 - 1)

@@ -60,10 +60,10 @@ def test_a_segment_of_several_bodies_is_let_go_even_if_they_touch_where_no_membr
         own = np.array([7, 7, 7, 8], np.uint64)
         return without_runaways(own, np.array(sizes), np.array(edges), np.array(given, np.uint64)).tolist()
 
-    leaks = [(0, 1, 255 * 10, 100), (1, 2, 255 * 19, 100), (2, 3, 0, 100)]
+    leaks = [(0, 1, 255 * 10, 100), (1, 2, 255 * 29, 100), (2, 3, 0, 100)]
     assert owners([4, 3, 3, 9], *leaks) == [0, 0, 0, 8]
     assert owners([8, 1, 1, 9], *leaks) == owners([4, 3, 3, 9], *leaks, given=[7]) == [7, 7, 7, 8]
-    alone = owners([4, 3, 3, 9], (0, 1, 255 * 20, 100))  # the third touches nothing, so nothing denies it
+    alone = owners([4, 3, 3, 9], (0, 1, 255 * 30, 100))  # the third touches nothing, so nothing denies it
     assert alone == [7, 7, 7, 8]
 
 
