@@ -83,8 +83,8 @@ set_up() {
     [[ ! -e $PACK/jaxcache.tgz ]] || tar xzf "$PACK/jaxcache.tgz" -C "$SCRATCH/jaxcache"
 }
 
-run_step() { # the step knows LIMIT and ends before; `timeout` is for what hangs
-    local program=(timeout -k 5 "$LIMIT")
+run_step() { # the step knows LIMIT and ends before; `timeout` is for what hangs: never a slow CPU
+    local program=(timeout -k 5 "$((${TINY:+10 *} LIMIT))")
     case $1 in
         deterministic) XLA_FLAGS=--xla_gpu_deterministic_ops=true "${program[@]}" "$PYTHON" -m gpu_check training ;;
         graphs) # the loop of a burst as a CUDA graph: launching its 50 kernels one by one takes most of the time
