@@ -107,6 +107,7 @@ def test_a_run_on_such_files_is_complete_and_watches_them(tmp_path):
     config = {
         **{**SMALL_RUN, "volumes": {"0-a_B": volume}},
         "train": {**SMALL_RUN["train"], "num_workers": 1, "max_steps": 20, "engine": "jax"},
+        "agglomerate": {"enabled": True, "min_overlap_voxels": 2000},  # of such segments, hundreds touch
     }
     workflow = Workflow(tmp_path, config)
     shown(workflow.fork())
