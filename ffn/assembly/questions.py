@@ -1,7 +1,7 @@
 """Questions about pairs of segments, joined or not: are they one neuron? From the evidence alone, without a truth.
 
-A question is worth the probability that the present answer is wrong, times the volume of the smaller of the two segments
-that the other answer would join, or of the two objects that it would part.
+A question is worth the probability that the present answer is wrong, times the volume of the smaller of the two
+segments that the other answer would join, or of the two objects that it would part.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class Place(NamedTuple):
 
     kind: str  # whether two objects are `JOINED` or `APART`; or a segment that `ENDS`, or is one of the `LARGEST`
     wrong: float  # probability
-    um3: float  # what would change: the smaller of the two sides, or the object
+    um3: float  # what would change: the smaller segment that touches, the smaller of two joined sides, or the object
     um: float  # the same of its skeleton, 0 where there is none
     position_zyx: ZYX
     sides: tuple[list[int], list[int]]  # supervoxels of both sides
