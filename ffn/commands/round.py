@@ -22,6 +22,9 @@ from ffn.io.open import open_volume
 from ffn.io.volume import is_ignored
 
 CHOSEN_ON = 5  # the last fifth of the labels is not trained on: `select` chooses the old weights or the new ones there
+# Least active fraction that counts as a kind of example: below, a fifth to a half of the body around the centre lies in
+# pieces that nobody has joined, which are taught as background (docs/experiments.md).
+WHOLE = 0.2
 # Of training, besides the options of fine-tuning: the steps are our choice, for minutes on two cores.
 OWN = {"max_steps": 300, "preset": None, "optimizer": "adam", "weight_decay": 0, "scaling_rule": "constant"}
 OWN |= {"ema_decay": None, "fov_moves": 1, "use_best": False, "validation_steps": 0, "checkpoint_steps": None}
@@ -82,6 +85,7 @@ def next_round(folder: Path, volume: str | None, objects: Sequence[int]) -> Path
         "run": next_name(folder.name),
         "init": used,
         "model": run.model.model_dump(mode="json", include={"fov_size_zyx", "deltas_zyx"}) | grey_levels,
+        "partition": {**values["partition"], "thresholds": [n for n in run.partition.thresholds if n >= WHOLE]},
         "train": {**values["train"], **FROM_WEIGHTS, **OWN},
         "select": {**chosen, "checkpoints": 1},
         "coordinates": {"membrane_distance_nm": run.coordinates.membrane_distance_nm},
