@@ -22,7 +22,7 @@ from ffn.io.open import open_volume
 from ffn.io.volume import is_ignored
 
 CHOSEN_ON = 5  # the last fifth of the labels is not trained on: `select` chooses the old weights or the new ones there
-# Least active fraction that counts as a kind of example: below, a fifth to a half of the body around the centre lies in
+# Least active fraction that separates partitions. Below 0.1, a fifth or more of the body around the centre lies in
 # pieces that nobody has joined, which are taught as background (docs/experiments.md).
 WHOLE = 0.2
 # Of training, besides the options of fine-tuning: the steps are our choice, for minutes on two cores.
