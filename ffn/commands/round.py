@@ -22,8 +22,8 @@ from ffn.io.open import open_volume
 from ffn.io.volume import is_ignored
 
 CHOSEN_ON = 5  # the last fifth of the labels is not trained on: `select` chooses the old weights or the new ones there
-# Least active fraction that separates partitions. Below 0.1, a fifth or more of the body around the centre lies in
-# pieces that nobody has joined, which are taught as background (docs/experiments.md).
+# Least active fraction that separates partitions, each of which is an equal part of the records. Below 0.1, a fifth or
+# more of the body around the centre lies in pieces that nobody has joined: background here (docs/experiments.md).
 WHOLE = 0.2
 # Of training, besides the options of fine-tuning: the steps are our choice, for minutes on two cores.
 OWN = {"max_steps": 300, "preset": None, "optimizer": "adam", "weight_decay": 0, "scaling_rule": "constant"}
@@ -63,6 +63,7 @@ def next_round(folder: Path, volume: str | None, objects: Sequence[int]) -> Path
 
     inputs, run = queue_inputs(str(folder), volume, ()), recorded_run(folder)
     name, paths, values = inputs.export.name, RunPaths(f"results/{folder.name}"), run.as_written()
+    separated = run.partition.thresholds
     labels, used = folder / f"labels/{name}.zarr", Models(run, paths, False).used
     # measured anew in a small box, they alone raised VOI by half in one of two boxes (docs/experiments.md)
     grey_levels = architecture_of(folder.parents[1] / used).model_dump(include={"image_mean", "image_stddev"})
@@ -85,7 +86,7 @@ def next_round(folder: Path, volume: str | None, objects: Sequence[int]) -> Path
         "run": next_name(folder.name),
         "init": used,
         "model": run.model.model_dump(mode="json", include={"fov_size_zyx", "deltas_zyx"}) | grey_levels,
-        "partition": {**values["partition"], "thresholds": [n for n in run.partition.thresholds if n >= WHOLE]},
+        "partition": {**values["partition"], "thresholds": [WHOLE, *(n for n in separated if n > WHOLE)]},
         "train": {**values["train"], **FROM_WEIGHTS, **OWN},
         "select": {**chosen, "checkpoints": 1},
         "coordinates": {"membrane_distance_nm": run.coordinates.membrane_distance_nm},

@@ -24,6 +24,7 @@ CONFIG = {
     "model": {"depth": 5, "fov_size_zyx": [17, 17, 17], "deltas_zyx": [5, 5, 5]},
     "train": {"optimizer": "muon", "weight_decay": 0.1, "ema_decay": 0.999, "fov_policy": "max_pred", "fov_moves": 2},
     "agglomerate": {"enabled": True},
+    "partition": {"thresholds": [0.1, 0.3]},
     "affinities": {"enabled": True},
 }
 
@@ -84,7 +85,7 @@ def test_a_round_trains_from_the_weights_of_the_run_on_what_was_confirmed(run, t
     assert (str(places["cube-confirmed"].train_box), next_run.select.box) == ("0:40,0:64,10:90", "0:40,0:64,90:110")
     assert places["cube"].config.corrections is None and not places["cube"].is_evaluated
     assert (next_run.train.optimizer, next_run.train.ema_decay) == ("adam", None)
-    assert next_run.partition.thresholds[:2] == (0.2, 0.3)  # slivers of bodies are not a kind of their own
+    assert next_run.partition.thresholds == (0.2, 0.3)  # slivers of bodies are not a kind of their own
     assert next_run.train.learning_rate == FROM_WEIGHTS["learning_rate"]
     assert next_run.model.image_stddev == load_description(tmp_path / "results/mine/model").config.image_stddev
 
