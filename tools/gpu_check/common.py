@@ -86,12 +86,12 @@ def packed_model() -> Model:
 
 def packed_image() -> str:
     """Return the path of the image in .gpu-check."""
-    return str(PACK / ("raw.npy" if TINY else "fib25/raw"))
+    return f"{PACK}/raw.zarr"
 
 
 def packed_labels() -> str:
     """Return the path of its ground truth."""
-    return str(PACK / "labels.npy") if TINY else f"{PACK}/fib25/labels_z000-170.h5:stack"
+    return f"{PACK}/labels.zarr"
 
 
 def noise(batch: int, config: ModelConfig) -> tuple[np.ndarray, np.ndarray]:

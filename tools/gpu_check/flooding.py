@@ -30,7 +30,7 @@ WHILE_OTHERS_END = 15  # seconds before the limit at which a flood is given up, 
 TIMED = [
     (DeviceLanes, ("_requests", "_take", "clear", "claim", "harvest", "canvas")),
     (SubvolumeFlood, ("read", "write")),
-    (FloodFill, ("growing",)),
+    (FloodFill, ("growing", "_claim")),
 ]
 OF_FOV = ("_requests", "_run", "_take", "clear", "claim", "harvest", "waiting")
 

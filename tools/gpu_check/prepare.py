@@ -6,12 +6,14 @@ import numpy as np
 from scipy import ndimage
 
 from ffn.config import ModelConfig
-from ffn.geometry import ZYX
+from ffn.geometry import ZYX, Box
 from ffn.io.open import open_volume
+from ffn.io.store import create_volume
+from ffn.io.volume import Placement
 from ffn.model.network import weight_shapes
 from ffn.model.store import Model, save_model
 
-from .common import PACK, Report, noise, packed_image, packed_model
+from .common import PACK, Report, noise, packed_image, packed_labels, packed_model
 
 TINY_SIDE = 40  # voxels of the image
 REAL_CORNER = 100  # of the FOV that is cut out of FIB-25
@@ -27,8 +29,10 @@ def tiny(report: Report) -> None:
     weights["conv_lom/biases"] += 6
     save_model(str(PACK / "model"), Model(config, weights, {}, None))
     raw, labels = blobs((TINY_SIDE,) * 3, rng)
-    np.save(PACK / "raw.npy", raw)
-    np.save(PACK / "labels.npy", labels)
+    box = Box.from_shape(raw.shape)
+    for path, voxels in ((packed_image(), raw), (packed_labels(), labels)):
+        with create_volume(path, voxels.dtype, Placement(box, (10.0, 10.0, 10.0), {})) as writer:
+            writer.write(box, voxels)
     report.add(side=TINY_SIDE)
 
 
