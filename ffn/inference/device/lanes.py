@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -141,7 +142,15 @@ class DeviceLanes:
             made = jax.block_until_ready(jax.device_put((params, seen, scenes, growing, quantised_from()), device))
         self._params, self._seen, self._scenes, self._growing, self._quantised_from = made
         self._run = jax.jit(self._burst.run, donate_argnums=3)
+        threading.Thread(target=self._compile, args=(self._run, made)).start()  # while images are read and seeds found
         log.info("engine: %s on %s, %d canvases of %s voxels", self.name, device, size, shape_zyx)
+
+    def _compile(self, run: Any, arguments: tuple[Any, ...]) -> None:
+        """Compile the burst of all canvases, for which `advance` waits; it raises what goes wrong."""
+        import jax
+
+        with jax.default_device(self._device), contextlib.suppress(jax.errors.JaxRuntimeError):
+            run.lower(*arguments[:4], np.zeros((self.size, REQUEST), np.int32)).compile()
 
     def canvas(self, lane: int, raw: np.ndarray, segmentation: np.ndarray, inside: Box | None = None) -> DeviceCanvas:
         """Put an image, as stored, and of `shape_zyx` at most, on the device, and return its canvas."""
@@ -273,6 +282,8 @@ class DeviceLanes:
         limits = np.array([-DECIDED_LOGIT, DECIDED_LOGIT, self._thresholds.segment], np.float32)
         corner = np.array((lane, *start))
         levels, found = _quantised()(self._growing.pom_logit, corner, limits, self._quantised_from, size)
+        if least is not None:
+            levels.copy_to_host_async()
         (visible, in_object, num_voxels), *occupied = np.split(np.asarray(found), np.cumsum((3, *size[:2])))
         counted = int(visible - in_object), int(in_object)
         if least is None or num_voxels < max(1, least):
