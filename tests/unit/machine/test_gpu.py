@@ -1,5 +1,6 @@
 """GPUs: whether there are any, and processes that do not know each other take different ones."""
 
+import gc
 import importlib
 import os
 import subprocess
@@ -68,7 +69,8 @@ def test_tensorflow_is_not_asked_where_it_is_the_package_for_cpus_alone(installe
 
 
 def test_tensorflow_is_loaded_without_packages_that_a_later_import_finds(tmp_path, monkeypatch):
-    (tmp_path / "tensorflow.py").write_text("try:\n    import other\nexcept ImportError:\n    other = None\n")
+    source = "import gc\ntry:\n    import other\nexcept ImportError:\n    other, collects = None, gc.isenabled()\n"
+    (tmp_path / "tensorflow.py").write_text(source)
     (tmp_path / "other.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(gpu, "UNUSED", ("other",))
@@ -76,6 +78,7 @@ def test_tensorflow_is_loaded_without_packages_that_a_later_import_finds(tmp_pat
     del sys.modules["tensorflow"]
     gpu.load_tensorflow()
     assert sys.modules["tensorflow"].other is None
+    assert not sys.modules["tensorflow"].collects and gc.isenabled()
     importlib.import_module("other")
 
 
