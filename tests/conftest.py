@@ -100,10 +100,10 @@ def _fail_if_skipped_in_ci(report):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def compiled_once(tmp_path_factory):
-    """Let JAX compile a function once for this process and those that it starts: that takes seconds each."""
+def compiled_once():
+    """Let JAX compile a function once for all processes and all later tests of this checkout: that takes seconds."""
     settings = {
-        "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("jax")),
+        "jax_compilation_cache_dir": str(REPOSITORY / "build/jax"),
         "jax_persistent_cache_min_compile_time_secs": 0,
         "jax_persistent_cache_min_entry_size_bytes": -1,
     }
