@@ -57,7 +57,7 @@ def write_pieces(path):
 def commands(folder):
     sources = f"--image {folder}/raw.h5:raw --model {folder}/model --precision float32"  # auto may differ each time
     segment = f"segment {sources} --min-segment-um3 5e-05 --checkpoint-seconds 0.02"
-    window = "--window-radius 12 12 20 --max-fovs none"
+    window = "--window-radius 12 12 20 --max-fovs 40"
     return {
         "right": f"{segment} --box {RIGHT} --out {folder}/right.zarr",
         "segment": f"{segment} --box {LEFT} --out {folder}/left.zarr",
