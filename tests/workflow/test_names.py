@@ -97,23 +97,25 @@ def test_a_run_on_such_files_is_complete_and_watches_them(tmp_path):
     name = "-a 'ü'$HOME;"
     folder = tmp_path / name
     folder.mkdir()
-    shape = map(str, SHAPE)
-    main(["synth", "--shape", *shape, "--out-image", f"{folder}/raw.zarr", "--out-labels", f"{folder}/{name}.zarr"])
+    shape = (48, 40, 56)
+    out = ["--out-image", f"{folder}/raw.zarr", "--out-labels", f"{folder}/{name}.zarr"]
+    main(["synth", "--shape", *map(str, shape), *out])
     with h5py.File(folder / "mask.h5", "w") as file:
-        file["mask"] = np.zeros(SHAPE, np.uint8)
-    phantom = {key: box for key, box in SMALL_RUN["volumes"]["phantom"].items() if key != "synthetic"}
-    volume = {**phantom, "image": f"{name}/raw.zarr", "labels": f"{name}/{name}.zarr"}
+        file["mask"] = np.zeros(shape, np.uint8)
+    boxes = {"train_box": "0:28,0:40,0:56", "evaluate_box": "28:48,0:40,0:56"}
+    volume = {**boxes, "image": f"{name}/raw.zarr", "labels": f"{name}/{name}.zarr"}
     volume["masks"] = [{"path": f"{name}/mask.h5:mask"}]
     config = {
         **{**SMALL_RUN, "volumes": {"0-a_B": volume}},
         "train": {**SMALL_RUN["train"], "num_workers": 1, "max_steps": 20, "engine": "jax"},
+        "subvolumes": {"size_zyx": [48, 40, 35], "overlap_zyx": [14, 14, 14]},  # two
         "agglomerate": {"enabled": True, "min_overlap_voxels": 2000},  # of such segments, hundreds touch
     }
     workflow = Workflow(tmp_path, config)
     shown(workflow.fork())
     assert "Nothing to be" in workflow.plan()
     with h5py.File(folder / "mask.h5", "w") as file:
-        file["mask"] = np.zeros(SHAPE, np.uint16)
+        file["mask"] = np.zeros(shape, np.uint16)
     assert "rule segment:" in workflow.plan()
     names = (workflow.results / "lists").glob("segment-0-a_B-*.txt")
     files = workflow.results.glob("segmentation/0-a_B/subvolumes/*.zarr")
