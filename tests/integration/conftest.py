@@ -4,7 +4,7 @@ import pytest
 
 from .training_jobs import MODEL, command, make_centers, make_records, make_tubes, succeed
 
-TWO = ["--num-workers", "2", "--batch-size", "2", "--max-steps", "120", "--log-steps", "15"]
+TWO = ["--num-workers", "2", "--batch-size", "2", "--max-steps", "45", "--log-steps", "15"]
 
 
 @pytest.fixture(scope="session")

@@ -82,7 +82,7 @@ HARD = ["--virtual-workers", "2", "--batch-size", "2", "--compression", "1-bit",
 
 
 def test_compression_and_walks_in_flight_survive_a_kill_too(tubes, tmp_path):
-    options = [*MODEL, "--num-workers", "1", "--max-steps", "100", "--log-steps", "25", *HARD]
+    options = [*MODEL, "--num-workers", "1", "--max-steps", "40", "--log-steps", "20", *HARD]
     out = tubes / "hard-killed"
     arguments = command(tubes, out, [*options, "--checkpoint-steps", "7"])
     pause = Pause("train", SAVED, calls=2)
@@ -120,7 +120,7 @@ def test_a_launcher_that_is_stopped_leaves_a_checkpoint(tubes, tmp_path, request
     """Another training in the folder, such as orphaned ranks that write a last checkpoint, is waited for."""
     request.getfixturevalue("needs_mpi" if launcher == "mpirun" else "needs_horovod")
     out = tubes / f"stopped-{launcher.replace(' ', '-')}"
-    endless = ["--num-workers", "2", "--max-steps", "1000000", "--checkpoint-steps", "50"]
+    endless = ["--num-workers", "2", "--max-steps", "1000000", "--checkpoint-steps", "10"]
     pause = Pause("train", SAVED)
     grace = {"OMPI_MCA_odls_base_sigkill_timeout": "10"}  # mpirun's 1 s is little on a busy machine; it waits it out
     arguments = command(tubes, out, [*MODEL, *endless], 2, launcher)
@@ -132,7 +132,7 @@ def test_a_launcher_that_is_stopped_leaves_a_checkpoint(tubes, tmp_path, request
         job.send(SIGTERM)
         pause.resume()
         assert job.end() != 0
-    assert checkpoints(out)[-1] > 50
+    assert checkpoints(out)[-1] > 10
     assert f"stopped after step {checkpoints(out)[-1]} by SIGTERM" in job.told()
 
 

@@ -248,6 +248,7 @@ def readers(leaf: Leaf) -> set[str]:
 GROUPS = {(run, tuple(sorted(readers(leaf)))) for run in RUNS for leaf in all_leaves(run).values()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("run", "rules"), sorted(GROUPS))
 def test_a_change_repeats_what_depends_on_it_and_nothing_else(run, rules, stubbed, monkeypatch):
     """All options that the same rules read change at once; those that no parameter then shows by name change alone."""
