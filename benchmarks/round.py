@@ -4,7 +4,7 @@ r"""Measure what a round of corrections is worth: an oracle answers the first qu
 
 RUN has two segmented volumes: one that is asked about, without labels, and one with labels that nobody corrects
 (`train_box: none`). The answers are applied (`ffn correct`), and the network learns from them (`ffn round`). Prints the
-foreground VOI of the other volume, bits, with the weights of both runs and their decision.
+foreground VOI of the other volume, bits, with the weights of both runs.
 """
 
 from __future__ import annotations
@@ -79,9 +79,8 @@ def main(words: Sequence[str] | None = None) -> None:
         ["round", "--volume", given.volume, str(run)],
     ):
         subprocess.run([sys.executable, "-m", "ffn", *command, "--cores", "1"], check=True)
-    after_run = run.with_name(next_name(run.name))
-    after, chosen = scores(after_run, given.unseen), json.loads((after_run / "selected/selection.json").read_text())
-    print(f"{run.name}: {number} answers, then the weights of step {chosen['best']}")
+    after = scores(run.with_name(next_name(run.name)), given.unseen)
+    print(f"{run.name}: {number} answers")
     for name in ("voi", "voi_split", "voi_merge"):
         print(f"{name} {before[name]:.3f} -> {after[name]:.3f} ({after[name] / before[name] - 1:+.1%})")
 
