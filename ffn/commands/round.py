@@ -64,11 +64,13 @@ def next_round(folder: Path, volume: str | None, objects: Sequence[int]) -> Path
     grey_levels = architecture_of(folder.parents[1] / used).model_dump(include={"image_mean", "image_stddev"})
     train_box, confirmed = write_confirmed(inputs, objects, labels), f"{name}-confirmed"
     own = values["volumes"][name]
+    is_chosen_on = run.select.checkpoints > 0 and run.select_volume == name
+    unlearnt = [{"box": run.select.box}] if is_chosen_on else []
     own |= {"corrections": None, **({"evaluate_box": "none"} if run.volumes[name].has_labels else {})}
     values["volumes"][confirmed] = {
         "image": paths.of("ingest", "image", volume=name),
         "labels": str(labels.relative_to(folder.parents[1])),
-        "masks": own["masks"],
+        "masks": [*own["masks"], *unlearnt],
         "normalize": own["normalize"],
         "train_box": str(train_box),
         **dict.fromkeys(("validate_box", "segment_box", "evaluate_box"), "none"),

@@ -96,5 +96,8 @@ def test_labels_of_people_choose_the_weights_where_there_are_some(tmp_path):
     (tmp_path / "results/mine/config.yaml").write_text(yaml.safe_dump({**CONFIG, "select": given}))
     (tmp_path / "results/mine/model").rename(tmp_path / "results/mine/selected")
     assert main(["round", "results/mine"]) == 0
-    select = yaml.safe_load((tmp_path / "results/mine/round.yaml").read_text())["select"]
+    values = yaml.safe_load((tmp_path / "results/mine/round.yaml").read_text())
+    select, places = values["select"], open_run(values)[1]
     assert (select["volume"], select["box"], select["checkpoints"]) == ("cube", "0:40,0:64,0:40", 1)
+    (kept,) = places["cube-confirmed"].config.masks  # nothing is learnt where weights are chosen
+    assert kept.box == select["box"] and not places["cube"].config.masks
