@@ -50,7 +50,7 @@ class Tiling(NamedTuple):
         return 16 * self.tiles * self.warps
 
 
-# Measured on an H200 with FOVs of 33³: the fastest of 21 for one, and within 1 % of the fastest of 5 for eight.
+# Measured on an H200 with FOVs of 33³: the fastest of 21 for one, and within 1 % of the fastest of 6 for eight.
 ONE_BLOCK, SOME_BLOCKS = Tiling(3, 7, 1), Tiling(4, 4, 3)
 
 log = logging.getLogger(__name__)
