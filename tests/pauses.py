@@ -54,7 +54,7 @@ class Pause:
         """Wait until this many are stopped while their starter still runs, and return them."""
         while len(found := self.stopped()) < number:
             assert starter.poll() is None, f"ended with {starter.returncode} before {number} came to {self._text}"
-            time.sleep(0.05)
+            time.sleep(0.2)  # each look reads all processes of the machine
         return found
 
     def resume_with(self, number: signal.Signals) -> None:

@@ -2,9 +2,7 @@
 
 import pytest
 
-from .training_jobs import MODEL, command, make_centers, make_records, make_tubes, succeed
-
-TWO = ["--num-workers", "2", "--batch-size", "2", "--max-steps", "45", "--log-steps", "15"]
+from .training_jobs import SIX, TWO_FOR_SIX, command, make_centers, make_records, make_tubes, succeed
 
 
 @pytest.fixture(scope="session")
@@ -13,19 +11,14 @@ def tubes(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tubes")
     make_tubes(folder)
     make_records(folder / "records", make_centers()[:107], (40, 25, 35, 7))
+    make_records(folder / "few", make_centers()[:8], (5, 1, 2))  # fewer shards than workers
     return folder
 
 
 @pytest.fixture(scope="session")
-def two(needs_horovod):
-    """Options of the job of two processes."""
-    return [*MODEL, *TWO]
-
-
-@pytest.fixture(scope="session")
-def undisturbed(tubes, two):
-    """Folder of the model that two processes trained without any trouble, with what they told."""
+def undisturbed(tubes, needs_horovod):
+    """Folder of the model that two processes trained without any trouble; it keeps all checkpoints."""
     out = tubes / "undisturbed"
-    told = succeed(command(tubes, out, [*two, "--checkpoint-steps", "100"], processes=2), FFN_LOG="DEBUG")
-    (out / "told").write_text(told)
+    every = ["--checkpoint-steps", "1", "--keep-checkpoints", "20"]
+    succeed(command(tubes, out, [*SIX, *TWO_FOR_SIX, *every], processes=2, records="few"))
     return out

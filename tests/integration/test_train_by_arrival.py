@@ -12,7 +12,7 @@ from .training_jobs import MODEL, Job, checkpoints, command, read_rows, succeed_
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("needs_mpi4py")]
 
-EACH = [*MODEL, "--log-steps", "5"]
+EACH = [*MODEL, "--log-steps", "5", "--engine", "jax"]
 
 
 def test_all_gradients_from_the_newest_weights_make_synchronous_updates(tubes):
@@ -35,7 +35,7 @@ def test_all_gradients_from_the_newest_weights_make_synchronous_updates(tubes):
 
 def test_workers_are_stopped_and_killed_and_come_back_while_training_goes_on(tubes, tmp_path):
     out = tubes / "elastic"
-    options = [*EACH, "--engine", "jax", "--num-workers", "2", "--gradients-per-update", "1", "--checkpoint-steps", "5"]
+    options = [*EACH, "--num-workers", "2", "--gradients-per-update", "1", "--checkpoint-steps", "5"]
     alone = command(tubes, out, [*options, "--max-steps", "1000000"])
     arguments = command(tubes, out, [*options, "--max-steps", "1000000"], 3, "mpirun")
     arguments.insert(1, "--enable-recovery")  # else Open MPI ends all ranks with the one that is killed

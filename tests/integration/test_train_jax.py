@@ -14,6 +14,7 @@ pytest.importorskip("jax")
 
 OPTIONS = [*MODEL, "--max-steps", "12", "--checkpoint-steps", "6", "--optimizer", "momentum", "--learning-rate", "0.1"]
 TWO, ALONE = ["--num-workers", "2"], ["--num-workers", "1", "--virtual-workers", "2"]
+HALF = ["--compression", "bfloat16"]
 
 
 def job(tubes, out, engine, share, processes=1):
@@ -51,7 +52,8 @@ def test_a_training_needs_no_tensorflow(tubes):
 @pytest.mark.usefixtures("needs_horovod")
 def test_two_processes_have_the_bits_of_virtual_workers(tubes):
     alone, two = tubes / "alone", tubes / "two"
-    succeed_side_by_side({"alone": job(tubes, alone, "jax", ALONE), "two": job(tubes, two, "jax", TWO, processes=2)})
+    jobs = {"alone": job(tubes, alone, "jax", [*ALONE, *HALF]), "two": job(tubes, two, "jax", [*TWO, *HALF], 2)}
+    succeed_side_by_side(jobs)
     for step in (6, 12):
         np.testing.assert_equal(shared_state(two, step), shared_state(alone, step))
     assert (two / "weights.h5").read_bytes() == (alone / "weights.h5").read_bytes()

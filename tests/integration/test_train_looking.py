@@ -22,8 +22,8 @@ from .training_jobs import (
 
 pytestmark = pytest.mark.slow
 
-JOB = [*MODEL, "--batch-size", "2", "--max-steps", "40", "--log-steps", "10", "--checkpoint-steps", "20"]
-ALONE = [*JOB, "--num-workers", "1", "--ema-decay", "0.9"]
+JOB = [*MODEL, "--batch-size", "2", "--max-steps", "20", "--log-steps", "10", "--checkpoint-steps", "10"]
+ALONE = [*JOB, "--engine", "jax", "--num-workers", "1", "--ema-decay", "0.9"]
 NOTHING = ["--validation-steps", "0"]
 
 
@@ -52,7 +52,7 @@ def watched(tubes, told):
 
 
 def test_looking_on_changes_nothing(tubes, watched):
-    one, other = shared_state(watched, 40), shared_state(tubes / "unseen", 40)
+    one, other = shared_state(watched, 20), shared_state(tubes / "unseen", 20)
     assert one.keys() == other.keys() and any(name.startswith("averages/") for name in one)
     for name in one:
         np.testing.assert_array_equal(one[name], other[name], err_msg=name)

@@ -20,6 +20,7 @@ from ffn.geometry import Box
 from ffn.io import hdf5
 from ffn.io.volume import Placement
 from ffn.machine.schedulers import RANK_VARIABLES
+from ffn.model.store import load_model
 
 from ..pauses import Pause
 from ..training_records import write_shards
@@ -29,6 +30,10 @@ FOV, DELTAS, SHAPE, OFFSET = (9, 11, 13), (2, 3, 3), (24, 40, 48), (3, 0, 10)
 MODEL = ["--depth", "2", "--features", "6", "--fov-size", "9", "11", "13", "--deltas", "2", "3", "3"]
 VALIDATION_BOX = "3:27,0:40,10:58"
 MAX_PRED = ["--fov-policy", "max_pred", "--deltas", "1", "1", "1"]  # its larger patches still fit around all records
+# Six FOVs a step, however they are shared out: an odd number for each process, whose exchange is the general one.
+SIX = [*MODEL, "--max-steps", "20", "--log-steps", "5"]
+TWO_FOR_SIX = ["--num-workers", "2", "--virtual-workers", "3"]
+SAVED = "ffn.training.checkpoint:CheckpointFolder.save"  # after it, a checkpoint is whole
 RANKS = ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK")
 TIMES = {"seconds", "fovs_per_second", "input_ms", "compute_ms", "allreduce_ms", "rest_ms"}
 
@@ -199,3 +204,18 @@ def read_rows(folder: Path) -> list[dict[str, str]]:
 def without_times(rows: list[dict[str, str]]) -> list[dict[str, str]]:
     """Leave out what no two runs have in common."""
     return [{name: value for name, value in row.items() if name not in TIMES} for row in rows]
+
+
+def require_same_training(one: Path, other: Path) -> None:
+    """Check that two jobs did the same, and are in the same state."""
+    assert (one / "weights.h5").read_bytes() == (other / "weights.h5").read_bytes()
+    assert load_model(one).config == load_model(other).config
+    rows = [without_times(read_rows(folder)) for folder in (one, other)]
+    for row in (*rows[0], *rows[1]):
+        del row["bytes_sent"]  # by more processes, more
+    assert rows[0] == rows[1]
+    last = checkpoints(one)[-1]
+    for step in {*checkpoints(one)} & {*checkpoints(other)}:
+        np.testing.assert_equal(shared_state(one, step), shared_state(other, step))
+    parts = [hdf5.read_arrays(folder / f"checkpoints/step-{last:08d}/parts.h5")[0] for folder in (one, other)]
+    np.testing.assert_equal(*({name: part for name, part in each.items() if "seconds" not in name} for each in parts))
