@@ -35,7 +35,7 @@ def processes_in(folder: Path) -> list[psutil.Process]:
 
 
 @pytest.mark.slow
-def test_killed_in_train_and_in_segment_ends_with_the_same_bytes(finished, tmp_path):
+def test_ended_in_train_and_killed_in_segment_ends_with_the_same_bytes(finished, tmp_path):
     shutil.copytree(finished.folder, tmp_path / "disturbed")
     workflow = Workflow(tmp_path / "disturbed", SMALL_RUN)
     results = workflow.results
@@ -50,9 +50,6 @@ def test_killed_in_train_and_in_segment_ends_with_the_same_bytes(finished, tmp_p
         assert process.wait() == 1
     assert "by SIGTERM" in (results / "logs/train.log").read_text()
 
-    with workflow.started(TARGET, pause=training) as process:
-        training.wait(process, number=2)
-    wait_for_orphans(workflow.folder, training)
     assert list((results / "model/checkpoints").glob("step-*"))
     assert not (results / "model/model.yaml").exists()
 

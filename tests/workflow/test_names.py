@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import yaml
 
-from ffn.cli import COMMANDS, Parser, main
+from ffn.cli import COMMANDS, Parser
 
-from ..small_run import SMALL_RUN, Workflow, shown
+from ..small_run import SMALL_RUN, Workflow
 
 SHAPE = (64, 56, 72)
 CHARACTERS = " \t'\"`$;&|()[]*?!#~\\%=,:@-+.üß²日"
@@ -90,33 +90,3 @@ def test_commands_get_the_paths_of_the_configuration(names, tmp_path):
     assert training.init == f"{given[0]}-model"
     workflow.configure({**config, "train": {**SMALL_RUN["train"], "max_steps": 0}})
     assert {call.model for call in calls(workflow.plan("-p", "merge_all"))["agglomerate"]} == {f"{given[0]}-model"}
-
-
-@pytest.mark.slow
-def test_a_run_on_such_files_is_complete_and_watches_them(tmp_path):
-    name = "-a 'ü'$HOME;"
-    folder = tmp_path / name
-    folder.mkdir()
-    shape = (48, 40, 56)
-    out = ["--out-image", f"{folder}/raw.zarr", "--out-labels", f"{folder}/{name}.zarr"]
-    main(["synth", "--shape", *map(str, shape), *out])
-    with h5py.File(folder / "mask.h5", "w") as file:
-        file["mask"] = np.zeros(shape, np.uint8)
-    boxes = {"train_box": "0:28,0:40,0:56", "evaluate_box": "28:48,0:40,0:56"}
-    volume = {**boxes, "image": f"{name}/raw.zarr", "labels": f"{name}/{name}.zarr"}
-    volume["masks"] = [{"path": f"{name}/mask.h5:mask"}]
-    config = {
-        **{**SMALL_RUN, "volumes": {"0-a_B": volume}},
-        "train": {**SMALL_RUN["train"], "num_workers": 1, "max_steps": 20, "engine": "jax"},
-        "subvolumes": {"size_zyx": [48, 40, 35], "overlap_zyx": [14, 14, 14]},  # two
-        "agglomerate": {"enabled": True, "min_overlap_voxels": 2000},  # of such segments, hundreds touch
-    }
-    workflow = Workflow(tmp_path, config)
-    shown(workflow.fork())
-    assert "Nothing to be" in workflow.plan()
-    with h5py.File(folder / "mask.h5", "w") as file:
-        file["mask"] = np.zeros(shape, np.uint16)
-    assert "rule segment:" in workflow.plan()
-    names = (workflow.results / "lists").glob("segment-0-a_B-*.txt")
-    files = workflow.results.glob("segmentation/0-a_B/subvolumes/*.zarr")
-    assert next(names).read_text().split() == sorted(str(file.relative_to(tmp_path)) for file in files)

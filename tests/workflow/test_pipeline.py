@@ -94,35 +94,29 @@ def test_every_stage_is_a_target(stage, tmp_path):
 
 @pytest.mark.slow
 def test_a_run_that_begins_where_there_is_a_gpu_floods_in_lists_and_goes_on_anywhere(finished, tmp_path):
+    """Of both orders of seeds, whose consensus is agglomerated."""
     shutil.copytree(finished.folder, tmp_path / "gpu")
     shutil.rmtree(tmp_path / "gpu/results/small/segmentation")
-    workflow = Workflow(tmp_path / "gpu", SMALL_RUN)
+    workflow = Workflow(tmp_path / "gpu", {**SMALL_RUN, "consensus": {"enabled": True, "min_fragment_um3": 2e-05}})
     shown(workflow.fork("ingest_all", "--resources", "gpu=1"))  # floods nothing, so nothing is decided
-    assert "segment_list" not in workflow.plan("reconcile_all")
-    output = shown(workflow.fork("reconcile_all", "--resources", "gpu=1"))
-    assert output.count("rule segment_list:") == 1
+    assert "segment_list" not in workflow.plan("merge_all")
+    output = shown(workflow.fork("merge_all", "--resources", "gpu=1"))
+    assert output.count("rule segment_list:") == 2
+    assert "Nothing to be done" in workflow.plan("merge_all")
     subvolumes = "segmentation/phantom/subvolumes"
     for path in sorted((finished.results / subvolumes).glob("*.zarr")):
-        with open_volume(path) as alone, open_volume(workflow.results / subvolumes / path.name) as listed:
-            assert np.array_equal(alone.read(), listed.read())
-    assert "Nothing to be done" in workflow.plan("reconcile_all")
-
-
-@pytest.mark.slow
-def test_consensus_is_agglomerated(finished, tmp_path):
-    shutil.copytree(finished.folder, tmp_path / "both")
-    config = {**SMALL_RUN, "consensus": {"enabled": True, "min_fragment_um3": 2e-05}}
-    workflow = Workflow(tmp_path / "both", config)
-    shown(workflow.fork("merge_all"))
+        np.testing.assert_array_equal(voxels(path), voxels(workflow.results / subvolumes / path.name))
     folder = workflow.results / "segmentation/phantom"
-    with open_volume(f"{folder}/segmentation.zarr") as forward:
-        whole = forward.read()
-    with open_volume(f"{folder}/consensus.zarr") as volume:
-        parts = volume.read()
+    whole, parts = voxels(folder / "segmentation.zarr"), voxels(folder / "consensus.zarr")
     for fragment in np.unique(parts[parts > 0]).tolist():
         assert len(np.unique(whole[parts == fragment])) == 1
     mapping = (workflow.results / "agglomeration/phantom/mapping.csv").read_text()
     assert mapping.startswith("base_id,group_id")
+
+
+def voxels(path):
+    with open_volume(path) as volume:
+        return volume.read()
 
 
 @pytest.mark.parametrize(
@@ -214,9 +208,10 @@ def test_a_study_is_a_target_and_no_part_of_the_pipeline(tmp_path):
 
 
 @pytest.mark.slow
-def test_all_studies_run(tmp_path):
+def test_all_studies_run(finished, tmp_path):
+    shutil.copytree(finished.folder, tmp_path / "studies")
     train = {**SMALL_RUN["train"], "engine": "jax"}  # begins in a fifth of the time
-    workflow = Workflow(tmp_path, {**SMALL_RUN, "train": train, "study": STUDY})
+    workflow = Workflow(tmp_path / "studies", {**SMALL_RUN, "train": train, "study": STUDY})
     shown(workflow.fork("study_curves"))
     studies = workflow.results / "studies"
     rates = json.loads((studies / "learning_rate.json").read_text())["best_rates"]
