@@ -17,8 +17,8 @@ from ..small_run import ROOT
 def snemi3d(data):
     """Return sections, labels and voxel size of a part of SNEMI3D at 12 nm."""
     with h5py.File(data / "snemi3d/snemi3d_z000-080.h5") as file:
-        image, labels = (file[name][64:80, 256:448, 256:448] for name in ("raw", "labels"))
-    return image.reshape(16, 96, 2, 96, 2).mean((2, 4)).astype("u1"), labels[:, ::2, ::2], "30 12 12"
+        image, labels = (file[name][64:80, 256:384, 256:384] for name in ("raw", "labels"))
+    return image.reshape(16, 64, 2, 64, 2).mean((2, 4)).astype("u1"), labels[:, ::2, ::2], "30 12 12"
 
 
 def write(folder, sections):
