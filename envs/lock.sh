@@ -20,6 +20,7 @@ compile() { # INPUT OUTPUT [OPTION...]: one version per package for every Python
 }
 
 compile requirements.in requirements.lock ${UPGRADE:+--upgrade}
+compile uv.in uv.lock ${UPGRADE:+--upgrade}
 compile docs.in docs.lock ${UPGRADE:+--upgrade}
 PYTHONS=3.12 compile carried.in carried.lock ${UPGRADE:+--upgrade} --no-emit-package numpy # the machine has it
 PYTHONS=3.12 compile bare.in bare.lock ${UPGRADE:+--upgrade} --constraint carried.lock

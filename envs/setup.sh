@@ -10,7 +10,7 @@
 #   make setup SYSTEM=0    No system packages. Otherwise, root gets those that are missing.
 #   make setup BROWSER=1   Chromium, too, for `ffn view --screenshot`. `make test` and `make pictures` ask for it.
 #
-# Packages come with uv if it is installed, else with pip.
+# Packages come with uv, which takes a fifth of pip's time, or with pip where uv cannot.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -18,7 +18,7 @@ venv=$PWD/.venv
 log=$PWD/logs/setup.log
 stamp=$venv/.setup-done         # checksum of all inputs of the last complete set-up
 variant_file=$venv/.variant     # the device, Python and folder that .venv was made for
-installing=$venv/.installing    # exists while pip writes; if pip is killed, its files cannot be trusted
+installing=$venv/.installing    # exists while packages are written; if that is killed, its files cannot be trusted
 kernels=$venv/.kernels-built    # exists if the kernels were compiled; if not, each call tries again
 
 say() { echo "setup: $*" >&2; }
@@ -141,32 +141,18 @@ step() { # MESSAGE COMMAND...: output goes to the log; if the command fails, the
     tail -n 25 "$log" >&2
     die "failed: $1. The end of $log is above. To try again: make setup"
 }
-installer=("$venv/bin/python" -m pip --disable-pip-version-check install)
-! command -v uv >/dev/null || installer=(uv pip install --python "$venv/bin/python")
-installer+=(--no-deps --no-compile) # the locks are complete; Python makes the bytecode when it needs it
-install_locked() { # pip uses one core, so it installs two halves at once; what fails is printed last
-    if [[ ${installer[0]} == uv ]]; then
-        "${installer[@]}" --require-hashes -r "$lock"
-        return
-    fi
-    local half part processes=() failed=()
-    trap 'kill "${processes[@]}"; exit 130' INT TERM # what runs in the background of a script ignores Ctrl-C
-    for half in 0 1; do
-        part=$venv/half-$half-of-${lock##*/}
-        awk -v half=$half '/^[a-zA-Z]/ { n++ } n % 2 == half' "$lock" >"$part"
-        "${installer[@]}" --require-hashes -r "$part" >"$part.log" 2>&1 &
-        processes+=($!)
-    done
-    for half in 0 1; do
-        part=$venv/half-$half-of-${lock##*/}
-        if wait "${processes[half]}"; then cat "$part.log"; else failed+=("$part.log"); fi
-    done
-    trap - INT TERM
-    [[ -z ${failed[*]} ]] || { cat "${failed[@]}"; return 1; }
+pip=("$venv/bin/python" -m pip --disable-pip-version-check)
+install=(install --no-deps --no-compile) # the locks are complete; Python makes the bytecode when it needs it
+install_locked() { # uv reads no configuration of pip, in which a site may name its own index
+    local index=${PIP_INDEX_URL:-$("${pip[@]}" config get global.index-url 2>/dev/null)}
+    "${pip[@]}" "${install[@]}" --require-hashes -r envs/uv.lock &&
+        env ${index:+UV_DEFAULT_INDEX="$index"} "$venv/bin/python" -m uv pip "${install[@]}" \
+            --python "$venv/bin/python" --require-hashes -r "$lock" ||
+        "${pip[@]}" "${install[@]}" --require-hashes -r "$lock"
 }
 
 check() {
-    "$venv/bin/python" -m pip --disable-pip-version-check check &&
+    "${pip[@]}" check &&
         TF_CPP_MIN_LOG_LEVEL=3 "$venv/bin/python" -c 'import tensorflow, horovod.tensorflow' &&
         "$venv/bin/ffn" --version
 }
@@ -185,7 +171,7 @@ rm "$installing"
 say "[3/5] Horovod"
 wheel=$(envs/build_horovod.sh "$venv/bin/python" "$device" "$log") || die "Horovod was not built. See $log"
 step "[4/5] installing Horovod and the ffn command" \
-    "${installer[@]}" --no-build-isolation --force-reinstall "$wheel" --editable .
+    "${pip[@]}" "${install[@]}" --no-build-isolation --force-reinstall "$wheel" --editable .
 rm -f "$kernels"
 build_kernels
 step "checking that it works" check

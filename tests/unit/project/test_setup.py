@@ -3,7 +3,6 @@
 import os
 import shutil
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -28,12 +27,9 @@ case "$*" in
         [[ "$FAIL" == wheel ]] && exit 1
         echo built >>"$FAKE_LOG" ;;
     *"pip "*)
-        echo "$*" >>"$FAKE_LOG"
-        if [[ "$FAIL" == interrupted && "$*" == *half-* ]]; then
-            echo $$ >>"$HOME/pips"
-            exec sleep 300
-        fi
-        [[ "$FAIL" == half-* && "$*" == *"$FAIL"* ]] && { echo "no space left"; exit 1; } ;;
+        echo "$* $UV_DEFAULT_INDEX" >>"$FAKE_LOG"
+        [[ "$FAIL" == packages && "$*" == *requirements* ]] && { echo "no space left"; exit 1; }
+        [[ "$FAIL" == uv && "$*" == "-m uv "* ]] && exit 1 ;;
 esac
 exit 0
 """
@@ -89,7 +85,7 @@ def machine(tmp_path):
 
 
 def test_failed_install_shows_the_log_and_the_next_setup_starts_over(machine):
-    result = machine.setup(FAIL="half-1")
+    result = machine.setup(FAIL="packages")
     assert result.returncode == 1
     assert "no space left" in result.stderr
     leftover = machine.clone / ".venv" / "half-written"
@@ -98,17 +94,13 @@ def test_failed_install_shows_the_log_and_the_next_setup_starts_over(machine):
     assert not leftover.exists()
 
 
-def test_an_interrupted_setup_leaves_no_pip_behind(machine, tmp_path):
-    command, environment = [machine.clone / "envs" / "setup.sh"], machine.environment | {"FAIL": "interrupted"}
-    with subprocess.Popen(command, env=environment, cwd=tmp_path) as setup:
-        pips = tmp_path / "pips"
-        while not pips.exists() or len(pips.read_text().splitlines()) < 2:
-            time.sleep(0.02)
-        setup.terminate()
-    assert setup.returncode == 130
-    while any(Path(f"/proc/{pid}").exists() for pid in pips.read_text().split()):
-        time.sleep(0.02)
-    assert machine.setup().returncode == 0
+def test_pip_installs_what_uv_cannot(machine):
+    for failure in ("", "uv"):
+        shutil.rmtree(machine.clone / ".venv", ignore_errors=True)
+        assert machine.setup(FAIL=failure, PIP_INDEX_URL="https://pypi.example/simple").returncode == 0
+        calls = [line for line in machine.log.read_text().splitlines() if "requirements.lock" in line]
+        assert [call.split()[1] for call in calls] == ["uv", "pip"][: 1 + bool(failure)]
+    assert "https://pypi.example/simple" in machine.log.read_text()
 
 
 def test_failed_horovod_build_leaves_no_wheel_and_keeps_the_packages(machine):
