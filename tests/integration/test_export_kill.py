@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 
+from ffn.cli import main
 from ffn.geometry import Box
 from ffn.io.volume import Placement
 
@@ -23,7 +24,7 @@ BOX = Box((5, -3, 40), (5 + 150, -3 + 260, 40 + 300))
 
 def command(folder, out):
     sources = ["--image", f"{folder}/raw.h5:data", "--segmentation", f"{folder}/seg.h5:data"]
-    return [sys.executable, "-m", "ffn", "export", *sources, *VOLUMES_ONLY, "--out", str(out)]
+    return ["export", *sources, *VOLUMES_ONLY, "--out", str(out)]
 
 
 def shards(folder):
@@ -38,17 +39,18 @@ def test_a_killed_export_resumes(tmp_path):
     for name, voxels in (("raw", rng.integers(0, 256, BOX.shape, np.uint8)), ("seg", labels)):
         write_volume(f"{tmp_path}/{name}.h5:data", voxels, Placement(BOX, (30.0, 10.0, 10.0)))
     out, at_once = tmp_path / "out", tmp_path / "at once"
-    subprocess.run(command(tmp_path, at_once), check=True, capture_output=True)
+    assert main(command(tmp_path, at_once)) == 0
 
     in_mips = Pause("export", "ffn.viewing.precomputed:Layer.downsample_shard", calls=2)
-    process = subprocess.Popen(command(tmp_path, out), env={**os.environ, **in_mips.variables()})
+    killed = [sys.executable, "-m", "ffn", *command(tmp_path, out)]
+    process = subprocess.Popen(killed, env={**os.environ, **in_mips.variables()})
     in_mips.wait(process)
     process.kill()
     assert process.wait() == -signal.SIGKILL
     before = shards(out)
     assert NUM_THREADS < len(before) < len(shards(at_once)) and not (out / "neuroglancer.json").exists()
 
-    subprocess.run(command(tmp_path, out), check=True, capture_output=True)
+    assert main(command(tmp_path, out)) == 0
     again = before.items() - shards(out).items()
     assert len(again) <= NUM_THREADS, "more than the shards in flight were written again"
     assert files(out) == files(at_once)

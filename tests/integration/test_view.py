@@ -81,25 +81,6 @@ def start():
         process.communicate()
 
 
-@pytest.mark.slow
-def test_segments_without_mesh_and_skeleton_keep_no_screenshot_waiting(start, export_dir, tmp_path, panel_colours):
-    """Every layer is on, and the speck that is too small for a mesh is selected with the tubes. These are coloured."""
-    folder = export_dir / "precomputed/tubes"
-    state = json.loads((folder / "neuroglancer.json").read_text())
-    for layer in state["layers"]:
-        layer["visible"] = True
-    (folder / "links/everything.json").write_text(json.dumps(state))
-    ids = [SPECK, *(1000 + 7 * i for i in range(NUM_TUBES))]
-    arguments = ("--link", "everything", "--segments", *ids, "--size", *SIZE)
-    process = start(export_dir, "--screenshot", tmp_path / "a.png", *arguments)
-    assert (*process.communicate(), process.returncode) == ("", "", 0)
-    with Image.open(tmp_path / "a.png") as image:
-        assert image.size == SIZE
-    for name, colours in panel_colours(tmp_path / "a.png").items():
-        # The section y lies within one tube; all others cross several.
-        assert len(colours) >= (1 if name == "xz" else 2), f"panel {name} shows only the hues {colours}"
-
-
 @pytest.fixture
 def nginx(export_dir, tmp_path):
     """Serve the export with nginx as docs/viewing.md tells, and return its address."""
@@ -138,31 +119,44 @@ def wait_for_port(port, process):
 
 
 @pytest.mark.slow
-def test_nginx_serves_the_same_folder(start, nginx, export_dir, tmp_path, panel_colours):
+def test_nginx_serves_the_same_folder_and_segments_without_mesh_keep_no_screenshot_waiting(
+    start, nginx, export_dir, tmp_path, panel_colours
+):
+    """Every layer is on, and the speck that is too small for a mesh is selected with the tubes. These are coloured."""
+    folder = export_dir / "precomputed/tubes"
     request = urllib.request.Request(f"{nginx}/segmentation/info", headers={"Range": "bytes=2-5"})
     with urllib.request.urlopen(request) as response:
         assert response.status == 206
         assert response.headers["Access-Control-Allow-Origin"] == "*"
-        assert response.read() == (export_dir / "precomputed/tubes/segmentation/info").read_bytes()[2:6]
+        assert response.read() == (folder / "segmentation/info").read_bytes()[2:6]
     with pytest.raises(urllib.error.HTTPError, match="404") as missing:
         urllib.request.urlopen(f"{nginx}/segmentation/nothing")
     with missing.value as answer:
         assert answer.headers["Access-Control-Allow-Origin"] == "*"
-    process = start(export_dir, "--data-url", nginx, "--screenshot", tmp_path / "a.png", "--size", *SIZE)
-    assert process.communicate() == ("", "")
-    assert all(panel_colours(tmp_path / "a.png").values())
+    state = json.loads((folder / "neuroglancer.json").read_text())
+    for layer in state["layers"]:
+        layer["visible"] = True
+    (folder / "links/everything.json").write_text(json.dumps(state))
+    ids = [SPECK, *(1000 + 7 * i for i in range(NUM_TUBES))]
+    arguments = ("--link", "everything", "--segments", *ids, "--size", *SIZE, "--data-url", nginx)
+    process = start(export_dir, "--screenshot", tmp_path / "a.png", *arguments)
+    assert (*process.communicate(), process.returncode) == ("", "", 0)
+    with Image.open(tmp_path / "a.png") as image:
+        assert image.size == SIZE
+    for name, colours in panel_colours(tmp_path / "a.png").items():
+        # The section y lies within one tube; all others cross several.
+        assert len(colours) >= (1 if name == "xz" else 2), f"panel {name} shows only the hues {colours}"
 
 
 def test_the_link_works_until_the_viewer_is_told_to_stop(start, export_dir):
-    for stop in (signal.SIGINT, signal.SIGTERM):
-        process = start(export_dir, "--no-open")
-        link = process.stdout.readline().strip()
-        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/v/\w+/", link)
-        with urllib.request.urlopen(link) as page:
-            assert b"neuroglancer" in page.read().lower()
-        process.send_signal(stop)
-        _, errors = process.communicate()
-        assert (process.returncode, errors) == (0, "")
+    process = start(export_dir, "--no-open")
+    link = process.stdout.readline().strip()
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/v/\w+/", link)
+    with urllib.request.urlopen(link) as page:
+        assert b"neuroglancer" in page.read().lower()
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate()
+    assert (process.returncode, errors) == (0, "")
 
 
 @pytest.mark.slow
@@ -201,27 +195,31 @@ def drawn(path):
     return read_corrections(path) if path.exists() else []
 
 
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="no setpriv, part of util-linux")
 def test_the_browser_finds_the_link_where_other_users_do_not_see_it(start, export_dir, tmp_path):
-    """Browsers note their command line; the one that takes a picture then waits."""
+    """Browsers note their command line. The one that takes a picture then waits, and ends with a killed viewer."""
     noted = tmp_path / "arguments"
     for name, then in (("chromium", "exec sleep 600"), ("xdg-open", "exit")):
         script = tmp_path / name
-        script.write_text(f'#!/bin/sh\necho "$@" > {noted}.new && mv {noted}.new {noted}\n{then}\n')
+        script.write_text(f'#!/bin/sh\necho "$$ $@" > {noted}.new && mv {noted}.new {noted}\n{then}\n')
         script.chmod(0o755)
     variables = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "DISPLAY": ":9", "BROWSER": f"{tmp_path}/xdg-open %s &"}
-    for arguments in (["--screenshot", tmp_path / "a.png"], []):
+    for arguments, end in ((["--screenshot", tmp_path / "a.png"], signal.SIGKILL), ([], signal.SIGTERM)):
         process = start(export_dir, *arguments, env={**os.environ, **variables})
         while not noted.exists():
             assert process.poll() is None, process.stderr.read()
             time.sleep(0.05)
-        [page] = [word for word in noted.read_text().split() if word.startswith("file://")]
+        pid, *words = noted.read_text().split()
+        [page] = [word for word in words if word.startswith("file://")]
         assert "http://" not in noted.read_text()
         link = re.search(r"url=(http://127\.0\.0\.1:\d+/v/\w+/)", Path(page.removeprefix("file://")).read_text())
         with urllib.request.urlopen(link[1]) as answer:
             assert answer.status == 200
         noted.unlink()
-        process.terminate()
-        process.wait()
+        process.send_signal(end)
+        assert process.wait() == (0 if end == signal.SIGTERM else -end)
+        while is_running(int(pid)):  # for ever, if the browser outlives the viewer
+            time.sleep(0.05)
 
 
 def test_without_a_browser_a_screenshot_is_one_line(start, export_dir, tmp_path):
@@ -240,21 +238,6 @@ def test_a_port_in_use_is_one_line(start, export_dir):
         _, errors = process.communicate()
     assert process.returncode == 2
     assert f"--port: {port} " in errors and errors.count("\n") == 1
-
-
-@pytest.mark.skipif(shutil.which("setpriv") is None, reason="no setpriv, part of util-linux")
-def test_a_killed_screenshot_leaves_no_browser(start, export_dir, tmp_path):
-    browser, noted = tmp_path / "chromium", tmp_path / "pid"
-    browser.write_text(f"#!/bin/sh\necho $$ > {noted}.new && mv {noted}.new {noted}\nexec sleep 600\n")
-    browser.chmod(0o755)
-    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    process = start(export_dir, "--screenshot", tmp_path / "a.png", env=environment)
-    while not noted.exists():
-        assert process.poll() is None
-        time.sleep(0.05)
-    process.kill()
-    while is_running(int(noted.read_text())):  # for ever, if the browser outlives the viewer
-        time.sleep(0.05)
 
 
 def is_running(pid):
