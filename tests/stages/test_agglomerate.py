@@ -1,6 +1,7 @@
 """`ffn agglomerate`, `merge` and `sweep`: two halves of a tube are joined, two tubes are not."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from ffn.io.volume import Placement
 
 from ..jobs import Killed
 from ..volumes import create_volumes, write_volume
-from .conftest import tube_image
+from .conftest import tube_image, write_bright_model
 
 BOX = Box((100, 20, 3), (132, 54, 63))
 SIZE = (10.0, 10.0, 10.0)
@@ -37,24 +38,39 @@ def truth():
     return labels
 
 
-@pytest.fixture
-def scene(tmp_path, bright_model, tubes):
+@pytest.fixture(scope="module")
+def material(tmp_path_factory):
     """A base segmentation with one tube in two halves, and a network that follows bright voxels."""
-    labels = truth()
+    folder, labels = tmp_path_factory.mktemp("agglomerate"), truth()
+    write_bright_model(folder / "model")
     base = np.where(labels == 1, FIRST, np.where(labels == 2, OTHER, 0)).astype(np.uint64)
     base[(labels == 1) & (np.arange(BOX.shape[2]) >= 29)] = SECOND
     placement = Placement(BOX, SIZE)
-    for name, voxels in (("raw", tubes(BOX.shape, STARTS)), ("truth", labels)):
-        write_volume(f"{tmp_path}/{name}.h5:{name}", voxels, placement)
+    for name, voxels in (("raw", tube_image(BOX.shape, STARTS)), ("truth", labels)):
+        write_volume(f"{folder}/{name}.h5:{name}", voxels, placement)
     dtypes = {MAIN: np.uint64}
-    with create_volumes(tmp_path / "base.zarr", dtypes, placement, {"overlaps": np.array(ROWS)}) as writers:
+    with create_volumes(folder / "base.zarr", dtypes, placement, {"overlaps": np.array(ROWS)}) as writers:
         writers[MAIN].write(BOX, base)
-    return tmp_path
+    return folder
+
+
+@pytest.fixture
+def scene(material, tmp_path):
+    """A copy, which a test may change."""
+    return shutil.copytree(material, tmp_path / "scene")
+
+
+@pytest.fixture(scope="module")
+def whole(material):
+    """The graph by one job without further options."""
+    code, graph = agglomerate(material)
+    assert code == 0
+    return graph
 
 
 def agglomerate(folder, *options, name="graph"):
     inputs = ["--segmentation", f"{folder}/base.zarr", "--image", f"{folder}/raw.h5:raw"]
-    limits = ["--window-radius", "12", "12", "20", "--precision", "float32", "--max-fovs", "none"]
+    limits = ["--window-radius", "8", "8", "14", "--precision", "float32", "--max-fovs", "none"]
     if "--min-overlap-depth" not in options:
         limits += ["--min-overlap-depth", "0"]
     out = f"{folder}/{name}" if name.endswith("/") else f"{folder}/{name}.csv"
@@ -62,23 +78,21 @@ def agglomerate(folder, *options, name="graph"):
     return code, Path(out)
 
 
-def test_halves_are_joined_and_neighbours_are_not(scene):
-    code, graph = agglomerate(scene)
-    assert code == 0
-    edges = {(e.segment_a, e.segment_b): e for e in read_graph(graph)}
+def test_halves_are_joined_and_neighbours_are_not(scene, whole):
+    edges = {(e.segment_a, e.segment_b): e for e in read_graph(whole)}
     assert set(edges) == {(FIRST, SECOND), (FIRST, OTHER)}  # the third pair overlaps by too little
     assert edges[FIRST, SECOND].score > 0.9 and edges[FIRST, OTHER].score == 0
     assert edges[FIRST, SECOND].evidence.recovered_ab > 0.3 and edges[FIRST, SECOND].overlap_voxels == 250
     assert edges[FIRST, SECOND].x in (3 + 28, 3 + 29)
 
     base, out = f"{scene}/base.zarr", f"{scene}/agglomerated.zarr"
-    assert main(["merge", str(graph), "--segmentation", base, "--out", out]) == 0
+    assert main(["merge", str(whole), "--segmentation", base, "--out", out]) == 0
     with open_volume(out) as volume:
         labels = volume.read()
     body = truth()
     assert (labels[body == 1] == FIRST).all() and (labels[body == 2] == OTHER).all() and not labels[body == 0].any()
 
-    sweep = ["sweep", str(graph), "--segmentation", base, "--truth", f"{scene}/truth.h5:truth"]
+    sweep = ["sweep", str(whole), "--segmentation", base, "--truth", f"{scene}/truth.h5:truth"]
     assert main([*sweep, "--out", f"{scene}/sweep.json"]) == 0
     rows = json.loads((scene / "sweep.json").read_text())["sweep"]["foreground"]
     assert rows[0]["num_merges"] == 0 and rows[0]["voi_split"] > 0.4 and rows[0]["voi_merge"] == 0
@@ -94,12 +108,11 @@ def test_no_fov_is_centred_beside_displaced_sections(scene):
     assert {(edge.evidence.fovs_a, edge.evidence.fovs_b) for edge in read_graph(graph)} == {(0, 0)}
 
 
-def test_larger_steps_take_fewer_fovs(scene):
-    num_fovs = {}
-    for number, options in enumerate((["--effort", "best"], [], ["--deltas", "2", "2", "3"])):
-        code, graph = agglomerate(scene, *options, name=f"graph{number}")
+def test_larger_steps_take_fewer_fovs(scene, whole):
+    num_fovs, best = {}, agglomerate(scene, "--effort", "best", name="best")[1]
+    for number, graph in enumerate((best, whole, agglomerate(scene, "--deltas", "2", "2", "3")[1])):
         edges = read_graph(graph)
-        assert code == 0 and [edge.score > 0.9 for edge in edges] == [True, False]
+        assert [edge.score > 0.9 for edge in edges] == [True, False]
         num_fovs[number] = sum(edge.evidence.fovs_a + edge.evidence.fovs_b for edge in edges)
     assert num_fovs[0] > num_fovs[1] > num_fovs[2]
 
@@ -108,26 +121,25 @@ def pairs_of(edges):
     return {(edge.segment_a, edge.segment_b) for edge in edges}
 
 
-def test_boxes_that_tile_the_volume_pass_the_same_pairs(scene):
+def test_boxes_that_tile_the_volume_pass_the_same_pairs(scene, whole):
     """Borders cut the contact of FIRST and OTHER, which is shallow."""
-    depths = {(e.segment_a, e.segment_b): e.overlap_voxels / e.contact_faces for e in read_graph(agglomerate(scene)[1])}
-    limit = ("--min-overlap-depth", str(1.5 * depths[FIRST, OTHER]))
-    whole = read_graph(agglomerate(scene, *limit, name="whole")[1])
+    depths = {(e.segment_a, e.segment_b): e.overlap_voxels / e.contact_faces for e in read_graph(whole)}
+    limit = ("--min-overlap-depth", str(1.5 * depths[FIRST, OTHER]), "--max-fovs", "1")
+    deep = read_graph(agglomerate(scene, *limit, name="deep")[1])
     parts = ("--box", "100:132,20:54,3:63", "--job-size", "32", "16", "15", *limit)
     agglomerate(scene, *parts, name="parts/")
     found = [edge for graph in (scene / "parts").glob("*.csv") for edge in read_graph(graph)]
-    assert pairs_of(found) == pairs_of(whole) == {(FIRST, SECOND)}
+    assert pairs_of(found) == pairs_of(deep) == {(FIRST, SECOND)}
 
 
-def test_a_folder_gets_a_graph_of_each_part(scene):
+def test_a_folder_gets_a_graph_of_each_part(scene, whole):
     parts = ("--box", "100:132,20:54,3:63", "--job-size", "32", "16", "15")
     for job in ("2-of-2", "1-of-2"):
         assert agglomerate(scene, *parts, "--job", job, name="parts/")[0] == 0
     graphs = sorted((scene / "parts").glob("*.csv"))
     assert len(graphs) == 3 * 4
-    whole = read_graph(agglomerate(scene)[1])
     found = [edge for graph in graphs for edge in read_graph(graph)]
-    assert sorted(edge.row() for edge in found) == sorted(edge.row() for edge in whole)
+    assert sorted(edge.row() for edge in found) == sorted(edge.row() for edge in read_graph(whole))
     graphs[3].unlink()
     states = [graph.stat().st_mtime_ns for graph in graphs if graph.exists()]
     assert agglomerate(scene, *parts, name="parts/")[0] == 0
@@ -161,19 +173,15 @@ def killed(scene, monkeypatch):
     return start
 
 
-@pytest.mark.parametrize("engine", [None, "openvino"])
-def test_a_killed_job_resumes_where_it_stopped(engine, scene, killed, caplog):
-    """With two windows at once, the graph is that of one after another."""
-    options = ("--engine", engine) if engine else ()
-    several = (*options, "--canvases", "2") if engine else ()
-    whole = read_graph(agglomerate(scene, *options, name="whole")[1])
-    partial = killed(*several)
+def test_a_killed_job_resumes_where_it_stopped(scene, whole, killed, caplog):
+    partial = killed()
     with partial.open("ab") as file:
         file.write(b"4,9,0.")  # killed while the second edge was written
     with caplog.at_level("INFO"):
-        code, graph = agglomerate(scene, *several)
+        code, graph = agglomerate(scene)
     assert code == 0 and "resuming after 1 " in caplog.text
-    assert read_graph(graph) == whole and len(whole) == 2 and not partial.exists()
+    edges = read_graph(graph)
+    assert edges == read_graph(whole) and len(edges) == 2 and not partial.exists()
 
 
 def test_a_partial_graph_of_other_steps_or_another_image_box_is_not_resumed(scene, killed, caplog, tubes):
@@ -212,14 +220,14 @@ def test_a_graph_at_an_address_is_refused(scene, capsys, monkeypatch, out):
     assert sorted(scene.iterdir()) == before
 
 
-def test_nothing_is_decided_in_a_mask_and_no_object_enters_one(scene):
+def test_nothing_is_decided_in_a_mask_and_no_object_enters_one(scene, whole):
     code, graph = agglomerate(scene, "--masks", f"#box=100:132,20:54,{3 + 26}:{3 + 32}")
     assert code == 0
     assert {(e.segment_a, e.segment_b) for e in read_graph(graph)} == {(FIRST, OTHER)}
     halves = []
-    for name, options in (("free", []), ("half", ["--masks", "#box=100:132,20:54,36:63"])):
-        edges = {(e.segment_a, e.segment_b): e for e in read_graph(agglomerate(scene, *options, name=name)[1])}
+    for graph in (whole, agglomerate(scene, "--masks", "#box=100:132,20:54,35:63", name="half")[1]):
+        edges = {(e.segment_a, e.segment_b): e for e in read_graph(graph)}
         halves.append(edges[FIRST, SECOND].evidence)
     free, masked = halves
-    assert (free.voxels_b, masked.voxels_b) == (17 * 100, 4 * 100)  # where FOVs are centred; of that outside the mask
+    assert (free.voxels_b, masked.voxels_b) == (11 * 100, 3 * 100)  # where FOVs are centred; of that outside the mask
     assert masked.fovs_a < 0.6 * free.fovs_a and masked.recovered_ab > 0.3
