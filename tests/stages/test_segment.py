@@ -27,6 +27,8 @@ from ..volumes import contents, create_volume, write_volume
 
 IMAGE = Box((100, 20, 3), (140, 60, 63))
 BOX = Box((104, 24, 7), (136, 58, 60))
+FIRST = Box((104, 24, 7), (136, 58, 30))  # of `CUT_IN_THREE`, whose canvases are as large
+IN_FIRST = ("--box", str(FIRST), "--within", str(BOX))  # so JAX compiles one program for all
 CUT = ("--no-mirror",)
 
 
@@ -54,9 +56,9 @@ def segment(folder, *options, name="seg"):
 
 @pytest.mark.parametrize("engine", HERE)
 def test_tubes_are_segmented_in_full_volume_coordinates(scene, engine):
-    path = segment(scene, "--engine", engine, "--precision", "float32")
+    path = segment(scene, "--engine", engine, "--precision", "float32", *IN_FIRST)
     with open_volume(path) as volume:
-        assert volume.box == BOX
+        assert volume.box == FIRST
         labels = volume.read()
         record = volume.provenance
     inside = labels[5:13, 5:13, 10:-10]
@@ -67,7 +69,7 @@ def test_tubes_are_segmented_in_full_volume_coordinates(scene, engine):
     assert record["inputs"]["engine"] == f"{engine} float32"
     file = read(path)
     for segment_id, *seed, num_fovs, pass_number in file["origins"]:
-        assert labels[tuple(np.subtract(seed, BOX.start))] == segment_id
+        assert labels[tuple(np.subtract(seed, FIRST.start))] == segment_id
         assert num_fovs > 0 and pass_number == 1
     assert ((file["probability"] > 0) == (labels > 0)).all()
 
@@ -150,6 +152,8 @@ def read(path):
 
 
 CUT_IN_THREE = ("--size", "32", "34", "23", "--overlap", "4", "4", "7")
+TWO_OF_THREE = "104:136,24:58,7:46"
+JAX = ("--engine", "jax", "--precision", "float32")
 
 
 def segment_parts(folder, *options, name="parts", cut=CUT_IN_THREE):
@@ -160,7 +164,7 @@ def segment_parts(folder, *options, name="parts", cut=CUT_IN_THREE):
 
 def test_subvolumes_of_one_process_have_the_bytes_of_one_after_another(scene):
     pytest.importorskip("jax")
-    options = ("--engine", "jax", "--precision", "float32", "--masks", "#box=100:140,20:60,30:33", "--second-pass")
+    options = (*JAX, "--masks", "#box=100:140,20:60,30:33", "--second-pass")
     _, one_by_one = segment_parts(scene, *options, name="alone")
     _, together = segment_parts(scene, *options, "--canvases", "2", name="together")
     assert len(together) == 3
@@ -185,11 +189,10 @@ def test_a_folder_gets_the_subvolumes_of_a_box(scene):
     assert data(stores[1]) != states[1][0], "other options"
 
 
-@pytest.mark.parametrize("card", ["same", "other"])
-def test_in_a_folder_the_others_resume_after_one_is_finished(scene, monkeypatch, caplog, card):
+def test_in_a_folder_the_others_resume_after_one_is_finished(scene, monkeypatch, caplog):
     """There are as many canvases as before and the card is the same, or their checkpoints would be of another job."""
     pytest.importorskip("jax")
-    options = ("--engine", "jax", "--canvases", "3")
+    options = (*JAX, "--canvases", "2", "--box", TWO_OF_THREE)
     _, whole = segment_parts(scene, *options, name="whole")
     leave = SubvolumeFlood.leave
 
@@ -201,13 +204,15 @@ def test_in_a_folder_the_others_resume_after_one_is_finished(scene, monkeypatch,
         patch.setattr(SubvolumeFlood, "leave", terminated)
         patch.setattr("ffn.inference.segment.results_depend_on", lambda device: "same")
         code, finished = segment_parts(scene, *options)
-    num_saved = len(list(scene.rglob("*.checkpoint")))
-    assert code == 2 and num_saved and len(finished) == 3 - num_saved
-    monkeypatch.setattr("ffn.inference.segment.results_depend_on", lambda device: card)
-    with caplog.at_level("INFO"):
-        code, resumed = segment_parts(scene, *options)
-    assert code == 0 and caplog.text.count("resuming from") == (num_saved if card == "same" else 0)
-    assert [data(path) for path in resumed] == [data(path) for path in whole]
+    assert code == 2 and len(finished) == len(list(scene.rglob("*.checkpoint"))) == 1
+    shutil.copytree(scene / "parts", scene / "other")
+    for name, card, times in (("parts", "same", 1), ("other", "other", 0)):
+        caplog.clear()
+        monkeypatch.setattr("ffn.inference.segment.results_depend_on", lambda device, card=card: card)
+        with caplog.at_level("INFO"):
+            code, resumed = segment_parts(scene, *options, name=name)
+        assert code == 0 and caplog.text.count("resuming from") == times
+        assert [data(path) for path in resumed] == [data(path) for path in whole]
 
 
 def test_a_folder_goes_on_with_what_auto_took_first(scene, monkeypatch):
@@ -273,7 +278,7 @@ def interrupt(scene, monkeypatch, *options):
 
 def test_a_job_goes_on_where_auto_would_take_another_engine(scene, caplog, monkeypatch):
     pytest.importorskip("jax")
-    options = ("--machine", f"{scene}/machine")
+    options = ("--machine", f"{scene}/machine", *IN_FIRST)
     with monkeypatch.context() as patch:
         patch.setattr("ffn.inference.inputs._choose", lambda *_: Choice("jax", "float32", "there is no other"))
         interrupt(scene, monkeypatch, *options)
