@@ -172,17 +172,17 @@ def test_many_contacts_at_once_have_the_evidence_of_one_after_another(judge_of, 
     pytest.importorskip("jax")
     monkeypatch.setattr(lanes, "create_engine", JaxOnHost)
     raw, labels, contacts = pieces()
-    config = Agglomeration(window_radius_zyx=(8, 9, 12), max_fovs=20, min_recovered=0.5, move_threshold=0.9)
+    # On canvases as in tests/unit/inference/device/test_lanes.py, so JAX compiles one program for both.
+    limits = {"max_fovs": 20, "min_recovered": 0.5, "move_threshold": 0.9, "disco_seed_threshold": 0.3}
+    config = Agglomeration(window_radius_zyx=(8, 9, 12), **limits)
     here = judge_of(raw, labels, follower(NETWORK), config, [Mask(box="0:30,20:36,0:44")], "jax")
 
-    def lanes_of(canvases):
-        return replace(here, config=config.model_copy(update={"canvases": canvases})).open_lanes(len(contacts))
-
-    one_by_one = list(resegmented(here, contacts, lanes_of(1)))
+    one_by_one = list(resegmented(here, contacts, HostLanes(here.network, config)))
     assert [contact for contact, _ in one_by_one] == contacts
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    assert lanes_of(64).size == len(contacts)
-    assert list(resegmented(here, contacts, lanes_of(2))) == one_by_one
+    several = replace(here, config=config.model_copy(update={"canvases": 64})).open_lanes(4)
+    assert several.size == 4
+    assert list(resegmented(here, contacts, several)) == one_by_one
     found = [evidence for _, evidence in one_by_one]
     assert max(e.fovs_a for e in found) == 20 and len({e.fovs_b for e in found}) > 2  # objects of all sizes
     assert max(e.tries_a for e in found) == 3 and any(e.deleted_a > 0 for e in found)

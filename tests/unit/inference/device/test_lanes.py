@@ -30,7 +30,7 @@ jax = pytest.importorskip("jax")
 CONFIG = ModelConfig(
     depth=2, features=4, fov_size_zyx=(5, 7, 9), deltas_zyx=(1, 2, 3), image_mean=120.5, image_stddev=31.7
 )
-SHAPES = [(20, 26, 33), (16, 30, 24), (22, 18, 40), (18, 22, 26)]
+SHAPES = [(19, 20, 29), (16, 22, 24), (18, 18, 26)]
 OPTIONS = {"min_segment_um3": 3e-05, "disco_seed_threshold": 0.3, "max_fovs": 30}
 
 
@@ -98,12 +98,12 @@ def same(one, other, most_off=0):
     assert (one.origins, one.counters) == (other.origins, other.counters)
 
 
-SHORT = {"FOVS_OF_BURST": {"cpu": 3, "gpu": 3}, "QUEUE": 64, "LOOKAHEAD": 3, "IDLE_FOVS": 9}
+SHORT = {"FOVS_OF_BURST": {"cpu": 3, "gpu": 3}, "QUEUE": 128, "LOOKAHEAD": 3, "IDLE_FOVS": 9}
 
 
 @pytest.mark.parametrize(
     ("number", "options", "changed"),
-    [(4, {}, {}), (2, {"disco_seed_threshold": -1.0, "move_threshold": 0.8, "max_fovs": 60}, SHORT)],
+    [(3, {}, {}), (2, {"disco_seed_threshold": -1.0, "move_threshold": 0.8, "max_fovs": 60}, SHORT)],
     ids=["as it is", "short"],
 )
 def test_unequal_subvolumes_together_are_those_of_one_after_another_on_the_host(
@@ -115,11 +115,11 @@ def test_unequal_subvolumes_together_are_those_of_one_after_another_on_the_host(
         monkeypatch.setattr(burst if hasattr(burst, name) else device, name, value)
     config = SegmentConfig(**{**OPTIONS, **options})
     subvolumes = [subvolume(shape, rng_seed) for rng_seed, shape in enumerate(SHAPES[:number])]
-    lanes = device_lanes(network(model), config, number + 1)
+    lanes = device_lanes(network(model), config, number + number % 2)  # three at once are computed as four
     together = floods(lanes, config, subvolumes)
     busy, num_fovs = run_together(lanes, together)
     assert lanes._growing.pom_logit.devices() == {jax_device}
-    assert max(busy) == number and min(busy) == 1  # of one lane more
+    assert max(busy) == number and min(busy) == 1
     assert (lanes._growing.queue.shape[1] > device.QUEUE) == bool(changed)
     totals = Counter()
     for flood, scene in zip(together, subvolumes, strict=True):
@@ -136,16 +136,16 @@ def test_unequal_subvolumes_together_are_those_of_one_after_another_on_the_host(
 def test_a_saved_flood_resumes_on_another_canvas_and_on_the_host(model):
     config = SegmentConfig(**OPTIONS)
     subvolumes = [subvolume(shape, number) for number, shape in enumerate(SHAPES[:2])]
-    lanes = device_lanes(network(model), config, 3)
+    lanes = device_lanes(network(model), config, 4)
     together, states = floods(lanes, config, subvolumes), []
     while growing := [grower for flood in together if (grower := flood.growing())]:
         lanes.advance(growing)
         states.append([{name: np.array(array) for name, array in flood.state().items()} for flood in together])
     saved = next(state for state in states[len(states) // 3 :] if "growing/queue" in state[0])
-    for other in (device_lanes(network(model), config, 3), HostLanes(network(model), config)):
+    for other in (device_lanes(network(model), config, 4), HostLanes(network(model), config)):
         resumed = []
         for lane, ((raw, masked, _, inside), state) in enumerate(zip(subvolumes, saved, strict=True)):
-            canvas = other.canvas(2 - lane, raw, masked.copy(), inside)
+            canvas = other.canvas(3 - lane, raw, masked.copy(), inside)
             canvas.refuse(REFUSED)
             resumed.append(FloodFill(canvas, config))
             resumed[-1].resume(state)
@@ -175,9 +175,10 @@ SECOND_DEVICE = textwrap.dedent(
 
     first, second = jax.devices()
     here.device.jax_device = lambda: second
+    here.DeviceLanes._compile = lambda *_: None
     lanes = here.device_lanes(here.network(here.follower(here.CONFIG)), here.SegmentConfig(), 2)
-    canvas = lanes.canvas(1, np.ones((16, 26, 33), np.uint8), np.zeros((16, 26, 33), np.int32))
-    canvas.start((8, 13, 16))
+    canvas = lanes.canvas(1, np.ones((16, 22, 24), np.uint8), np.zeros((16, 22, 24), np.int32))
+    canvas.start((8, 11, 12))
     assert canvas.visited_pom()[1] > 0
     assert all(array.devices() == {second} for array in [*lanes._scenes, *lanes._growing])
     """
