@@ -1,5 +1,6 @@
 """The kernels for inference against a plain NumPy network, with vectors of every size, emulated ones on every CPU."""
 
+import functools
 import subprocess
 import sys
 from pathlib import Path
@@ -52,8 +53,10 @@ def random_fovs(fov: tuple[int, int, int], batch: int) -> np.ndarray:
     return np.random.default_rng(1).normal(size=(2, batch, *fov)).astype(np.float32)
 
 
-def reference(weights: list[np.ndarray], image: np.ndarray, pom: np.ndarray) -> np.ndarray:
+@functools.cache
+def reference(depth: int, features: int, fov: tuple[int, int, int], batch: int) -> np.ndarray:
     """Compute the network for FOVs (B, Z, Y, X) in float64, tap by tap."""
+    weights, (image, pom) = random_network(depth, features), random_fovs(fov, batch)
     *pairs, (lom, lom_bias) = zip(weights[::2], weights[1::2], strict=True)
     net, inner = np.zeros(1), np.stack([image, pom], axis=-1).astype(np.float64)
     for index, (kernel, bias) in enumerate(pairs):
@@ -72,7 +75,7 @@ def test_same_as_direct_convolution_with_any_vectors_and_threads(depth, features
     found = [
         KernelNetwork(weights, fov, threads, lanes).predict(image, pom) for lanes in INSTRUCTIONS for threads in (1, 3)
     ]
-    np.testing.assert_allclose(found[0], reference(weights, image, pom), atol=1e-5, rtol=0)
+    np.testing.assert_allclose(found[0], reference(depth, features, fov, batch), atol=1e-5, rtol=0)
     assert all(np.array_equal(each, found[0]) for each in found)
 
 
@@ -82,7 +85,7 @@ def test_same_as_direct_convolution_on_this_cpu(lanes):
     for depth, features, fov, batch in NETWORKS:
         weights, (image, pom) = random_network(depth, features), random_fovs(fov, batch)
         found = [KernelNetwork(weights, fov, threads, lanes).predict(image, pom) for threads in (1, 3)]
-        np.testing.assert_allclose(found[0], reference(weights, image, pom), atol=1e-5, rtol=0)
+        np.testing.assert_allclose(found[0], reference(depth, features, fov, batch), atol=1e-5, rtol=0)
         assert np.array_equal(*found)
 
 
@@ -154,7 +157,7 @@ def test_no_stray_access_and_no_undefined_behaviour(lanes, depth, features, fov,
     result = subprocess.run([sanitized_driver, *numbers], input=arrays, capture_output=True)
     assert result.stderr.decode() == ""
     found = np.frombuffer(result.stdout, np.float32).reshape(pom.shape)
-    np.testing.assert_allclose(found, reference(weights, image, pom), atol=1e-5, rtol=0)
+    np.testing.assert_allclose(found, reference(depth, features, fov, batch), atol=1e-5, rtol=0)
 
 
 def test_says_what_is_in_the_way(monkeypatch, tmp_path):
