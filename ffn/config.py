@@ -66,8 +66,8 @@ class Section(Value):
     @field_validator("*", mode="before")
     @classmethod
     def _number_wherever_the_option_is_one(cls, value: Any, info: ValidationInfo) -> Any:
-        takes_text = "str" in repr(cls.model_fields[str(info.field_name)].annotation)
-        return value if takes_text else _as_number(value)
+        number = _as_number(value)  # first, because the type's name takes a hundred times as long
+        return value if number == value or "str" in repr(cls.model_fields[str(info.field_name)].annotation) else number
 
     @classmethod
     def same_result(cls) -> set[str]:
