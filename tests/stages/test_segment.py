@@ -1,12 +1,9 @@
 """`ffn segment` on a box: everything it writes is in full-volume coordinates and says how it was made."""
 
 import gc
-import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import weakref
 
 import numpy as np
@@ -22,7 +19,6 @@ from ffn.model.choice import Choice
 
 from ..engines import HERE
 from ..jobs import files as files_of
-from ..pauses import Pause
 from ..volumes import contents, create_volume, write_volume
 
 IMAGE = Box((100, 20, 3), (140, 60, 63))
@@ -189,7 +185,7 @@ def test_a_folder_gets_the_subvolumes_of_a_box(scene):
     assert data(stores[1]) != states[1][0], "other options"
 
 
-def test_in_a_folder_the_others_resume_after_one_is_finished(scene, monkeypatch, caplog):
+def test_in_a_folder_the_others_resume_after_one_is_finished(scene, monkeypatch, caplog, capsys):
     """There are as many canvases as before and the card is the same, or their checkpoints would be of another job."""
     pytest.importorskip("jax")
     options = (*JAX, "--canvases", "2", "--box", TWO_OF_THREE)
@@ -205,6 +201,8 @@ def test_in_a_folder_the_others_resume_after_one_is_finished(scene, monkeypatch,
         patch.setattr("ffn.inference.segment.results_depend_on", lambda device: "same")
         code, finished = segment_parts(scene, *options)
     assert code == 2 and len(finished) == len(list(scene.rglob("*.checkpoint"))) == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert f"{scene}/parts/" in last and "SIGTERM" in last
     shutil.copytree(scene / "parts", scene / "other")
     for name, card, times in (("parts", "same", 1), ("other", "other", 0)):
         caplog.clear()
@@ -212,6 +210,7 @@ def test_in_a_folder_the_others_resume_after_one_is_finished(scene, monkeypatch,
         with caplog.at_level("INFO"):
             code, resumed = segment_parts(scene, *options, name=name)
         assert code == 0 and caplog.text.count("resuming from") == times
+        assert not list((scene / name).glob("*.checkpoint"))
         assert [data(path) for path in resumed] == [data(path) for path in whole]
 
 
@@ -299,31 +298,6 @@ def test_a_checkpoint_of_an_image_that_has_grown_is_not_continued(scene, tubes, 
     with caplog.at_level("INFO"):
         segment(scene, *where)
     assert "another job" in caplog.text
-
-
-@pytest.mark.slow
-def test_sigterm_saves_the_state_and_the_same_command_resumes(scene, caplog):
-    options = ("--checkpoint-seconds", "0.02", "--precision", "float32")  # auto may differ each time
-    whole = data(segment(scene, *options, name="whole"))
-    command = words(scene, "--box", str(BOX), *options, out="again.zarr")
-    pause = Pause("segment", "ffn.inference.subvolume:CheckpointFile.save")
-    environment = {**os.environ, **pause.variables()}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "ffn", *command], env=environment, stderr=subprocess.PIPE, text=True
-    )
-    pause.wait(process)
-    process.terminate()
-    pause.resume()
-    error = process.communicate()[1]
-    path = scene / "again.zarr.checkpoint"
-    assert process.returncode == 2 and "Traceback" not in error
-    assert f"{path}: " in error.splitlines()[-1] and "SIGTERM" in error
-    assert path.exists() and not (scene / "again.zarr").exists()
-    with caplog.at_level("INFO"):
-        assert main(command) == 0
-    assert f"resuming from {path}" in caplog.text
-    assert data(scene / "again.zarr") == whole
-    assert not path.exists()
 
 
 def test_what_is_segmented_already_keeps_its_voxels_and_is_not_entered(scene):

@@ -15,7 +15,7 @@ import jax.numpy as jnp  # noqa: E402
 from ffn.kernels import gpu as kernels  # noqa: E402
 from ffn.model.jax_network import fastest_form, prepared, updated_pom  # noqa: E402
 
-CONFIG = ModelConfig(depth=3, features=32, fov_size_zyx=(5, 7, 9), deltas_zyx=(1, 2, 3))
+CONFIG = ModelConfig(depth=2, features=32, fov_size_zyx=(5, 7, 9), deltas_zyx=(1, 2, 3))
 RNG = np.random.default_rng(0)
 WEIGHTS = {
     name: RNG.normal(0, np.prod(shape[:-1]) ** -0.5, shape).astype(np.float32)

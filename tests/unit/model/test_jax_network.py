@@ -12,7 +12,7 @@ from ffn.model.store import Model
 
 jax = pytest.importorskip("jax")
 
-CONFIG = ModelConfig(depth=3, features=8, fov_size_zyx=(5, 7, 9), deltas_zyx=(1, 2, 3))
+CONFIG = ModelConfig(depth=2, features=8, fov_size_zyx=(5, 7, 9), deltas_zyx=(1, 2, 3))
 RNG = np.random.default_rng(0)
 WEIGHTS = {
     name: RNG.normal(0, np.prod(shape[:-1]) ** -0.5, shape).astype(np.float32)
@@ -37,10 +37,9 @@ def test_logits_are_those_of_float64(jax_device, precision, form):
     assert precision == "float32" or error > LARGEST_ERROR["float32"]
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_gradients_reach_every_weight_in_float32(precision):
+def test_gradients_reach_every_weight_in_float32():
     def loss(params):
-        return (updated_pom(params, IMAGE, POM, CONFIG, precision) ** 2).mean()
+        return (updated_pom(params, IMAGE, POM, CONFIG, "bfloat16") ** 2).mean()
 
     gradients = jax.jit(jax.grad(loss))({name: jax.numpy.asarray(array) for name, array in WEIGHTS.items()})
     assert {name: array.shape for name, array in gradients.items()} == weight_shapes(CONFIG)

@@ -48,19 +48,16 @@ def test_a_run_with_nothing_in_it_and_one_without_scores_have_a_page_too(tmp_pat
     assert Page(render(tmp_path)).pictures == 3 * 2
 
 
-def test_an_export_is_linked(undrawn):
+def test_an_export_is_linked_and_run_lengths_are_shown(undrawn):
     (undrawn / "precomputed/cube/links").mkdir(parents=True)
     (undrawn / "precomputed/cube/segmentation.csv").write_text("id\n")
-    page = render(undrawn)
-    assert '<a href="precomputed/cube/segmentation.csv">' in page and f"ffn view {undrawn}" in Page(page).text
-
-
-def test_run_lengths_are_shown(undrawn):
     shares = {"correct": 0.5, "split": 0.2, "omitted": 0.2, "merged": 0.1}
     erl = {"erl_nm": 1230.0, "erl_truth_nm": 4560.0, "nerl": 0.27, "length_nm": 9e4, "num_skeletons": 7}
     erl["shares"] = shares
     rescored(undrawn, erl=erl, erl_tolerant={**erl, "erl_nm": 2340.0, "tolerance_nm": 200})
-    text = Page(render(undrawn)).text
+    page = render(undrawn)
+    text = Page(page).text
+    assert '<a href="precomputed/cube/segmentation.csv">' in page and f"ffn view {undrawn}" in text
     assert all(figure in text for figure in ("1.23", "2.34", "4.56", "0.270", "200"))
     assert "1.23 µm" in format_scores(undrawn)
 
