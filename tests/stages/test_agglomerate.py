@@ -146,12 +146,6 @@ def test_a_folder_gets_a_graph_of_each_part(scene, whole):
     assert [graph.stat().st_mtime_ns for graph in graphs if graph != graphs[3]] == states and graphs[3].exists()
 
 
-def give_deltas(scene, deltas_zyx):
-    model = yaml.safe_load((scene / "model/model.yaml").read_text())
-    model["model"]["deltas_zyx"] = deltas_zyx
-    (scene / "model/model.yaml").write_text(yaml.safe_dump(model))
-
-
 @pytest.fixture
 def killed(scene, monkeypatch):
     """Return a function that starts a job and kills it after its first edge; it returns the file that is left."""
@@ -187,7 +181,9 @@ def test_a_killed_job_resumes_where_it_stopped(scene, whole, killed, caplog):
 def test_a_partial_graph_of_other_steps_or_another_image_box_is_not_resumed(scene, killed, caplog, tubes):
     """The steps are the model's; where the image ends, windows see its mirror image."""
     killed()
-    give_deltas(scene, [1, 2, 2])
+    path = scene / "model/model.yaml"
+    model = yaml.safe_load(path.read_text())
+    path.write_text(yaml.safe_dump({**model, "model": {**model["model"], "deltas_zyx": [1, 2, 2]}}))
     with caplog.at_level("INFO"):
         assert agglomerate(scene)[0] == 0
     killed()

@@ -1,7 +1,4 @@
-"""kill -9 of a flood on a GPU: another process resumes it and ends with the same bytes, on one card.
-
-tests/stages/test_stage_kills.py has that of JAX on a CPU.
-"""
+"""kill -9 of a flood on one GPU: another process ends with the same bytes; CPUs are in tests/stages."""
 
 import os
 import signal
