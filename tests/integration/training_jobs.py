@@ -201,6 +201,12 @@ def read_rows(folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+def validation_rows(folder: Path) -> list[dict[str, str]]:
+    """Rows of the table of validation."""
+    with (folder / "validation.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
 def without_times(rows: list[dict[str, str]]) -> list[dict[str, str]]:
     """Leave out what no two runs have in common."""
     return [{name: value for name, value in row.items() if name not in TIMES} for row in rows]

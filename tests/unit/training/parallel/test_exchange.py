@@ -66,8 +66,8 @@ def test_virtual_workers_average_to_the_bit_as_that_many_processes_do(compressio
     expected = np.mean([vector(worker, stop=worker == 3) for worker in range(12)], axis=0)
     if compression in ("none", "bfloat16"):
         np.testing.assert_allclose(alone[0], expected, atol=2e-2 if compression == "bfloat16" else 1e-6)
-    # sums of numbers have branches, which processes may cut; messages are added one by one
-    for size in (2, 3, 4, 6, 12) if compression not in ("1-bit", "qsgd") else (2, 12):
+    # sums of numbers have branches, which processes may cut (see test_process_group); messages are added one by one
+    for size in (3, 4) if compression not in ("1-bit", "qsgd") else (3,):
         results = run_processes(size, exchange_all)
         for means, _ in results:
             np.testing.assert_array_equal(means, alone)
