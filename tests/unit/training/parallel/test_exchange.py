@@ -32,7 +32,8 @@ def vector(seed, stop=0.0):
 @pytest.mark.parametrize("compression", ["1-bit", "powersgd"])
 def test_error_feedback_loses_nothing_in_the_long_run(compression):
     exchange = make_exchange(TrainConfig(compression=compression), SHAPES, ProcessGroup(), 1)
-    arrived = sum(exchange.mean([vector(number)], step(number)).numpy()[:-TAIL] for number in range(50))
+    mean = tf.function(exchange.mean)
+    arrived = sum(mean([vector(number)], step(number)).numpy()[:-TAIL] for number in range(50))
     left = exchange.worker_states()[0]["compression_error"]
     np.testing.assert_allclose(arrived + left, sum(gradient(number) for number in range(50)), atol=2e-4)
     assert np.abs(left).max() < 10
@@ -129,7 +130,8 @@ def test_one_bit_sends_signs_and_the_means_of_each_tensor():
 def test_qsgd_is_unbiased_and_its_variance_is_bounded(levels, width):
     codec, sent = Qsgd(NUM_VALUES, levels, rng_seed=3), gradient()
     assert codec.payload_size == packed_size(NUM_VALUES, width) + 4 * -(-NUM_VALUES // BUCKET)
-    arrived = np.stack([codec.decode(codec.encode(tf.constant(sent), step(number))) for number in range(200)])
+    pass_on = tf.function(lambda number: codec.decode(codec.encode(tf.constant(sent), number)))
+    arrived = np.stack([pass_on(step(number)) for number in range(200)])
     factor = 1 + min(BUCKET / levels**2, BUCKET**0.5 / levels)
     for bucket in (slice(0, BUCKET), slice(BUCKET, NUM_VALUES)):
         norm = np.linalg.norm(sent[bucket])
@@ -144,8 +146,9 @@ def test_qsgd_is_unbiased_and_its_variance_is_bounded(levels, width):
 def test_qsgd_with_one_level_is_sparse_and_its_code_is_short():
     """At most √n of n entries are expected, and √n (log₂ n + log₂ 2e) bits besides the norm."""
     codec = Qsgd(4 * BUCKET, 1, rng_seed=3)
+    encode = tf.function(codec.encode)
     for seed, sent in ((1, np.ones(4 * BUCKET, np.float32)), (2, gradient(2, 4 * BUCKET) ** 5)):
-        payloads = [codec.encode(tf.constant(sent), step(100 * seed + number)) for number in range(50)]
+        payloads = [encode(tf.constant(sent), step(100 * seed + number)) for number in range(50)]
         counts = [np.count_nonzero(codec.decode(payload)) / 4 for payload in payloads]
         assert np.mean(counts) <= BUCKET**0.5 + 5 * BUCKET**0.25 / 200**0.5  # and five standard deviations
         bits = np.mean([coded_bits(codec.levels(payload).numpy(), 1) for payload in payloads]) / 4
