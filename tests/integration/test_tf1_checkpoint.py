@@ -1,10 +1,8 @@
 """Weights of others: a tiny TensorFlow 1 checkpoint made here, and the published networks where they are."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
+import tensorflow.compat.v1 as tf
 from gpu_check.prepare import float64_logits
 
 from ffn.cli import main
@@ -12,20 +10,6 @@ from ffn.config import ModelConfig
 from ffn.inference.lanes import create_engine
 from ffn.model.network import num_weights, weight_shapes
 from ffn.model.store import load_model
-
-WRITE = """
-import sys
-import numpy as np
-import tensorflow.compat.v1 as tf
-
-for folder in sys.argv[1:]:
-    with tf.Graph().as_default(), tf.Session() as session:
-        for name, value in dict(np.load(f"{folder}/weights.npz")).items():
-            tf.get_variable(name.replace(":", "/"), initializer=value)
-        tf.get_variable("global_step", initializer=np.int64(7))
-        session.run(tf.global_variables_initializer())
-        tf.train.Saver().save(session, f"{folder}/model.ckpt", write_meta_graph=False)
-"""
 
 
 def random_weights(depth):
@@ -36,16 +20,23 @@ def random_weights(depth):
 
 @pytest.fixture(scope="module")
 def checkpoints(tmp_path_factory):
-    """Prefixes of checkpoints as TensorFlow 1 writes them: in a separate process, because of its mode of execution."""
+    """Prefixes of checkpoints as TensorFlow 1 writes them."""
     weights = random_weights(depth=2)
     incomplete = {name: array for name, array in weights.items() if name != "conv1_b/biases"}
     contents = {"whole": ("seed_update", weights), "other": ("other", weights), "part": ("seed_update", incomplete)}
-    folders = {name: tmp_path_factory.mktemp(name) for name in contents}
+    prefixes = {name: f"{tmp_path_factory.mktemp(name)}/model.ckpt" for name in contents}
     for name, (scope, arrays) in contents.items():
-        renamed = {f"{scope}/{variable}": array for variable, array in arrays.items()}
-        np.savez(folders[name] / "weights.npz", **renamed)
-    subprocess.run([sys.executable, "-c", WRITE, *map(str, folders.values())], check=True, capture_output=True)
-    return {name: f"{folder}/model.ckpt" for name, folder in folders.items()}
+        write_checkpoint(prefixes[name], {f"{scope}/{variable}": array for variable, array in arrays.items()})
+    return prefixes
+
+
+def write_checkpoint(prefix, arrays):
+    with tf.Graph().as_default(), tf.Session() as session:
+        for name, value in arrays.items():
+            tf.get_variable(name, initializer=value)
+        tf.get_variable("global_step", initializer=np.int64(7))
+        session.run(tf.global_variables_initializer())
+        tf.train.Saver().save(session, prefix, write_meta_graph=False)
 
 
 def test_depth_features_and_weights_are_read(checkpoints, tmp_path):
