@@ -61,7 +61,7 @@ def pytest_collection_modifyitems(items):
         fixtures = set(getattr(item, "fixturenames", ()))
         if {"shared_fib25", "shared_checkpoint"} & fixtures:
             item.add_marker("fib25")
-        if {"finished", "undisturbed"} & fixtures and not item.get_closest_marker("timeout"):
+        if {"finished", "undisturbed", "stubbed"} & fixtures and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(WHOLE_RUN_SECONDS))
 
 

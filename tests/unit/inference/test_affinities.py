@@ -85,7 +85,8 @@ def test_neither_parts_nor_boxes_change_predictions(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.tensorflow
-def test_bodies_are_found_by_what_was_learnt(tmp_path, caplog):
+def test_bodies_are_found_by_what_was_learnt(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr("ffn.training.affinities.CROP", 40)
     labels = np.tile(two_bodies(), (2, 2, 2))
     noise = np.random.default_rng(0).normal(0, 10, labels.shape)
     image = write(tmp_path / "image.zarr", (np.where(labels > 0, 180, 60) + noise).astype(np.uint8), (0, 0, 0), THICK)
@@ -93,7 +94,7 @@ def test_bodies_are_found_by_what_was_learnt(tmp_path, caplog):
     empty = write(tmp_path / "empty.zarr", np.zeros_like(labels), (0, 0, 0), THICK)
     network_path, out = f"{tmp_path}/network.h5", f"{tmp_path}/affinities.zarr"
     volume = f"{image},{truth},0:16,0:48,0:80"
-    assert main(["learn-affinities", "--volume", f"a={volume}", "--max-steps", "60", "--out", network_path]) == 0
+    assert main(["learn-affinities", "--volume", f"a={volume}", "--max-steps", "40", "--out", network_path]) == 0
     assert main(["affinities", "--image", image, "--network", network_path, "--out", out]) == 0
     files = ["--segmentation", empty, "--image", image, "--affinities", out]
     assert main(["fill", *files, "--out", f"{tmp_path}/filled.zarr"]) == 0
