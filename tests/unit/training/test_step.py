@@ -99,6 +99,14 @@ def test_a_restored_learner_continues_bit_identically(options):
     np.testing.assert_equal((other.state(), other.worker_states()), (learner.state(), learner.worker_states()))
 
 
+def test_one_worker_that_asks_stops_and_saves_for_all():
+    learner = make_learner(virtual_workers=2, batch_size=1)
+    asks, quiet = (learner.differentiate(make_batch(), *wishes)[1] for wishes in ((True, True), (False, False)))
+    for vectors, asked in (([asks[0], quiet[1]], True), (quiet, False)):
+        outcome = learner.update(vectors, 0.01)
+        assert (outcome.stop, outcome.save) == (asked, asked)
+
+
 def test_half_precision_learns():
     learner = make_learner(precision="bfloat16", ema_decay=0.9)
     losses = [learner.step(make_batch(number), 0.01).loss for number in range(60)]
