@@ -1,6 +1,6 @@
 """Training and inference meet every kind of death: they end, start again, and end with the same bytes.
 
-A rank that freezes is named and ends the job under any launcher: tests/integration/test_train_trouble.py.
+A rank that freezes is named and ends the job: tests/integration/test_train_trouble.py, which starts it with mpirun.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Training with JAX: by several processes and devices, and in turn with TensorFlow."""
+"""Training with JAX: by several processes and devices, and where TensorFlow is not installed."""
 
 import sys
 from signal import SIGKILL
