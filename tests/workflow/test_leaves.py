@@ -311,9 +311,12 @@ def differing(config: dict, other: dict) -> list[Leaf]:
 def repeated(finished: Finished, config: dict) -> tuple[set[str], set[tuple[str, str]]]:
     """Return the rules that are repeated first, which read what has changed, and their changed options."""
     plan = finished.plan(config)
-    first = finished.first(jobs_of(plan))
-    assert first <= set().union(*map(readers, differing(config, finished.config)))
-    return first, changed_options(plan)
+    first, options, other = finished.first(jobs_of(plan)), changed_options(plan), differing(config, finished.config)
+    assert first <= set().union(*map(readers, other))
+    for rule, name in options:  # of rules that another change of the batch repeats, too
+        named = [leaf for leaf in other if name in names_of(leaf)]
+        assert rule not in first or not named or any(rule in readers(leaf) for leaf in named), f"{rule} reads {name}"
+    return first, options
 
 
 def names_of(leaf: Leaf) -> set[str]:
