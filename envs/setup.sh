@@ -141,14 +141,15 @@ step() { # MESSAGE COMMAND...: output goes to the log; if the command fails, the
     tail -n 25 "$log" >&2
     die "failed: $1. The end of $log is above. To try again: make setup"
 }
+make_venv() { rm -rf "$venv" && "$python" -m venv "$venv" && touch "$installing" && echo "$variant" >"$variant_file"; }
 pip=("$venv/bin/python" -m pip --disable-pip-version-check)
 install=(install --no-deps --no-compile) # the locks are complete; Python makes the bytecode when it needs it
 install_locked() { # uv reads no configuration of pip, in which a site may name its own index
     local index=${PIP_INDEX_URL:-$("${pip[@]}" config get global.index-url 2>/dev/null)}
     "${pip[@]}" "${install[@]}" --require-hashes -r envs/uv.lock &&
         env ${index:+UV_DEFAULT_INDEX="$index"} "$venv/bin/python" -m uv pip "${install[@]}" \
-            --python "$venv/bin/python" --require-hashes -r "$lock" ||
-        "${pip[@]}" "${install[@]}" --require-hashes -r "$lock"
+            --python "$venv/bin/python" --require-hashes -r "$lock" && return
+    make_venv && "${pip[@]}" "${install[@]}" --require-hashes -r "$lock" # pip would keep what a killed uv wrote in part
 }
 
 check() {
@@ -158,9 +159,7 @@ check() {
 }
 
 if [[ -e $installing || $(cat "$variant_file" 2>/dev/null) != "$variant" || ! -x $venv/bin/python ]]; then
-    rm -rf "$venv"
-    step "[1/5] a virtual environment, .venv, with $("$python" --version)" "$python" -m venv "$venv"
-    echo "$variant" >"$variant_file"
+    step "[1/5] a virtual environment, .venv, with $("$python" --version)" make_venv
 fi
 
 touch "$installing"

@@ -29,7 +29,7 @@ case "$*" in
     *"pip "*)
         echo "$* $UV_DEFAULT_INDEX" >>"$FAKE_LOG"
         [[ "$FAIL" == packages && "$*" == *requirements* ]] && { echo "no space left"; exit 1; }
-        [[ "$FAIL" == uv && "$*" == "-m uv "* ]] && exit 1 ;;
+        [[ "$FAIL" == uv && "$*" == "-m uv "* ]] && touch "${0%/bin/*}/half-written" && exit 1 ;;
 esac
 exit 0
 """
@@ -101,6 +101,7 @@ def test_pip_installs_what_uv_cannot(machine):
         calls = [line for line in machine.log.read_text().splitlines() if "requirements.lock" in line]
         assert [call.split()[1] for call in calls] == ["uv", "pip"][: 1 + bool(failure)]
     assert "https://pypi.example/simple" in machine.log.read_text()
+    assert not (machine.clone / ".venv" / "half-written").exists()
 
 
 def test_failed_horovod_build_leaves_no_wheel_and_keeps_the_packages(machine):
