@@ -42,7 +42,7 @@ pictures: demo  ## render the pictures in README.md and docs/ from the demo
 test: setup  ## run all but the slow tests, two at a time; ARGS="-k name" selects some, WORKERS=0 is one at a time
 	$(PYTEST) $(ARGS)
 
-test-all: WORKERS = 4  # some wait for other processes, such as those of a cluster
+test-all: WORKERS = 3  # some wait for processes of a cluster; four take as long
 test-all: setup  ## run all tests, also those with kills, faults, studies and a real Slurm cluster
 	$(PYTEST) -m "" $(ARGS)
 
