@@ -146,11 +146,13 @@ pip=("$venv/bin/python" -m pip --disable-pip-version-check)
 install=(install --no-deps --no-compile) # the locks are complete; Python makes the bytecode when it needs it
 install_locked() { # uv reads no configuration of pip, in which a site may name its own index
     local index=${PIP_INDEX_URL:-$("${pip[@]}" config get global.index-url 2>/dev/null)}
-    "${pip[@]}" "${install[@]}" --require-hashes -r envs/uv.lock &&
+    if "${pip[@]}" "${install[@]}" --force-reinstall --require-hashes -r envs/uv.lock; then # never without a network
         env ${index:+UV_DEFAULT_INDEX="$index"} UV_CACHE_DIR="$venv/.uv" "$venv/bin/python" -m uv pip "${install[@]}" \
             --python "$venv/bin/python" --require-hashes -r "$lock" &&
-        rm -rf "$venv/.uv" && return # its files are links here; in a home, they would be 3 GB for ever
-    make_venv && "${pip[@]}" "${install[@]}" --require-hashes -r "$lock" # pip would keep what a killed uv wrote in part
+            rm -rf "$venv/.uv" && return # its files are links here; in a home, they would be 3 GB for ever
+        make_venv # pip would keep what a killed uv wrote in part
+    fi
+    "${pip[@]}" "${install[@]}" --require-hashes -r "$lock"
 }
 
 check() {

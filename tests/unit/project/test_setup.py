@@ -29,6 +29,7 @@ case "$*" in
     *"pip "*)
         echo "$* $UV_DEFAULT_INDEX" >>"$FAKE_LOG"
         [[ "$FAIL" == packages && "$*" == *requirements* ]] && { echo "no space left"; exit 1; }
+        [[ "$FAIL" == offline ]] && exit 1
         [[ "$FAIL" == uv && "$*" == "-m uv "* ]] && touch "${0%/bin/*}/half-written" && exit 1 ;;
 esac
 exit 0
@@ -92,6 +93,15 @@ def test_failed_install_shows_the_log_and_the_next_setup_starts_over(machine):
     leftover.touch()
     assert machine.setup().returncode == 0
     assert not leftover.exists()
+
+
+def test_a_setup_without_a_network_keeps_the_packages(machine):
+    machine.setup()
+    (machine.clone / ".venv" / "kept").touch()
+    with (machine.clone / "envs/requirements.lock").open("a") as lock:
+        lock.write("# changed\n")
+    assert machine.setup(FAIL="offline").returncode == 1
+    assert (machine.clone / ".venv" / "kept").exists()
 
 
 def test_pip_installs_what_uv_cannot(machine):
