@@ -72,8 +72,7 @@ docs: .venv-docs/.setup-done  ## build the documentation site, build/site/index.
 
 .venv-docs/.setup-done: envs/docs.lock
 	rm -rf .venv-docs
-	$(or $(PYTHON),python3) -m venv .venv-docs
-	.venv-docs/bin/pip --disable-pip-version-check install -qq --no-deps --require-hashes -r $<
+	envs/install.sh $(or $(PYTHON),python3) .venv-docs $< -q
 	touch $@
 
 lock:  ## make envs/*.lock and envs/ffn.yaml from envs/*.in; UPGRADE=1 takes the newest versions

@@ -19,6 +19,5 @@ find_python() { # pyenv's versions need not be on the PATH
 
 python=$(find_python)
 rm -rf .venv-bare
-"$python" -m venv .venv-bare
-.venv-bare/bin/pip --disable-pip-version-check install -qq --no-deps --require-hashes -r envs/bare.lock
+envs/install.sh "$python" .venv-bare envs/bare.lock -q
 sha256sum envs/bare.lock >"$stamp"

@@ -9,8 +9,6 @@
 #
 #   make setup SYSTEM=0    No system packages. Otherwise, root gets those that are missing.
 #   make setup BROWSER=1   Chromium, too, for `ffn view --screenshot`. `make test` and `make pictures` ask for it.
-#
-# Packages come with uv, which takes a fifth of pip's time, or with pip where uv cannot.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -58,7 +56,7 @@ lock=envs/requirements.lock
 state() { # checksum of everything that .venv is made from; with MPI installed or removed, Horovod is another one
     {
         echo "$variant $(envs/build_horovod.sh --mpi)"
-        cat "$lock" envs/horovod.lock envs/horovod-*.patch envs/build_horovod.sh envs/setup.sh pyproject.toml
+        cat "$lock" envs/horovod.lock envs/horovod-*.patch envs/build_horovod.sh envs/{setup,install}.sh pyproject.toml
         cat envs/build_kernels.sh ffn/kernels/*.{h,cc}
     } | sha256sum
 }
@@ -141,19 +139,8 @@ step() { # MESSAGE COMMAND...: output goes to the log; if the command fails, the
     tail -n 25 "$log" >&2
     die "failed: $1. The end of $log is above. To try again: make setup"
 }
-make_venv() { rm -rf "$venv" && "$python" -m venv "$venv" && touch "$installing" && echo "$variant" >"$variant_file"; }
+make_venv() { rm -rf "$venv" && "$python" -m venv "$venv" && echo "$variant" >"$variant_file"; }
 pip=("$venv/bin/python" -m pip --disable-pip-version-check)
-install=(install --no-deps --no-compile) # the locks are complete; Python makes the bytecode when it needs it
-install_locked() { # uv reads no configuration of pip, in which a site may name its own index
-    local index=${PIP_INDEX_URL:-$("${pip[@]}" config get global.index-url 2>/dev/null)}
-    if "${pip[@]}" "${install[@]}" --force-reinstall --require-hashes -r envs/uv.lock; then # never without a network
-        env ${index:+UV_DEFAULT_INDEX="$index"} UV_CACHE_DIR="$venv/.uv" "$venv/bin/python" -m uv pip "${install[@]}" \
-            --python "$venv/bin/python" --require-hashes -r "$lock" &&
-            rm -rf "$venv/.uv" && return # its files are links here; in a home, they would be 3 GB for ever
-        make_venv # pip would keep what a killed uv wrote in part
-    fi
-    "${pip[@]}" "${install[@]}" --require-hashes -r "$lock"
-}
 
 check() {
     "${pip[@]}" check &&
@@ -167,13 +154,13 @@ fi
 
 touch "$installing"
 step "[2/5] $(grep -c '^[a-zA-Z]' "$lock") locked packages for $device (1 to 5 minutes; see logs/setup.log)" \
-    install_locked
+    envs/install.sh "$python" "$venv" "$lock"
 rm "$installing"
 
 say "[3/5] Horovod"
 wheel=$(envs/build_horovod.sh "$venv/bin/python" "$device" "$log") || die "Horovod was not built. See $log"
 step "[4/5] installing Horovod and the ffn command" \
-    "${pip[@]}" "${install[@]}" --no-build-isolation --force-reinstall "$wheel" --editable .
+    "${pip[@]}" install --no-deps --no-compile --no-build-isolation --force-reinstall "$wheel" --editable .
 rm -f "$kernels"
 build_kernels
 step "checking that it works" check

@@ -14,7 +14,7 @@ FAKE_PYTHON = r"""#!/usr/bin/env bash
 case "$*" in
     *version_info*) echo 3.11 ;;
     *_base_executable*) echo "@SELF@" ;;
-    "-m venv "*) mkdir -p "$3/bin" && cp "@SELF@" "$3/bin/python" && cp "$FAKE_FFN" "$3/bin/ffn" ;;
+    "-m venv "*) mkdir -p "$3/bin" "$3/lib" && cp "@SELF@" "$3/bin/python" && cp "$FAKE_FFN" "$3/bin/ffn" ;;
     "- "*) echo "tf-$FAKE_TENSORFLOW" ;;
     *library_path*)
         [[ "$FAIL" == kernels ]] && exit 1
@@ -30,7 +30,7 @@ case "$*" in
         echo "$* $UV_DEFAULT_INDEX" >>"$FAKE_LOG"
         [[ "$FAIL" == packages && "$*" == *requirements* ]] && { echo "no space left"; exit 1; }
         [[ "$FAIL" == offline ]] && exit 1
-        [[ "$FAIL" == uv && "$*" == "-m uv "* ]] && touch "${0%/bin/*}/half-written" && exit 1 ;;
+        [[ "$FAIL" == uv && "$*" == "-m uv "* ]] && touch "${0%/bin/*}/lib/half-written" && exit 1 ;;
 esac
 exit 0
 """
@@ -111,7 +111,7 @@ def test_pip_installs_what_uv_cannot(machine):
         calls = [line for line in machine.log.read_text().splitlines() if "requirements.lock" in line]
         assert [call.split()[1] for call in calls] == ["uv", "pip"][: 1 + bool(failure)]
     assert "https://pypi.example/simple" in machine.log.read_text()
-    assert not (machine.clone / ".venv" / "half-written").exists()
+    assert not (machine.clone / ".venv/lib/half-written").exists()
 
 
 def test_failed_horovod_build_leaves_no_wheel_and_keeps_the_packages(machine):
