@@ -68,7 +68,7 @@ format: setup  ## format the code: ruff, snakefmt
 
 docs: .venv-docs/.setup-done  ## build the documentation site, build/site/index.html; a warning is an error
 	rm -rf build/site docs/api
-	.venv-docs/bin/sphinx-build -q -E -W --keep-going -j auto -c docs -d build/doctrees . build/site
+	.venv-docs/bin/sphinx-build -q -E -W --keep-going -c docs -d build/doctrees . build/site
 
 .venv-docs/.setup-done: envs/docs.lock
 	rm -rf .venv-docs
