@@ -9,16 +9,23 @@ from pathlib import Path
 from ..small_run import Workflow, fork_snakemake, shown
 
 
+def write_stub(folder: Path, real: tuple[str, ...] = ()) -> Path:
+    """Write a program `ffn` that runs `stub_ffn.py`, or a real command of these; return its folder."""
+    executable = folder / "bin/ffn"
+    executable.parent.mkdir(parents=True, exist_ok=True)
+    stub = f"-SE {Path(__file__).with_name('stub_ffn.py')}"
+    commands = "".join(f'{name}) exec {sys.executable} -m ffn "$@" ;;\n' for name in real)
+    executable.write_text(f'#!/bin/sh\ncase $1 in\n{commands}*) exec {sys.executable} {stub} "$@" ;;\nesac\n')
+    executable.chmod(executable.stat().st_mode | stat.S_IXUSR)
+    return executable.parent
+
+
 class Stubbed:
     """A run with `stub_ffn.py` first in the path."""
 
     def __init__(self, folder: Path, config: dict, targets: tuple[str, ...]) -> None:
         self.workflow, self.config, self.targets = Workflow(folder, config), config, targets
-        executable = folder / "bin/ffn"
-        executable.parent.mkdir()
-        stub = Path(__file__).with_name("stub_ffn.py")
-        executable.write_text(f'#!/bin/sh\nexec {sys.executable} -SE {stub} "$@"\n')
-        executable.chmod(executable.stat().st_mode | stat.S_IXUSR)
+        write_stub(folder)
 
     def snakemake(self, *arguments: str):
         """Run Snakemake for all targets."""

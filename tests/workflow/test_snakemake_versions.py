@@ -12,21 +12,21 @@ import snakemake
 from ffn.cli import main
 
 from ..small_run import SMALL_RUN, Workflow
+from .stubbed import write_stub
 
 OLDEST = ["snakemake==9.17.0", "appdirs"]  # with what only older versions need
 NEWEST = ["snakemake<10"]
 NAME, SHAPE = "-a 'ü'$HOME;", (48, 40, 56)
+REAL = ("ingest", "skeletonize")  # they open the files of such a name; Snakemake knows only that they are there
 
 
 class OtherSnakemake(Workflow):
-    """A workflow with another Snakemake than the installed one."""
+    """A workflow with another Snakemake than the installed one, and stages that only write files, but for `REAL`."""
 
     def environment(self):
-        return {**super().environment(), "PYTHONPATH": f"{self.folder}/other:{os.environ.get('PYTHONPATH', '')}"}
-
-    def version(self):
-        command = [sys.executable, "-m", "snakemake", "--version"]
-        return subprocess.check_output(command, env=self.environment(), text=True).strip()
+        variables = super().environment()
+        path = f"{write_stub(self.folder, REAL)}:{variables['PATH']}"
+        return {**variables, "PATH": path, "PYTHONPATH": f"{self.folder}/other:{os.environ.get('PYTHONPATH', '')}"}
 
 
 def write_mask(folder, dtype):
@@ -43,12 +43,8 @@ def config_of(folder):
         **{"image": f"{NAME}/raw.zarr", "labels": f"{NAME}/{NAME}.zarr", "masks": [{"path": f"{NAME}/mask.h5:mask"}]},
         **{"train_box": "0:28,0:40,0:56", "evaluate_box": "28:48,0:40,0:56"},
     }
-    return {
-        **{**SMALL_RUN, "volumes": {"0-a_B": volume}},
-        "train": {**SMALL_RUN["train"], "num_workers": 1, "max_steps": 20, "engine": "jax"},
-        "subvolumes": {"size_zyx": [48, 40, 35], "overlap_zyx": [14, 14, 14]},  # two
-        "agglomerate": {"enabled": True, "min_overlap_voxels": 100000},  # none: hundreds of such segments touch
-    }
+    subvolumes = {"size_zyx": [48, 40, 35], "overlap_zyx": [14, 14, 14]}  # two
+    return {**SMALL_RUN, "volumes": {"0-a_B": volume}, "subvolumes": subvolumes}
 
 
 @pytest.mark.slow
@@ -59,7 +55,7 @@ def test_a_run_of_another_snakemake_is_complete_and_watches_files_of_any_name(tm
         pytest.skip("packages cannot be fetched here")
     (tmp_path / NAME).mkdir()
     workflow = OtherSnakemake(tmp_path, config_of(tmp_path / NAME))
-    if packages == NEWEST and workflow.version() == snakemake.__version__:
+    if (tmp_path / f"other/snakemake-{snakemake.__version__}.dist-info").exists():
         return  # it makes the runs of all other tests
     workflow.succeed()
     assert "Nothing to be" in workflow.plan()
