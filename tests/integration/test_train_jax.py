@@ -19,7 +19,6 @@ from .training_jobs import (
     command,
     shared_state,
     succeed,
-    succeed_side_by_side,
     validation,
     validation_rows,
 )
@@ -63,8 +62,8 @@ def test_a_training_needs_no_tensorflow_and_its_best_weights_become_the_model(tu
 @pytest.mark.usefixtures("needs_horovod")
 def test_two_processes_have_the_bits_of_virtual_workers(tubes):
     alone, two = tubes / "alone", tubes / "two"
-    jobs = {"alone": job(tubes, alone, "jax", [*ALONE, *HALF]), "two": job(tubes, two, "jax", [*TWO, *HALF], 2)}
-    succeed_side_by_side(jobs)
+    succeed(job(tubes, alone, "jax", [*ALONE, *HALF]))
+    succeed(job(tubes, two, "jax", [*TWO, *HALF], 2))
     for step in (6, 12):
         np.testing.assert_equal(shared_state(two, step), shared_state(alone, step))
     assert (two / "weights.h5").read_bytes() == (alone / "weights.h5").read_bytes()

@@ -9,8 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -116,12 +114,6 @@ def succeed(arguments: list[str], **variables: str) -> str:
     done = run(arguments, **variables)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stderr
-
-
-def succeed_side_by_side(jobs: Mapping[str, list[str]]) -> dict[str, str]:
-    """Run jobs at the same time, which all succeed, and return what each told, by name."""
-    with ThreadPoolExecutor(len(jobs)) as pool:
-        return dict(zip(jobs, pool.map(succeed, jobs.values()), strict=True))
 
 
 class Job:
