@@ -39,7 +39,7 @@ def lab(tmp_path_factory, shared_fib25):
         assert done.returncode == 0, f"{command}\n{done.stdout[-4000:]}{done.stderr[-4000:]}"
         if command.startswith("ffn new"):
             values = yaml.safe_load((folder / "first.yaml").read_text())
-            values["train"] |= {"max_steps": 4, "validation_steps": 2, "validation_examples": 4, "num_workers": 1}
+            values["train"] |= {"max_steps": 1, "validation_steps": 1, "validation_examples": 1, "num_workers": 1}
             (folder / "first.yaml").write_text(yaml.safe_dump(values))
     return folder
 
