@@ -1,8 +1,6 @@
 """The course of a check, with a scheduler that does what the test says, and the verdicts on what the probes found."""
 
 import json
-import os
-import subprocess
 import sys
 
 import pytest
@@ -111,15 +109,3 @@ def test_a_node_tells_whether_the_folder_is_visible(tmp_path):
 def test_a_missing_library_is_an_answer(monkeypatch, name, module):
     monkeypatch.setitem(sys.modules, module, None)
     assert name in join(name)["error"]
-
-
-@pytest.mark.slow  # two processes load TensorFlow
-def test_processes_join_by_mpi(needs_mpi4py, tmp_path):
-    program = [sys.executable, "-m", "ffn.cluster.doctor"]
-    command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2", *program]
-    clean = dict(os.environ)  # without what a library that joined here has put into the environment of this process
-    done = subprocess.run([*command, "mpi", str(tmp_path)], env=clean, capture_output=True, text=True, check=True)
-    nodes, joined = ([found for found in answers(done.stdout) if ("host" in found) == is_node] for is_node in (1, 0))
-    assert len(nodes) == len(list(tmp_path.iterdir())) == 2
-    assert sorted((found["rank"], found["size"]) for found in joined) == [(0, 2), (1, 2)]
-    assert all(found["exact_ms"] > 0 and found["allreduce_ms"] > 0 for found in joined)
