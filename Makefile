@@ -12,8 +12,6 @@ unexport PYTHONDONTWRITEBYTECODE
 WORKERS ?= 2
 PYTEST = pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
-# They need JAX, and neither Keras nor TensorFlow.
-
 .PHONY: help setup demo demo-weights pictures test test-all test-bare gpu-pack lint format docs lock clean
 
 help:  ## show this list
