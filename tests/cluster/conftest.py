@@ -14,6 +14,8 @@ from ..small_run import ROOT, SMALL_RUN, Workflow
 from .mini_slurm import MiniSlurm, unavailable
 from .profiles import site_profile
 
+MADE_AFTER_RECORDS = ["model", "segmentation", "agglomeration"]
+
 
 class ClusterWorkflow(Workflow):
     """Snakemake on the login node of a cluster."""
@@ -49,17 +51,18 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.fixture(scope="session")
-def undisturbed(cluster: MiniSlurm, tmp_path_factory: pytest.TempPathFactory) -> ClusterWorkflow:
-    """The whole small run with the profile `slurm`; tests read it and must not change it."""
-    workflow = ClusterWorkflow(tmp_path_factory.mktemp("slurm"), SMALL_RUN, cluster)
-    workflow.output = workflow.succeed()
+def undisturbed(cluster: MiniSlurm, finished: Workflow, tmp_path_factory: pytest.TempPathFactory) -> ClusterWorkflow:
+    """The small run up to `fill` with the profile `slurm`, from records on; tests read it and must not change it."""
+    folder = tmp_path_factory.mktemp("slurm") / "run"
+    workflow = repeated(finished, ClusterWorkflow(folder, SMALL_RUN, cluster), MADE_AFTER_RECORDS)
+    workflow.output = workflow.succeed("fill_all")
     return workflow
 
 
-def repeated(finished: ClusterWorkflow, folder: Path, config: dict, without: Iterable[str]) -> ClusterWorkflow:
-    """Return a copy of a finished run without these of its folders, for the profile `slurm-generic`."""
-    shutil.copytree(finished.folder, folder, ignore=shutil.ignore_patterns("profiles", "slurm_logs"))
-    workflow = ClusterWorkflow(folder, config, finished.cluster, "slurm-generic")
+def repeated(finished: Workflow, workflow: ClusterWorkflow, without: Iterable[str]) -> ClusterWorkflow:
+    """Copy a finished run without these of its folders to that of a workflow."""
+    others = shutil.ignore_patterns("run.yaml", "profiles", "slurm_logs")
+    shutil.copytree(finished.folder, workflow.folder, ignore=others, dirs_exist_ok=True)
     for name in without:
         shutil.rmtree(workflow.results / name)
     return workflow

@@ -16,12 +16,10 @@ SITE = {
     "latency-wait": 20,
     "cores": 2,
     "default-resources": {"runtime": 10},
-    "set-threads": {"partition": 1, "records": 1, "segment": 1, "agglomerate": 1, "export": 1},
+    "set-threads": {"segment": 1, "agglomerate": 1},
     "groups": {
-        **dict.fromkeys(("synth", "membrane", "partition", "coordinates", "records"), "prepare"),
         "segment": "segment",
-        **dict.fromkeys(("reconcile", "agglomerate", "merge", "fill", "sweep"), "finish"),
-        **dict.fromkeys(("skeletonize", "evaluate", "export", "report"), "finish"),
+        **dict.fromkeys(("reconcile", "agglomerate", "merge", "fill"), "finish"),
     },
     "group-components": {"segment": 2},
 }

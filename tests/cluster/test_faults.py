@@ -11,12 +11,11 @@ import pytest
 
 from ..pauses import Pause
 from ..small_run import SMALL_RUN, digest
-from .conftest import ClusterWorkflow, repeated
+from .conftest import MADE_AFTER_RECORDS, ClusterWorkflow, repeated
 from .mini_slurm.node import send
 
 STEPS = SMALL_RUN["train"]["checkpoint_steps"]
 CONFIG = {**SMALL_RUN, "train": {**SMALL_RUN["train"], "stall_seconds": 15}}  # until a rank on a dead node is missed
-MADE_AFTER_RECORDS = ["model", "segmentation", "agglomeration", "evaluation", "precomputed"]
 
 
 class Training:
@@ -41,10 +40,6 @@ class Training:
         log = (self.workflow.results / "logs/train.log").read_text()
         return int(re.search(r"resuming from \S+/step-(\d+)", log)[1])
 
-    def control_jobs(self, *command):
-        for number, _, _ in self.cluster.jobs():
-            self.cluster.run(*(word.format(number) for word in command))
-
 
 def kill_rank(training):
     _, second = training.ranks().values()
@@ -58,25 +53,22 @@ def kill_node(training):
     training.pause.resume()
 
 
-def cancel(training):
-    training.control_jobs("scancel", "{}")
-    training.pause.resume_with(signal.SIGTERM)
-
-
 def reach_walltime(training):
-    """Slurm, which looks every half minute, sends SIGTERM and after its KillWait SIGKILL."""
-    training.control_jobs("scontrol", "update", "JobId={}", "EndTime=now+1")
+    """Slurm, which looks every half minute, sends SIGTERM, as for `scancel`, and after its KillWait SIGKILL."""
+    for number, _, _ in training.cluster.jobs():
+        training.cluster.run("scontrol", "update", f"JobId={number}", "EndTime=now+1")
     training.pause.resume_with(signal.SIGTERM)
 
 
 # By what happens: whether training is asked to end, and then writes a checkpoint.
-FAULTS = {kill_rank: False, kill_node: False, cancel: True, reach_walltime: True}
+FAULTS = {kill_rank: False, kill_node: False, reach_walltime: True}
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_training_survives_every_fault(undisturbed, idle, tmp_path):
-    workflow = repeated(undisturbed, tmp_path / "disturbed", CONFIG, MADE_AFTER_RECORDS)
+    workflow = ClusterWorkflow(tmp_path, CONFIG, idle, "slurm-generic")
+    repeated(undisturbed, workflow, MADE_AFTER_RECORDS)
     pause = Pause("train", "ffn.training.checkpoint:CheckpointFolder.save")
     with workflow.started("train_all", "--retries", str(len(FAULTS)), pause=pause) as process:
         training = Training(workflow, pause, process)
@@ -98,7 +90,8 @@ def test_training_survives_every_fault(undisturbed, idle, tmp_path):
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_only_the_dead_nodes_subvolumes_are_made_again(undisturbed, idle, tmp_path):
-    workflow = repeated(undisturbed, tmp_path / "disturbed", SMALL_RUN, ["segmentation", "agglomeration"])
+    workflow = ClusterWorkflow(tmp_path, SMALL_RUN, idle, "slurm-generic")
+    repeated(undisturbed, workflow, ["segmentation", "agglomeration"])
     folder = workflow.results / "segmentation/phantom/subvolumes"
     # the first process that has a subvolume complete, but under another name
     pause = Pause("/subvolumes/", "ffn.io.atomic:_replace", before=True, token=tmp_path / "token")

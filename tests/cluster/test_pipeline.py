@@ -1,6 +1,5 @@
-"""The whole run on a Slurm cluster: every node takes part, and nothing of the result depends on where it was made."""
+"""A run on a Slurm cluster: every node takes part, and nothing of the result depends on where it was made."""
 
-import json
 import re
 
 import pytest
@@ -17,11 +16,6 @@ MADE_OF_VOXELS = ["model/weights.h5", *(f"{store}/zarr.json" for store in STORES
 def test_the_cluster_and_one_machine_give_the_same(undisturbed, finished):
     for name in MADE_OF_VOXELS:
         assert digest(undisturbed.results / name) == digest(finished.results / name), name
-    scores = [
-        json.loads((w.results / "evaluation/phantom.json").read_text())["scores"] for w in (undisturbed, finished)
-    ]
-    assert scores[0] == scores[1]
-    assert (undisturbed.results / "report.html").exists()
 
 
 def test_training_and_segmenting_ran_on_two_nodes_and_left_nothing_running(undisturbed):
