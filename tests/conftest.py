@@ -23,7 +23,7 @@ from .small_run import SMALL_RUN, Workflow
 
 WHOLE_RUN_SECONDS = 1800  # a hang, however busy the machine is
 REPOSITORY = Path(__file__).resolve().parents[1]
-# Folders and files of tests/, by the time that they take; `finished` is made in the fourth.
+# Folders and files of tests/, by the time that they take; `finished` is made in the first.
 LONGEST = ("cluster", "integration", "workflow/test_leaves.py", "workflow/test_pipeline.py", "workflow", "stages")
 APART = "tests/workflow/"  # one process would take longer for it than another for the rest
 MEMORY_DISK, ROOM = "/dev/shm", 8 * 2**30  # bytes
