@@ -3,7 +3,7 @@
 #
 #   make gpu-pack                    beforehand, on your machine: fill .gpu-check/, which git ignores
 #   OUT=out tools/gpu_check.sh run   on the GPU machine, with a copy of the repository and of .gpu-check/
-#   make test-bare                   run every step on a CPU, with a tiny network and what a bare GPU machine has
+#   make test-bare                   run the steps on a CPU, with a tiny network and what a bare GPU machine has
 #
 # Each step is a process with a time limit. It appends every row to $OUT/results.jsonl at once, so that an interruption
 # loses one row. Variables for `run`:
@@ -67,7 +67,8 @@ run() {
 
 set_up() {
     if [[ -n ${TINY:-} ]]; then
-        ALL=${ALL/train_fib25:250/} # the other training runs the same code
+        local again # other steps run the same code, and no test runs without a GPU
+        for again in train_fib25:250 deterministic:40 tests:90; do ALL=${ALL/$again/}; done
         PACK=$SCRATCH/tiny
         rm -rf "$PACK"
         mkdir -p "$PACK"
