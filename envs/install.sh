@@ -19,6 +19,6 @@ if "${pip[@]}" "${install[@]}" --force-reinstall -r envs/uv.lock; then # never w
     env ${index:+UV_DEFAULT_INDEX="$index"} UV_CACHE_DIR="$venv/.uv" "$venv/bin/python" -m uv pip "${install[@]}" \
         --python "$venv/bin/python" -r "$lock" &&
         rm -rf "$venv/.uv" && exit # its files are links here; in a home, they would be 3 GB for ever
-    rm -rf "$venv/lib" && "$python" -m venv "$venv" # pip would keep what a killed uv wrote in part
+    rm -rf "$venv"/{lib,.uv} && "$python" -m venv "$venv" # pip would keep what a killed uv wrote in part
 fi
 "${pip[@]}" "${install[@]}" -r "$lock"

@@ -30,7 +30,7 @@ case "$*" in
         echo "$* $UV_DEFAULT_INDEX" >>"$FAKE_LOG"
         [[ "$FAIL" == packages && "$*" == *requirements* ]] && { echo "no space left"; exit 1; }
         [[ "$FAIL" == offline ]] && exit 1
-        [[ "$FAIL" == uv && "$*" == "-m uv "* ]] && touch "${0%/bin/*}/lib/half-written" && exit 1 ;;
+        [[ "$FAIL" == uv && "$*" == "-m uv "* ]] && mkdir "$UV_CACHE_DIR" && touch "${0%/bin/*}/lib/half" && exit 1 ;;
 esac
 exit 0
 """
@@ -111,7 +111,7 @@ def test_pip_installs_what_uv_cannot(machine):
         calls = [line for line in machine.log.read_text().splitlines() if "requirements.lock" in line]
         assert [call.split()[1] for call in calls] == ["uv", "pip"][: 1 + bool(failure)]
     assert "https://pypi.example/simple" in machine.log.read_text()
-    assert not (machine.clone / ".venv/lib/half-written").exists()
+    assert not {*(machine.clone / ".venv").glob(".uv"), *(machine.clone / ".venv").glob("lib/half")}, "of a failed uv"
 
 
 def test_failed_horovod_build_leaves_no_wheel_and_keeps_the_packages(machine):
