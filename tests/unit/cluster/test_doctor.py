@@ -1,6 +1,7 @@
 """The course of a check, with a scheduler that does what the test says, and the verdicts on what the probes found."""
 
 import json
+import subprocess
 import sys
 
 import pytest
@@ -97,8 +98,12 @@ def test_answers_are_found_in_the_output_of_several_processes():
 
 
 @pytest.mark.slow  # loads TensorFlow
-def test_a_node_tells_whether_the_folder_is_visible(tmp_path):
-    found = node(str(tmp_path))
+@pytest.mark.usefixtures("needs_horovod")
+def test_a_process_tells_whether_the_folder_is_visible_and_joins_by_horovod(tmp_path):
+    probe = [sys.executable, "-m", "ffn.cluster.doctor", "horovod", str(tmp_path)]
+    found, joined = answers(subprocess.run(probe, capture_output=True, text=True, check=True).stdout)
+    assert (joined["rank"], joined["size"]) == (0, 1) and joined["library"].startswith("Horovod")
+    assert joined["exact_ms"] > 0 and joined["allreduce_ms"] > 0
     assert found["cores"] >= 1 and "refused" not in found and len(json.dumps(found)) < 900
     assert len(list(tmp_path.iterdir())) == 1
     assert "No such file" in node(str(tmp_path / "of another node"))["refused"]
