@@ -158,6 +158,7 @@ def segment_parts(folder, *options, name="parts", cut=CUT_IN_THREE):
     return code, sorted((folder / name).glob("*.zarr"))
 
 
+@pytest.mark.slow
 def test_subvolumes_of_one_process_have_the_bytes_of_one_after_another(scene):
     pytest.importorskip("jax")
     options = (*JAX, "--masks", "#box=100:140,20:60,30:33", "--second-pass")

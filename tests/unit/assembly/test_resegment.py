@@ -167,6 +167,7 @@ def pieces():
     return raw, labels, contacts
 
 
+@pytest.mark.slow
 def test_many_contacts_at_once_have_the_evidence_of_one_after_another(judge_of, monkeypatch):
     """Windows wait for a canvas, the last leaves one free, and a mask keeps objects out; on a CPU in float32."""
     pytest.importorskip("jax")

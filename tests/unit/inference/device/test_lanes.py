@@ -103,8 +103,14 @@ SHORT = {"FOVS_OF_BURST": {"cpu": 3, "gpu": 3}, "QUEUE": 128, "LOOKAHEAD": 3, "I
 
 @pytest.mark.parametrize(
     ("number", "options", "changed"),
-    [(3, {}, {}), (2, {"disco_seed_threshold": -1.0, "move_threshold": 0.8, "max_fovs": 60}, SHORT)],
-    ids=["as it is", "short"],
+    [
+        pytest.param(3, {}, {}, id="as it is"),
+        pytest.param(
+            *(2, {"disco_seed_threshold": -1.0, "move_threshold": 0.8, "max_fovs": 60}, SHORT),
+            marks=pytest.mark.slow,
+            id="short",
+        ),
+    ],
 )
 def test_unequal_subvolumes_together_are_those_of_one_after_another_on_the_host(
     model, number, options, changed, jax_device, monkeypatch
