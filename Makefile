@@ -48,7 +48,7 @@ test-bare:  ## run JAX's tests, and tools/gpu_check.sh in small, with what a bar
 	PYTHON="$(PYTHON)" envs/bare.sh
 	.venv-bare/bin/python -m pytest -m "not tensorflow and not slow" @tests/bare.txt $(ARGS)
 	rm -rf build/gpu-check
-	TINY=1 OUT=build/gpu-check PYTHON=.venv-bare/bin/python JAX_PLATFORMS=cpu tools/gpu_check.sh run
+	TINY=1 BUDGET=1800 OUT=build/gpu-check PYTHON=.venv-bare/bin/python JAX_PLATFORMS=cpu tools/gpu_check.sh run
 
 gpu-pack: setup  ## fill .gpu-check/ with what tools/gpu_check.sh needs on a GPU machine; docs/gpu.md
 	PYTHON=.venv/bin/python tools/gpu_check.sh pack
