@@ -1,10 +1,8 @@
-"""Measure what larger batches bring and cost: scores after equally many FOVs, and the time of a FOV.
+"""Measure the wall and processor time of a FOV in training, by batch size.
 
-    python benchmarks/batches.py --out FOLDER --fovs 2400 --scaling-rule sqrt [options of ffn train]
-    OMP_NUM_THREADS=2 python benchmarks/batches.py --fovs 0 --rounds 20 [options of ffn train]
+    OMP_NUM_THREADS=2 python benchmarks/batches.py --rounds 20 [options of ffn train]
 
-Scores are those of training over the last third of the FOVs, mean ± deviation over three seeds; results stay in FOLDER,
-where the same command goes on. For times, it takes steps of all batch sizes in turn, as many FOVs of each.
+Steps of all batch sizes are taken in turn, as many FOVs of each.
 """
 
 import argparse
@@ -19,20 +17,11 @@ from ffn.config import ModelConfig
 from ffn.options import add_options, from_arguments
 from ffn.training.config import TrainConfig
 from ffn.training.loop import make_learner, make_patches
-from ffn.training.metrics import read_metrics
 from ffn.training.plan import Training, add_data_arguments, training_data
-from ffn.training.train import train, training_job, with_engine
+from ffn.training.train import training_job, with_engine
 from ffn.training.walk import LaneWalks, Prefetcher
 
-BATCHES, SEEDS, ROWS = (1, 2, 4, 8, 16), (1, 2, 3), 12  # rows of metrics in a run, of which the last third counts
-
-
-def scores(training: Training, folder: Path) -> list[float]:
-    """Train unless that was done, and return loss, accuracy and F1."""
-    if not (folder / "weights.h5").exists():
-        train(training, str(folder), machine=str(folder.parent / "machine"))
-    rows = read_metrics(folder / "metrics.csv")[-ROWS // 3 :]
-    return [float(np.mean([row[name] for row in rows])) for name in ("loss", "accuracy", "f1")]
+BATCHES = (1, 2, 4, 8, 16)
 
 
 def seconds(training: Training, rounds: int, out: Path) -> np.ndarray:
@@ -61,8 +50,7 @@ def seconds(training: Training, rounds: int, out: Path) -> np.ndarray:
 def main() -> None:
     """Print a row for each batch size."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("batches"), metavar="FOLDER")
-    parser.add_argument("--fovs", type=int, default=0, help="of each training; 0 measures times")
+    parser.add_argument("--out", type=Path, default=Path("batches"), metavar="FOLDER", help="for the chosen engine")
     parser.add_argument("--rounds", type=int, default=20, help="of measured steps")
     for add in (ModelConfig, TrainConfig):
         add_options(parser, add)
@@ -70,17 +58,8 @@ def main() -> None:
     given = parser.parse_args()
     config = from_arguments(TrainConfig, given).model_copy(update={"num_workers": 1})
     training = Training(training_data(given), from_arguments(ModelConfig, given), config, given.rng_seed)
-    if not given.fovs:
-        for batch, (wall, processor) in zip(BATCHES, seconds(training, given.rounds, given.out), strict=True):
-            print(f"| {batch} | {1 / wall:.1f} FOVs/s | {1e3 * processor:.1f} ms |")
-    for batch in BATCHES if given.fovs else ():
-        steps, runs = given.fovs // batch, []
-        length = {"batch_size": batch, "max_steps": steps, "warmup_steps": steps // 20, "log_steps": steps // ROWS}
-        for seed in SEEDS:
-            own = training._replace(config=config.model_copy(update=length), rng_seed=seed)
-            runs.append(scores(own, given.out / f"batch-{batch}-{config.scaling_rule}-{seed}"))
-        shown = (f"{m:.3f} ± {s:.3f}" for m, s in zip(np.mean(runs, 0), np.std(runs, 0, ddof=1), strict=True))
-        print(f"| {batch} | {steps} | {' | '.join(shown)} |", flush=True)
+    for batch, (wall, processor) in zip(BATCHES, seconds(training, given.rounds, given.out), strict=True):
+        print(f"| {batch} | {1 / wall:.1f} FOVs/s | {1e3 * processor:.1f} ms |")
 
 
 if __name__ == "__main__":

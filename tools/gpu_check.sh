@@ -3,7 +3,7 @@
 #
 #   make gpu-pack                    beforehand, on your machine: fill .gpu-check/, which git ignores
 #   OUT=out tools/gpu_check.sh run   on the GPU machine, with a copy of the repository and of .gpu-check/
-#   make test-bare                   run the steps on a CPU, with a tiny network and what a bare GPU machine has
+#   make test-bare                   run most steps on a CPU, with a tiny network and what a bare GPU machine has
 #
 # Each step is a process with a time limit. It appends every row to $OUT/results.jsonl at once, so that an interruption
 # loses one row. Variables for `run`:
