@@ -26,6 +26,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 # Folders and files of tests/, by the time that they take; `finished` is made in the first.
 LONGEST = ("cluster", "integration", "workflow/test_leaves.py", "workflow/test_pipeline.py", "workflow", "stages")
 APART = "tests/workflow/"  # one process would take longer for it than another for the rest
+XLA_FLAGS = os.environ.get("XLA_FLAGS", "")
 MEMORY_DISK, ROOM = "/dev/shm", 8 * 2**30  # bytes
 
 
@@ -111,6 +112,12 @@ def compiled_once():
     if jax := sys.modules.get("jax"):  # imported by the modules of tests
         for name, value in settings.items():
             jax.config.update(name, value)
+
+
+@pytest.fixture(autouse=True)
+def own_xla_flags(monkeypatch):
+    """Take back the flags that a training sets for its process: with others, JAX compiles every function anew."""
+    monkeypatch.setenv("XLA_FLAGS", XLA_FLAGS)
 
 
 @pytest.fixture

@@ -58,6 +58,7 @@ def test_another_network_is_refused(checkpoints, tmp_path, capsys, name, message
     assert not (tmp_path / "model").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.fib25
 def test_imported_checkpoint_equals_numpy(shared_checkpoint, tmp_path):
     assert main(["import-checkpoint", str(shared_checkpoint), "--out", str(tmp_path / "model")]) == 0

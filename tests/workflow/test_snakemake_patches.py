@@ -67,6 +67,7 @@ def wait_for(path: Path, process):
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_snakemake_locks_what_the_kernel_cannot(tmp_path):
     """Although the profile says `nolock`."""
     rules = f"onstart:\n    snakemake_patches.lock(workflow)\n{LONG}"

@@ -68,6 +68,7 @@ def reference(depth: int, features: int, fov: tuple[int, int, int], batch: int) 
     return pom + (inner @ lom[0, 0, 0])[..., 0] + lom_bias
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("emulated")
 @pytest.mark.parametrize(("depth", "features", "fov", "batch"), NETWORKS)
 def test_same_as_direct_convolution_with_any_vectors_and_threads(depth, features, fov, batch):
@@ -89,6 +90,7 @@ def test_same_as_direct_convolution_on_this_cpu(lanes):
         assert np.array_equal(*found)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("emulated")
 def test_a_fov_gets_the_same_answer_in_a_batch_alone_and_after_others():
     network = KernelNetwork(random_network(2, 32), (5, 7, 9), threads=2)
@@ -98,6 +100,7 @@ def test_a_fov_gets_the_same_answer_in_a_batch_alone_and_after_others():
     assert np.array_equal(together[[2, 0, 1]], alone)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("emulated")
 @pytest.mark.parametrize("lanes", INSTRUCTIONS)
 def test_not_a_number_is_not_hidden(lanes):
@@ -127,6 +130,7 @@ print("goes on")
 """
 
 
+@pytest.mark.slow
 def test_threads_and_memory_that_the_system_refuses_are_an_error_each_time(emulated_library):
     root = Path(__file__).parents[3]
     command = [sys.executable, "-c", REFUSED, str(emulated_library)]

@@ -52,6 +52,7 @@ FOUR_DEVICES = textwrap.dedent(
 )
 
 
+@pytest.mark.slow
 def test_four_devices_train_as_one_does_to_rounding(tmp_path):
     path = tmp_path / "four.npz"
     variables = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
