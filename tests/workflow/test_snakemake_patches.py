@@ -114,6 +114,7 @@ def test_jobs_of_an_array_are_submitted_while_others_are_ready():
     assert submitted == [jobs[:3], jobs[3:4]]
 
 
+@pytest.mark.slow
 def test_snakemake_and_its_job_end_after_any_number_of_sigterms(tmp_path):
     """Its own handler waits for the job, and for a lock that an earlier signal holds."""
     process = snakemake(tmp_path, LONG, "--cores", "1", "--retries", "1", "never")

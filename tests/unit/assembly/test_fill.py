@@ -194,6 +194,7 @@ def test_thick_sections_have_their_own_levels_and_the_same_smoothing(tmp_path):
     assert np.sqrt((smooth * places**2).sum(axis=(1, 2, 3)) / smooth.sum()) == pytest.approx([60, 60, 60], rel=0.01)
 
 
+@pytest.mark.slow
 def test_jobs_kills_and_shards_do_not_show(tmp_path, monkeypatch):
     """Tiles cross the borders of shards."""
     specs = written(tmp_path, *tissue())

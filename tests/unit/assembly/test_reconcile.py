@@ -51,6 +51,7 @@ JOBS = ["tiling", "match 2-of-2", "match 1-of-2", "match", "label 3-of-3", "labe
 JOBS += ["label", "2-of-2", "1-of-2", "write"]
 
 
+@pytest.mark.slow
 def test_jobs_and_kills_do_not_show(tmp_path, monkeypatch):
     specs = write_tiles(tmp_path / "parts", tubes(TILED), np.random.default_rng(0))
     seed = np.array([[1, 12, 15, TILED.start[2] + 5, 40, 1]])

@@ -159,6 +159,7 @@ def start(path, *job, pause=None):
     return subprocess.Popen([sys.executable, "-c", SCRIPT, str(path), *job], env={**os.environ, **variables})
 
 
+@pytest.mark.slow
 def test_kills_lose_the_block_in_flight_and_change_nothing(tmp_path, undisturbed):
     path = tmp_path / "killed/v.zarr"
     points = [

@@ -205,6 +205,7 @@ def test_several_jobs_leave_the_bytes_of_one(tmp_path, one):
     assert content(out) == one.content
 
 
+@pytest.mark.slow
 def test_killed_jobs_lose_the_block_in_flight(tmp_path, one, monkeypatch):
     """Each function dies once, at its second block, and the job is repeated."""
     out, killed = tmp_path / "killed", set()
