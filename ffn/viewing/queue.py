@@ -285,8 +285,7 @@ def places_text(places: Sequence[Place]) -> str:
 
 def named(places: Sequence[Place]) -> dict[str, Place]:
     """Return the places by the names of their links."""
-    digits = len(str(len(places)))
-    return {f"queue-{number:0{digits}}": place for number, place in enumerate(places, 1)}
+    return {f"queue-{number:03}": place for number, place in enumerate(places, 1)}
 
 
 def write_confirmed(inputs: QueueInputs, objects: Sequence[int], out: str | Path) -> Box:

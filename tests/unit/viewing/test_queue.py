@@ -64,6 +64,7 @@ def test_every_contact_and_suspicious_object_is_a_place(inputs):
     assert [place.sides[0] for place in places if place.kind == ENDS] == [[5]]
     assert places == sorted(places, key=lambda place: -place.wrong * place.um3) and len(Queue(inputs).places(2)) == 2
     rows = list(csv.DictReader(places_text(places).splitlines()))
+    assert rows[0]["name"] == "queue-001"
     row = next(row for row in rows if (row["segment_a"], row["segment_b"]) == ("2", "3"))
     assert (row["kind"], row["z_a"], row["y_a"], row["x_b"]) == ("apart", "24", "-5", "360")
 
