@@ -66,7 +66,9 @@ def next_round(folder: Path, volume: str | None, objects: Sequence[int]) -> Path
     own = values["volumes"][name]
     is_chosen_on = run.select.checkpoints > 0 and run.select_volume == name
     unlearnt = [{"box": run.select.box}] if is_chosen_on else []
-    own |= {"corrections": None, **({"evaluate_box": "none"} if run.volumes[name].has_labels else {})}
+    own |= {"evaluate_box": "none"} if run.volumes[name].has_labels else {}
+    for each in values["volumes"].values():  # of other segments
+        each["corrections"] = None
     values["volumes"][confirmed] = {
         "image": paths.of("ingest", "image", volume=name),
         "labels": str(labels.relative_to(folder.parents[1])),

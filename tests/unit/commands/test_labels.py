@@ -75,6 +75,9 @@ def run(tmp_path, monkeypatch):
 def test_a_round_trains_from_the_weights_of_the_run_on_what_was_confirmed(run, tmp_path):
     labels, started = run
     labels[:, :, 85:] = 7
+    other = {**CONFIG["volumes"]["cube"], "train_box": "none"}
+    config = {**CONFIG, "volumes": {**CONFIG["volumes"], "other": other}}
+    (tmp_path / "results/mine/config.yaml").write_text(yaml.safe_dump(config))
     assert main(["round", "--objects", "7,9", "results/mine", "-n"]) == 0
     objects, (config, words) = started
     assert objects == [7, 9] and config == tmp_path / "results/mine/round.yaml" and words == ["-n"]
@@ -83,7 +86,7 @@ def test_a_round_trains_from_the_weights_of_the_run_on_what_was_confirmed(run, t
     next_run, places, _ = open_run(values)
     assert str(places["cube-confirmed"].train_box) == "0:40,0:64,10:110" and not next_run.affinities.enabled
     assert not next_run.selectable_steps  # by their own segments, the old weights always won
-    assert places["cube"].config.corrections is None and not places["cube"].is_evaluated
+    assert not any(place.config.corrections for place in places.values()) and not places["cube"].is_evaluated
     assert (next_run.train.optimizer, next_run.train.ema_decay) == ("adam", None)
     assert next_run.partition.thresholds == (0.2, 0.3)  # slivers of bodies are not a kind of their own
     assert next_run.train.learning_rate == FROM_WEIGHTS["learning_rate"] / 2
