@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 def queue_inputs(run_folder: str, volume: str | None, corrections: Sequence[str]) -> QueueInputs:
     """Find the files of a run."""
-    from ffn.assembly.given import GROWN, known_corrections
+    from ffn.assembly.given import GROWN, read_corrections
     from ffn.report.run_folder import find_export
     from ffn.viewing.queue import QueueInputs
     from ffn.workflow.paths import RunPaths
@@ -75,7 +75,7 @@ def queue_inputs(run_folder: str, volume: str | None, corrections: Sequence[str]
     name = export.name
     own, cuts = run.volumes[name].corrections, paths.of("cut", volume=name)
     given = [*corrections, *([_of_project(run_folder, own)] if own else [])]
-    has_cuts = own is not None and any(each.action in GROWN for each in known_corrections(Path(given[-1])))
+    has_cuts = own is not None and any(each.action in GROWN for each in read_corrections(given[-1]))
     return QueueInputs(
         export=export,
         segmentation=paths.base(run, volume=name),

@@ -117,5 +117,12 @@ def test_a_run_is_viewed_where_no_cut_can_be_tried(run, monkeypatch):
 
 
 def test_a_queue_refuses_answers_that_are_not_there(run, capsys):
+    """Those of the run lie elsewhere if its folder was moved."""
+    folder, correct = run
     assert main(["queue", "results/mine", "--corrections", "nowhere.csv"]) == 2
     assert "nowhere.csv" in capsys.readouterr().err
+    _, [(config, _)] = correct([ONE])
+    config.replace(folder / "config.yaml")
+    folder.rename("moved")
+    assert main(["queue", "moved"]) == 2
+    assert "results/mine/agglomeration/cube/corrections.csv" in capsys.readouterr().err
