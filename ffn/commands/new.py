@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,8 @@ def run(arguments: argparse.Namespace) -> None:
     }
     text = first_run(name, volume, arguments.init and _absolute(arguments.init), arguments.hours)
     atomic.write_text(out, text)
-    print(f"{text}\n{out}: written. Look at it, then: ffn run {out} -n; ffn run {out}")
+    given = shlex.quote(str(out))
+    print(f"{text}\n{out}: written. Look at it, then: ffn run {given} -n; ffn run {given}")
 
 
 def _with_datasets(image: str, labels: str | None) -> tuple[str, str | None]:

@@ -1,5 +1,6 @@
 """`ffn new` writes a configuration that runs as it is, whatever the format of image and labels."""
 
+import shlex
 from pathlib import Path
 
 import h5py
@@ -173,6 +174,12 @@ def test_what_is_missing_is_asked_for(change, named, tmp_path, image, labels, ca
     words = alone(tmp_path, image, labels)
     assert main(["new", str(tmp_path / "mine.yaml"), "--image", *change(words)]) == 2
     assert named in capsys.readouterr().err and not (tmp_path / "mine.yaml").exists()
+
+
+def test_the_command_that_is_printed_can_be_copied(tmp_path, image, labels, capsys):
+    out = str(tmp_path / "my first.yaml")
+    assert main(["new", out, "--image", *alone(tmp_path, image, labels)]) == 0
+    assert shlex.split(capsys.readouterr().out)[-3:] == ["ffn", "run", out]
 
 
 def test_a_configuration_is_not_overwritten(tmp_path, image, labels):
