@@ -163,7 +163,9 @@ def _explained(complaints: list[Any], where: Callable[[tuple], str], instead: Ca
         message = " or ".join([message, *(other["msg"].removeprefix("Input should ") for other in others)])
     if first["type"] == "extra_forbidden":
         return f"{where(path)}: unknown key, {instead(path, first['input'])}"
-    if first["type"] == "missing":
+    if first["type"] == "missing" and path[-1].isdecimal():  # the place in a list
+        path, message = path[:-1], "expected more values"
+    elif first["type"] == "missing":
         return f"{where(path)}: is missing, it is required"
     if first["type"] == "value_error":
         return f"{where(path)}: {message}" if path else message

@@ -121,6 +121,7 @@ def test_headings_and_null_of_the_configuration_on_the_command_line():
         (PartitionConfig, "--thresholds 0.5 0.1", r"thresholds: \(0.5, 0.1\)"),
         (IngestConfig, "--voxel-size 4 0 4", "--voxel-size: .*'0'"),
         (IngestConfig, "--kind picture", "--kind: .*'picture'"),
+        (ImageConfig, "--masks raw.h5:raw#range=5", r"--masks: .*\['5'\]"),
     ],
 )
 def test_a_bad_value_names_option_and_value(model, words, named):
