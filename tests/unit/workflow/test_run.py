@@ -54,7 +54,7 @@ REFUSED = [
     ({"volumes": {"phantom": {**PHANTOM, "image": "x.h5"}}}, "volumes.phantom"),
     ({"volumes": {"phantom": {**PHANTOM, "masks": [{"path": ""}]}}}, "volumes.phantom.masks.0.path: ''"),
     ({"volumes": {"phantom": {**PHANTOM, "normalize": "mean"}}}, "volumes.phantom.normalize: .*mean"),
-    ({"volumes": {"a": {"image": "a.h5:raw", "voxel_size_zyx_nm": [30, 8]}}}, r"volumes.a.voxel_size_zyx_nm: .*30, 8\]"),
+    ({"volumes": {"a": {"image": "a.h5", "voxel_size_zyx_nm": [30, 8]}}}, r"volumes.a.voxel_size_zyx_nm: .*30, 8\]"),
     ({"volumes": {"phantom": {**PHANTOM, "train_box": "0:9"}}}, "volumes.phantom.train_box: .*'0:9'"),
     ({"volumes": {"phantom": {**PHANTOM, "segment_box": "5:5,0:4,0:4"}}}, "volumes.phantom.segment_box: .*5:5"),
     ({"volumes": {"a": PHANTOM, "b": {"image": "b.h5:raw", "validate_box": "all"}}}, "volumes.b: validate_box: all"),
