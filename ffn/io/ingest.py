@@ -32,7 +32,7 @@ from ffn.io.section_faults import Fault, SectionWatch, faults_of, jumps_of, writ
 from ffn.io.shards import CHUNK, group_metadata, shard_shape
 from ffn.io.store import new_folder, require_replaceable, write_metadata
 from ffn.io.store_names import MAIN, OURS
-from ffn.io.volume import IGNORED, Converted, Placement, Volume, require_other_file, split_spec, voxel_size_of
+from ffn.io.volume import IGNORED, NO_SIZE, Converted, Placement, Volume, require_other_file, split_spec, voxel_size_of
 from ffn.options import add_box_option, add_options, add_store_option, from_arguments
 from ffn.provenance import fingerprint, provenance
 
@@ -276,7 +276,7 @@ def _voxel_size(volume: Volume, given: VoxelSize | None) -> VoxelSize:
     if given is None and known is None:
         declared = f"one in {volume.unknown_unit!r:.100}, an unknown unit" if volume.unknown_unit else "none"
         raise ConfigError(f"--voxel-size: is missing and {volume.name} declares {declared}, expected Z Y X in nm")
-    if given is not None and known is not None and not np.allclose(given, known, rtol=1e-4):
+    if given is not None and known is not None and known != NO_SIZE and not np.allclose(given, known, rtol=1e-4):
         found = f"--voxel-size: {given} nm differs from the {known} nm that {volume.name} declares, expected the same"
         raise ConfigError(f"{found}. Leave the option out or correct the source; --mip makes larger voxels")
     return given or known  # type: ignore[return-value]

@@ -19,7 +19,7 @@ from ffn.geometry import Box, VoxelSize, piece_shape, zyx
 from ffn.io.blocks import BlockWork, Job, add_job_options, job_of, map_blocks
 from ffn.io.coarser import READ_BYTES
 from ffn.io.open import identity, open_segmentation, open_truth, open_volume
-from ffn.io.volume import IGNORED, Derived, Placement, Volume, require_other_file, voxel_size_of, with_ignored
+from ffn.io.volume import IGNORED, NO_SIZE, Derived, Placement, Volume, require_other_file, voxel_size_of, with_ignored
 from ffn.options import add_masks_option, add_options, add_store_option, add_volume_option, from_arguments, masks_from
 from ffn.provenance import fingerprint, provenance
 
@@ -34,8 +34,9 @@ class AtSize(Derived):
     def __init__(self, source: Volume, voxel_size_zyx_nm: VoxelSize | None) -> None:
         super().__init__(source)
         own = source.voxel_size_zyx_nm
-        is_same = voxel_size_zyx_nm is None or own is None or np.allclose(voxel_size_zyx_nm, own, rtol=1e-4)
-        self._ratios = np.ones(3) if is_same else np.divide(voxel_size_zyx_nm, own)  # type: ignore[arg-type]
+        is_known = own not in (None, NO_SIZE) and voxel_size_zyx_nm not in (None, NO_SIZE)
+        is_other = is_known and not np.allclose(voxel_size_zyx_nm, own, rtol=1e-4)  # type: ignore[arg-type]
+        self._ratios = np.divide(voxel_size_zyx_nm, own) if is_other else np.ones(3)  # type: ignore[arg-type]
         corners = (np.divide(corner, self._ratios) for corner in (source.box.start, source.box.stop))
         self.box = Box(*(zyx(np.ceil(corner - 0.5 - ROUNDING)) for corner in corners))
 

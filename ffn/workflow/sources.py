@@ -22,7 +22,7 @@ from ffn.io.ingest import can_stay, read_as
 from ffn.io.label_statistics import doubts_about_labels
 from ffn.io.open import open_mip_or_finer, voxel_sizes
 from ffn.io.store_names import files_named
-from ffn.io.volume import Volume, file_of, is_same_source, place_of
+from ffn.io.volume import NO_SIZE, Volume, file_of, is_same_source, place_of
 from ffn.workflow.run import VolumeConfig
 
 LEAST_FOV = 9  # voxels; our choice: 270 nm across sections of 30 nm, and two moves of two voxels
@@ -120,7 +120,7 @@ def check_source(spec: str, config: VolumeConfig | None, key: str) -> None:
 
 def _check_size(key: str, wanted: VoxelSize | None, found: Volume) -> None:
     known = found.voxel_size_zyx_nm
-    if wanted is not None and known is not None and not _same(wanted, known):
+    if wanted is not None and known is not None and known != NO_SIZE and not _same(wanted, known):
         raise ConfigError(f"{key}: {wanted} differs from {known} nm, which {found.name} declares. Correct one of them")
 
 

@@ -12,6 +12,7 @@ import zarr
 
 from ffn.cli import main
 from ffn.geometry import Box
+from ffn.io.open import open_volume
 from ffn.workflow.first_run import FIRST_MINUTES, first_run
 from ffn.workflow.needs import flooding_here
 from ffn.workflow.pipeline import Pipeline
@@ -174,6 +175,17 @@ def test_what_is_missing_is_asked_for(change, named, tmp_path, image, labels, ca
     words = alone(tmp_path, image, labels)
     assert main(["new", str(tmp_path / "mine.yaml"), "--image", *change(words)]) == 2
     assert named in capsys.readouterr().err and not (tmp_path / "mine.yaml").exists()
+
+
+def test_labels_may_be_painted_before_the_voxel_size_is_known(tmp_path, image, labels):
+    path, *size = alone(tmp_path, image, labels)
+    assert main(["labels", "--new", path, "--out", f"{tmp_path}/paint.zarr"]) == 0
+    zarr.open_array(f"{tmp_path}/paint.zarr/0", mode="r+")[:] = labels
+    _, place = new([path, "--labels", f"{tmp_path}/paint.zarr", *size], tmp_path / "mine.yaml")
+    assert place.train_box.intersect(LABELLED) == place.train_box
+    assert main(["ingest", f"{tmp_path}/paint.zarr", *size, "--out", f"{tmp_path}/labels.zarr"]) == 0
+    with open_volume(f"{tmp_path}/labels.zarr") as made:
+        assert made.voxel_size_zyx_nm == SIZE
 
 
 def test_the_command_that_is_printed_can_be_copied(tmp_path, image, labels, capsys):

@@ -7,7 +7,7 @@ from ffn.geometry import Box
 from ffn.io import masks
 from ffn.io.foreign.arrays import ArrayVolume
 from ffn.io.masks import open_masked_truth, open_masks
-from ffn.io.volume import IGNORED
+from ffn.io.volume import IGNORED, NO_SIZE
 
 from ..volumes import write
 
@@ -50,6 +50,12 @@ def test_ids_beyond_2_to_the_53_are_told_apart(tmp_path):
     np.testing.assert_array_equal(np.flatnonzero(masked({"path": path, "values": many})), np.arange(0, ids.size, 2))
     beyond = [-1, 2**63 + 2]
     np.testing.assert_array_equal(np.flatnonzero(masked({"path": path, "values": [few[1], *beyond]})), [100])
+
+
+def test_a_mask_drawn_on_an_image_of_unknown_voxels_has_those_of_any_image(tmp_path, labels):
+    _, voxels = labels
+    path = write(tmp_path / "drawn.zarr", voxels, BOX.start, NO_SIZE)
+    np.testing.assert_array_equal(masked({"path": path}), voxels > 0)
 
 
 @pytest.mark.parametrize("factor", [(2, 4, 4), (1, 3, 2)])
