@@ -57,7 +57,7 @@ def corrected(folder: Path, volume: str | None, paths: list[str]) -> Path:
     with inputs.open_base() as base:
         read_answers(paths, base)  # names contradictions
     values = recorded_run(folder).as_written()
-    copy = Path(inputs.mapping).with_name("corrections.csv")
+    copy = Path(RunPaths(folder).corrections(inputs.export.name))
     found = [each for path in paths for each in read_corrections(path)]
     atomic.write_text(copy, corrections_text(dict.fromkeys(found)))
     values["volumes"][inputs.export.name]["corrections"] = str(copy.relative_to(folder.parents[1]))

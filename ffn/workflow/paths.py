@@ -75,6 +75,10 @@ class RunPaths:
         path = self.of(stage, output, **wildcards)
         return str(jobs_folder(os.path.dirname(path) if "{subvolume}" in path else path, step))
 
+    def corrections(self, volume: str) -> str:
+        """Return where ``ffn correct`` copies the corrections of a volume."""
+        return f"{os.path.dirname(self.of('merge', 'mapping', volume=volume))}/corrections.csv"
+
     def checkpoint(self, step: str) -> str:
         """Return a checkpoint of training."""
         return f"{self.folder('train')}/checkpoints/step-{step}"

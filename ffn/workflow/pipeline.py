@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
@@ -73,6 +74,9 @@ class Pipeline:
             yield f".labels: {found}. Give their place in labels_offset_zyx, also if it is 0, 0, 0"
         if doubt := doubt_about_size(place.voxel_size_zyx_nm):
             yield f".voxel_size_zyx_nm: {doubt}"
+        applied = self.paths.corrections(name)
+        if name in self.agglomerated and not volume.corrections and os.path.exists(applied):
+            yield f".corrections: not given, so what ffn correct has applied is undone. To keep it, name {applied}"
         if volume.labels:
             doubts = doubts_about(volume, place.finer.get("labels"), place.voxel_size_zyx_nm)
             yield from (f".labels: {doubt}" for doubt in doubts)

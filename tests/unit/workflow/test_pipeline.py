@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from ffn.assembly.given import corrections_text
 from ffn.config import ModelConfig
 from ffn.io.store_names import tracked_file
 from ffn.model.store import save_model
@@ -156,3 +157,14 @@ def test_sources_that_have_changed_since_are_noticed(tmp_path, monkeypatch, imag
     assert [warning.partition(": ")[0] for warning in made.warnings] == ["volumes.cube.labels"]
     os.utime("raw.npy" if image == "raw.npy" else "slices/7.png", (later, later))
     assert [warning.rpartition(" ")[2] for warning in made.warnings] == ["ingest", "ingest_labels"]
+
+
+def test_corrections_that_a_run_would_undo_are_warned_of(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    applied = Path(pipeline().paths.corrections("first"))
+    applied.parent.mkdir(parents=True)
+    applied.write_text(corrections_text([]))
+    (warning,) = pipeline(agglomerate={"enabled": True}).warnings
+    assert warning.startswith("volumes.first.corrections: ") and str(applied) in warning
+    volumes = {**RUN["volumes"], "first": {**RUN["volumes"]["first"], "corrections": str(applied)}}
+    assert not pipeline(agglomerate={"enabled": True}, volumes=volumes).warnings and not pipeline().warnings
