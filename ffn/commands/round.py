@@ -43,9 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Run the command."""
     folder = Path(os.path.abspath(arguments.run_folder))
-    config = next_round(folder, arguments.volume, arguments.objects)
-    os.chdir(folder.parents[1])
-    become_snakemake(config, arguments.words)
+    os.chdir(folder.parents[1])  # which paths of the configuration are relative to
+    become_snakemake(next_round(folder, arguments.volume, arguments.objects), arguments.words)
 
 
 def next_round(folder: Path, volume: str | None, objects: Sequence[int]) -> Path:

@@ -94,6 +94,16 @@ def test_a_round_trains_from_the_weights_of_the_run_on_what_was_confirmed(run, t
 
 
 @pytest.mark.usefixtures("run")
+def test_a_round_finds_initial_weights_from_any_folder(tmp_path, monkeypatch):
+    given = {"init": "weights", "train": {"max_steps": 0}, "affinities": {}}
+    (tmp_path / "results/mine/config.yaml").write_text(yaml.safe_dump({**CONFIG, **given}))
+    (tmp_path / "results/mine/model").rename(tmp_path / "weights")
+    monkeypatch.chdir("results")
+    assert main(["round", "mine"]) == 0
+    assert yaml.safe_load((tmp_path / "results/mine/round.yaml").read_text())["init"] == "weights"
+
+
+@pytest.mark.usefixtures("run")
 def test_labels_of_people_choose_the_weights_where_there_are_some(tmp_path):
     given = {"box": "0:40,0:64,0:40", "checkpoints": 1}
     (tmp_path / "results/mine/config.yaml").write_text(yaml.safe_dump({**CONFIG, "select": given}))
