@@ -28,6 +28,7 @@ REASONS = {
     errno.EFBIG: f"the limit of a file's size (ulimit -f) on {{disk}} is reached. Raise it, {AGAIN}",
     errno.EROFS: "{disk} is mounted read-only, expected a disk to write to. Choose another output folder",
     **dict.fromkeys((errno.ENOTDIR, errno.EEXIST), "{file} is a file, expected a folder. Choose another output"),
+    errno.EISDIR: "is a folder, expected a file. Choose another output",
     errno.EACCES: "you may not write to {folder}, expected a folder of yours. Choose another, or ask its owner",
 }
 FULL_BYTES = 2**16  # with less room, a disk is full; our choice, between a log and a chunk

@@ -2,6 +2,7 @@ import errno
 
 import pytest
 
+from ffn.errors import UnwritableError
 from ffn.io.atomic import atomic_path, this_job, write_text, write_text_once
 
 
@@ -46,7 +47,7 @@ def test_a_folder_replaces_a_full_folder_and_a_file_none(tmp_path):
     assert names(tmp_path / "out") == ["second.txt"]
     (tmp_path / "results").mkdir()
     write_text(tmp_path / "results/precious.txt", "x")
-    with pytest.raises(IsADirectoryError):
+    with pytest.raises(UnwritableError, match=f"^{tmp_path}/results: "):
         write_text(tmp_path / "results", "y")
     assert names(tmp_path) == ["out", "results"]
     assert names(tmp_path / "results") == ["precious.txt"]
