@@ -194,6 +194,14 @@ def test_the_command_that_is_printed_can_be_copied(tmp_path, image, labels, caps
     assert shlex.split(capsys.readouterr().out)[-3:] == ["ffn", "run", out]
 
 
+def test_a_glob_without_quotes_is_answered_in_one_short_line(tmp_path, image, labels, capsys):
+    tiffs(tmp_path, image, labels)
+    with pytest.raises(SystemExit, match="2"):
+        main(["new", str(tmp_path / "mine.yaml"), "--image", *sorted(map(str, tmp_path.glob("slices/*.tif")))])
+    found = capsys.readouterr().err
+    assert "slices/z1.tif" in found and " 46 " in found and "z2.tif" not in found
+
+
 def test_a_configuration_is_not_overwritten(tmp_path, image, labels):
     (tmp_path / "mine.yaml").write_text("run: mine\n")
     assert main(["new", str(tmp_path / "mine.yaml"), "--image", *alone(tmp_path, image, labels)]) == 2
