@@ -64,9 +64,11 @@ def run(arguments: argparse.Namespace) -> None:
 def queue_inputs(run_folder: str, volume: str | None, corrections: Sequence[str]) -> QueueInputs:
     """Find the files of a run."""
     from ffn.assembly.given import GROWN, read_corrections
+    from ffn.geometry import cut
+    from ffn.io.open import open_segmentation
     from ffn.report.run_folder import find_export
     from ffn.viewing.queue import QueueInputs
-    from ffn.workflow.paths import RunPaths
+    from ffn.workflow.paths import RunPaths, finished
 
     paths, export = RunPaths(run_folder), find_export(Path(run_folder), volume)
     run = paths.read_config()
@@ -76,10 +78,14 @@ def queue_inputs(run_folder: str, volume: str | None, corrections: Sequence[str]
     own, cuts = run.volumes[name].corrections, paths.of("cut", volume=name)
     given = [*corrections, *([_of_project(run_folder, own)] if own else [])]
     has_cuts = own is not None and any(each.action in GROWN for each in read_corrections(given[-1]))
+    segmentation = paths.base(run, volume=name)
+    with open_segmentation(segmentation) as base:  # graphs of another segment_box lie there, too
+        boxes = cut(base.box, run.agglomerate.job_size_zyx)
+    graphs = finished(paths.of("agglomerate", volume=name, subvolume=box.stem) for box in boxes)
     return QueueInputs(
         export=export,
-        segmentation=paths.base(run, volume=name),
-        graphs=list(map(str, paths.existing("agglomerate", volume=name))),
+        segmentation=segmentation,
+        graphs=list(map(str, graphs)),
         mapping=paths.of("merge", "mapping", volume=name),
         answers=tuple(dict.fromkeys(given)),
         cuts=cuts if has_cuts and os.path.exists(cuts) else None,

@@ -91,6 +91,16 @@ def test_answers_of_a_run_are_found_from_any_folder(run, monkeypatch):
     assert [read_corrections(path) for path in queue_inputs("..", None, ()).answers] == [[ONE]]
 
 
+def test_graphs_of_an_earlier_box_are_left_out(run):
+    folder, _ = run
+    names = ["z000000-y000000-x000000.csv", "z000001-y000000-x000000.csv"]
+    graphs = folder / "agglomeration/cube/graphs"
+    graphs.mkdir()
+    for name in names:
+        (graphs / name).touch()
+    assert queue_inputs("results/mine", None, ()).graphs == [f"results/mine/agglomeration/cube/graphs/{names[0]}"]
+
+
 def test_the_network_of_a_run_is_found_from_any_folder(run, monkeypatch):
     """Paths of the configuration are relative to the folder of results/, or absolute."""
     folder, _ = run
