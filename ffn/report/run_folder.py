@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ffn.errors import EvaluationError, ExportError
+from ffn.geometry import tile
 from ffn.inference.flood import facts_of, findings
 from ffn.io.atomic import unreadable
+from ffn.io.open import open_segmentation
 from ffn.io.store_names import METADATA, OURS, tracked_file
 from ffn.viewing import STATE_FILE
 from ffn.workflow.paths import RunPaths, finished
@@ -83,7 +85,12 @@ def read_flood_findings(run_dir: Path, name: str) -> list[str]:
 
     All subvolumes are looked at, or of more than `MOST_FILES` so many, evenly spread.
     """
-    found = RunPaths(run_dir).named("segment", volume=name, order="")
+    paths = RunPaths(run_dir)
+    found, config = paths.named("segment", volume=name, order=""), paths.read_config()
+    if config and (made := finished([paths.of("reconcile", volume=name, order="")])):
+        with open_segmentation(made[0]) as whole:  # subvolumes of another segment_box lie there, too
+            tiles = tile(whole.box, config.subvolumes.size_zyx, config.subvolumes.overlap_zyx)
+        found = [paths.of("segment", volume=name, order="", subvolume=box.stem) for box in tiles]
     chosen = found[:: math.ceil(len(found) / MOST_FILES) or 1]
     return findings([*filter(None, (facts_of(path.stem, _provenance(path)) for path in finished(chosen)))])
 
