@@ -193,10 +193,8 @@ class Subvolumes:
         (N, 7)): number of a later subvolume, own id, id there, first voxel of a cell, voxels that both have in it.
         """
         found = ids_of(self.volume(index), self.tiling.core(index))
-        claims = [np.empty((0, 7), np.int64)]
-        for other in self.tiling.overlapped_by(index):
-            claims.append(np.insert(self._compared(index, other), 0, other, axis=1))
-        return {**found, **self._own_tables(index), "claims": np.concatenate(claims)}
+        later = [np.insert(self._compared(index, n), 0, n, axis=1) for n in self.tiling.overlapped_by(index)]
+        return {**found, **self._own_tables(index), "claims": np.concatenate([np.empty((0, 7), np.int64), *later])}
 
     def _compared(self, index: int, other: int) -> np.ndarray:
         """Count the pairs of ids in each cell where both subvolumes are segmented: rows as of ``overlaps``."""

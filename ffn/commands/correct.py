@@ -58,8 +58,7 @@ def corrected(folder: Path, volume: str | None, paths: list[str]) -> Path:
         read_answers(paths, base)  # names contradictions
     values = recorded_run(folder).as_written()
     copy = Path(RunPaths(folder).corrections(inputs.export.name))
-    found = [each for path in paths for each in read_corrections(path)]
-    atomic.write_text(copy, corrections_text(dict.fromkeys(found)))
+    atomic.write_text(copy, corrections_text(dict.fromkeys(each for path in paths for each in read_corrections(path))))
     values["volumes"][inputs.export.name]["corrections"] = str(copy.relative_to(folder.parents[1]))
     path = folder / "corrected.yaml"
     atomic.write_text(path, yaml.safe_dump(values, sort_keys=False))

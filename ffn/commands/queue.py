@@ -81,11 +81,11 @@ def queue_inputs(run_folder: str, volume: str | None, corrections: Sequence[str]
     segmentation = paths.base(run, volume=name)
     with open_segmentation(segmentation) as base:  # graphs of another segment_box lie there, too
         boxes = cut(base.box, run.agglomerate.job_size_zyx)
-    graphs = finished(paths.of("agglomerate", volume=name, subvolume=box.stem) for box in boxes)
+    graphs = (paths.of("agglomerate", volume=name, subvolume=box.stem) for box in boxes)
     return QueueInputs(
         export=export,
         segmentation=segmentation,
-        graphs=list(map(str, graphs)),
+        graphs=list(map(str, finished(graphs))),
         mapping=paths.of("merge", "mapping", volume=name),
         answers=tuple(dict.fromkeys(given)),
         cuts=cuts if has_cuts and os.path.exists(cuts) else None,

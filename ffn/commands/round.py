@@ -57,14 +57,13 @@ def next_round(folder: Path, volume: str | None, objects: Sequence[int]) -> Path
 
     inputs, run = queue_inputs(str(folder), volume, ()), recorded_run(folder)
     name, paths, values = inputs.export.name, RunPaths(f"results/{folder.name}"), run.as_written()
-    separated = run.partition.thresholds
     labels, used = folder / f"labels/{name}.zarr", Models(run, paths, False).used
     # measured anew in a small box, they alone raised VOI by half in one of two boxes (docs/experiments.md)
     grey_levels = architecture_of(folder.parents[1] / used).model_dump(include={"image_mean", "image_stddev"})
     train_box, confirmed = write_confirmed(inputs, objects, labels), f"{name}-confirmed"
     own = values["volumes"][name]
-    is_chosen_on = run.select.checkpoints > 0 and run.select_volume == name
-    unlearnt = [{"box": run.select.box}] if is_chosen_on else []
+    separated = run.partition.thresholds
+    unlearnt = [{"box": run.select.box}] if run.select.checkpoints > 0 and run.select_volume == name else []
     own |= {"evaluate_box": "none"} if run.volumes[name].has_labels else {}
     for each in values["volumes"].values():  # of other segments
         each["corrections"] = None

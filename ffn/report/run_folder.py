@@ -68,8 +68,7 @@ def find_export(path: Path, volume: str | None) -> Path:
     if not found:
         raise ExportError(f"{path}: is not an export and has none in precomputed/. Run ffn export or the workflow")
     if volume not in found:
-        exports = ", ".join(found)
-        raise ExportError(f"{path}: --volume is {volume!r}, expected, before RUN, one of its exports: {exports}")
+        raise ExportError(f"{path}: --volume is {volume!r}, expected one of {', '.join(found)}, given before RUN")
     return found[volume]
 
 

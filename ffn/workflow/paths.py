@@ -137,8 +137,7 @@ class RunPaths:
 
     def base(self, run: RunConfig, **wildcards: str) -> str:
         """Return the segmentation that agglomeration starts from."""
-        stage = "consensus" if run.consensus.enabled else "reconcile"
-        return self.of(stage, **{"order": "", **wildcards})
+        return self.of("consensus" if run.consensus.enabled else "reconcile", **{"order": "", **wildcards})
 
     def merged(self, run: RunConfig, **wildcards: str) -> str:
         """Return the segmentation after agglomeration, or the supervoxels if agglomeration is off."""

@@ -199,7 +199,7 @@ class Budget(NamedTuple):
 
 BUDGETS = [
     Budget("lines of ffn/", lambda: lines("ffn"), 36_160),
-    Budget("code lines of ffn/", lambda: code_lines("ffn"), 23_510),
+    Budget("code lines of ffn/", lambda: code_lines("ffn"), 23_500),
     Budget("lines of tests/", lambda: lines("tests"), 27_620),
     Budget("command-line options", command_options, 371),
     Budget("configuration leaves", configuration_leaves, 167),
