@@ -22,7 +22,7 @@ from ffn.io import scratch
 from ffn.io.atomic import unreadable
 from ffn.io.config import FoundConfig
 from ffn.io.store_names import CHUNKED_FILES, MAIN, files_in, files_named, image_format, split_store
-from ffn.io.volume import HDF5_SUFFIXES, Converted, Volume, place_of, split_spec, with_ignored
+from ffn.io.volume import HDF5_SUFFIXES, NO_SIZE, Converted, Volume, place_of, split_spec, with_ignored
 
 SMALL_BYTES = 10**6  # of smaller files, Snakemake compares the content: one that was only touched repeats nothing
 CHUNKED_SUFFIXES = (".zarr", ".n5", ".precomputed")
@@ -145,7 +145,7 @@ def open_mip_or_finer(
 def voxel_sizes(spec: str | Path) -> Sequence[VoxelSize | None]:
     """Return the voxel size of each mip of a volume, finest first, None where it declares none."""
     with contextlib.closing(_open(str(spec))) as finest:
-        return finest.mips
+        return [None if size == NO_SIZE else size for size in finest.mips]
 
 
 @contextlib.contextmanager

@@ -79,13 +79,13 @@ def find_labels(name: str, volume: VolumeConfig, image: Source) -> Source:
     if _are_same(str(volume.labels), str(volume.image)):
         raise ConfigError(f"{key}: is the image, {volume.image}, expected its labels. Give their path, or leave it out")
     with under(key):
-        mip = _mip_to_make(voxel_sizes(str(volume.labels)), image)
+        mip = _mip_to_make(sizes := voxel_sizes(str(volume.labels)), image)
         with open_source(volume, "labels", mip, size) as (found, missing):
             box = Box.from_shape(found.box.shape, offset) if offset else found.box
     if not missing:
         _check_size(f"{key}: voxel size of the image", size, found)
     if missing:  # labels without a voxel size are drawn on what the image is made of
-        size = found.voxel_size_zyx_nm or (image.finer.voxel_size_zyx_nm if image.finer else size)
+        size = sizes[-1] or (image.finer.voxel_size_zyx_nm if image.finer else size)
     labels = _made(Scale(box, size), mip, missing)
     if offset is None and labels.box.intersect(image.box).is_empty:
         where = f"{key}: {volume.labels} covers {labels.box}, outside of the image {image.box}"

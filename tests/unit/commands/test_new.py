@@ -17,6 +17,8 @@ from ffn.workflow.first_run import FIRST_MINUTES, first_run
 from ffn.workflow.needs import flooding_here
 from ffn.workflow.pipeline import Pipeline
 from ffn.workflow.places import open_run
+from ffn.workflow.run import VolumeConfig
+from ffn.workflow.sources import find_image, find_labels
 
 from ...servers import serving_files
 from ...volumes import multiscale
@@ -186,6 +188,17 @@ def test_labels_may_be_painted_before_the_voxel_size_is_known(tmp_path, image, l
     assert main(["ingest", f"{tmp_path}/paint.zarr", *size, "--out", f"{tmp_path}/labels.zarr"]) == 0
     with open_volume(f"{tmp_path}/labels.zarr") as made:
         assert made.voxel_size_zyx_nm == SIZE
+
+
+@pytest.mark.parametrize(("size", "mip"), [((20.0, 20.0, 20.0), None), (SIZE, 1)])
+def test_labels_painted_before_the_voxel_size_is_known_have_the_voxels_of_the_image(tmp_path, image, size, mip):
+    """Neither are they taken for finer than an image of twice the 10 nm that stand for none, nor for the mip made."""
+    np.save(tmp_path / "raw.npy", image)
+    assert main(["labels", "--new", f"{tmp_path}/raw.npy", "--out", f"{tmp_path}/paint.zarr"]) == 0
+    given = {"image": f"{tmp_path}/raw.npy", "labels": f"{tmp_path}/paint.zarr"}
+    volume = VolumeConfig(**given, voxel_size_zyx_nm=size, mip=mip)
+    found = find_image("cube", volume)
+    assert find_labels("cube", volume, found) == found
 
 
 def test_the_command_that_is_printed_can_be_copied(tmp_path, image, labels, capsys):
