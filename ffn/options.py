@@ -49,8 +49,8 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print the error and how to get help; exit with 2."""
         known, _, words = message.partition("unrecognized arguments: ")
-        if not known and os.path.isfile(file := words.partition(" ")[0]):  # a shell has replaced a glob
-            message = f"found {file} and {words.count(' ')} more, expected one. Put a glob in quotes: 'stack/*.png'"
+        if not known and " " in words and os.path.isfile(file := words.partition(" ")[0]):  # a glob without quotes?
+            message = f"unrecognized arguments: {file} and {words.count(' ')} more. A glob needs quotes: 'stack/*.png'"
         print(f"{self.prog}: error: {message}. See '{self.prog} --help'", file=sys.stderr)
         raise SystemExit(2)
 

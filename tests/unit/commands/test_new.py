@@ -213,6 +213,9 @@ def test_a_glob_without_quotes_is_answered_in_one_short_line(tmp_path, image, la
         main(["new", str(tmp_path / "mine.yaml"), "--image", *sorted(map(str, tmp_path.glob("slices/*.tif")))])
     found = capsys.readouterr().err
     assert "slices/z1.tif" in found and " 46 " in found and "z2.tif" not in found
+    with pytest.raises(SystemExit, match="2"):
+        main(["queue", "results/mine", str(tmp_path / "labels.tif")])
+    assert "labels.tif" in (found := capsys.readouterr().err) and "*" not in found
 
 
 def test_a_configuration_is_not_overwritten(tmp_path, image, labels):
