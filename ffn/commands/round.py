@@ -43,7 +43,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Run the command."""
     folder = Path(os.path.abspath(arguments.run_folder))
-    os.chdir(folder.parents[1])  # which paths of the configuration are relative to
     become_snakemake(next_round(folder, arguments.volume, arguments.objects), arguments.words)
 
 
@@ -56,6 +55,7 @@ def next_round(folder: Path, volume: str | None, objects: Sequence[int]) -> Path
     from ffn.workflow.paths import RunPaths
 
     inputs, run = queue_inputs(str(folder), volume, ()), recorded_run(folder)
+    os.chdir(folder.parents[1])  # which paths of the configuration are relative to
     name, paths, values = inputs.export.name, RunPaths(f"results/{folder.name}"), run.as_written()
     labels, used = folder / f"labels/{name}.zarr", Models(run, paths, False).used
     # measured anew in a small box, they alone raised VOI by half in one of two boxes (docs/experiments.md)

@@ -103,6 +103,12 @@ def test_a_round_finds_initial_weights_from_any_folder(tmp_path, monkeypatch):
     assert yaml.safe_load((tmp_path / "results/mine/round.yaml").read_text())["init"] == "weights"
 
 
+@pytest.mark.parametrize("folder", ["/mine", "nowhere/results/mine"])
+def test_a_round_of_no_run_says_what_is_missing(folder, capsys):
+    assert main(["round", folder]) == 2
+    assert f"{folder}: " in capsys.readouterr().err
+
+
 @pytest.mark.usefixtures("run")
 def test_labels_of_people_choose_the_weights_where_there_are_some(tmp_path):
     given = {"box": "0:40,0:64,0:40", "checkpoints": 1}
