@@ -195,6 +195,7 @@ def drawn(path):
     return read_corrections(path) if path.exists() else []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="no setpriv, part of util-linux")
 def test_the_browser_finds_the_link_where_other_users_do_not_see_it(start, export_dir, tmp_path):
     """Browsers note their command line. The one that takes a picture then waits, and ends with a killed viewer."""

@@ -186,6 +186,7 @@ def test_a_folder_gets_the_subvolumes_of_a_box(scene):
     assert data(stores[1]) != states[1][0], "other options"
 
 
+@pytest.mark.slow
 def test_in_a_folder_the_others_resume_after_one_is_finished(scene, monkeypatch, caplog, capsys):
     """There are as many canvases as before and the card is the same, or their checkpoints would be of another job."""
     pytest.importorskip("jax")

@@ -325,6 +325,7 @@ def names_of(leaf: Leaf) -> set[str]:
     return {f"--{name}", f"--no-{name}"}
 
 
+@pytest.mark.slow
 def test_every_option_is_changed_in_one_of_the_runs(stubbed, monkeypatch):
     unchanged = []
     for run in RUNS:

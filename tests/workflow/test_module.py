@@ -96,6 +96,7 @@ def test_a_hosted_module_plans_all_jobs(deployed):
     assert sorted(jobs[0]) == sorted(jobs[1]) and "train" in jobs[0]
 
 
+@pytest.mark.slow
 def test_without_the_package_a_line_says_what_to_install(deployed):
     hide = "import sys; sys.modules['ffn'] = None; sys.argv[0] = 'snakemake'; from snakemake.cli import main; main()"
     command = [sys.executable, "-c", hide, "--cores", "2", "-n"]

@@ -63,6 +63,7 @@ def test_synchronous_workers_have_the_weights_of_virtual_workers(plan, train, tm
     np.testing.assert_equal(train("synchronous", TRAIN.max_steps)[1], weights)
 
 
+@pytest.mark.slow
 def test_staleness_grows_to_the_other_workers_and_is_none_with_backups(train):
     assert train("asynchronous", 200)[0]["mean_staleness"] == pytest.approx(WORKERS - 1, abs=0.1)
     backup = train("backup", 20)[0]
@@ -81,6 +82,7 @@ def test_messages_to_a_server_wait_for_each_other():
     assert arrived[0] == (3.0, None, []) and arrived[-1] == (3.0 + 2 * 7 * (0.5 + 1 / 8), [*range(8)], [*range(8)])
 
 
+@pytest.mark.slow
 def test_a_killed_study_continues_with_the_next_run(data, validation_boxes, tmp_path, monkeypatch):
     runs, out, limit = [], tmp_path / "staleness.json", 7
 
