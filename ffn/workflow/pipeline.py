@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from ffn.config import SegmentConfig
@@ -26,7 +26,7 @@ from ffn.workflow.needs import (
     takes_gpu,
     training_here,
 )
-from ffn.workflow.paths import WILDCARD, RunPaths, find_output
+from ffn.workflow.paths import WILDCARD, RunPaths, find_output, finished
 from ffn.workflow.places import Place, files_among, trained_in
 from ffn.workflow.run import RunConfig
 from ffn.workflow.sources import doubts_about, is_newer
@@ -74,8 +74,8 @@ class Pipeline:
             yield f".labels: {found}. Give their place in labels_offset_zyx, also if it is 0, 0, 0"
         if doubt := doubt_about_size(place.voxel_size_zyx_nm):
             yield f".voxel_size_zyx_nm: {doubt}"
-        applied = self.paths.corrections(name)
-        if name in self.agglomerated and not volume.corrections and os.path.exists(applied):
+        applied, merged = self.paths.corrections(name), finished([self.paths.of("merge", volume=name)])
+        if not volume.corrections and merged and f'"{applied}"' in Path(tracked_file(str(merged[0]))).read_text():
             yield f".corrections: not given, so what ffn correct has applied is undone. To keep it, name {applied}"
         if volume.labels:
             doubts = doubts_about(volume, place.finer.get("labels"), place.voxel_size_zyx_nm)
