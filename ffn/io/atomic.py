@@ -59,6 +59,8 @@ def atomic_path(path: str | Path, writer: str = "") -> Iterator[Path]:
         If the disk is full, or takes no files for another reason that its owner can change.
     """
     path = Path(path)
+    if path.name in ("", ".."):
+        raise UnwritableError(f"{path}: {REASONS[errno.EISDIR]}")
     temporary = path.with_name(f".{path.name}.tmp{writer}{path.suffix}")
     with named(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -194,8 +196,7 @@ def full_disk(path: str | Path) -> str | None:
 
 
 def _number(reason: Exception) -> int | None:
-    number = getattr(reason, "errno", None)
-    text = str(reason)
+    number, text = getattr(reason, "errno", None), str(reason)
     if number is None and (match := NUMBER.search(text)):
         number = int(next(filter(None, match.groups())))
     if number is None:
@@ -205,6 +206,5 @@ def _number(reason: Exception) -> int | None:
 
 def _is_beside(file: object, path: str | Path) -> bool:
     """Whether a file that an error names may be the output, not an input."""
-    return not isinstance(file, str | os.PathLike) or os.path.abspath(file).startswith(
-        os.path.abspath(Path(path).parent)
-    )
+    folder = os.path.abspath(Path(path).parent)
+    return not isinstance(file, str | os.PathLike) or os.path.abspath(file).startswith(folder)

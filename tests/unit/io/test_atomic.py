@@ -53,6 +53,14 @@ def test_a_folder_replaces_a_full_folder_and_a_file_none(tmp_path):
     assert names(tmp_path / "results") == ["precious.txt"]
 
 
+@pytest.mark.parametrize("name", [".", "..", "out/.."])
+def test_the_name_of_this_folder_or_of_one_above_is_no_file(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UnwritableError, match=f"^{name}: "):
+        write_text(name, "y")
+    assert names(tmp_path) == []
+
+
 @pytest.mark.parametrize("name", ["seg.h5", "precomputed"])
 def test_a_retry_overwrites_what_a_killed_process_left(tmp_path, name):
     killed = atomic_path(tmp_path / name)
