@@ -200,10 +200,8 @@ def check(
     """Refuse boxes without room for a FOV or beyond masks, given segments outside of the image, and bad seed points."""
     for frame in frames:
         if reach_of(frame.canvas.shape, model).intersect(frame.wanted).is_empty:
-            raise VolumeError(
-                f"box {frame.box} holds no centre of a FOV of {model.fov_size_zyx} in the image. Choose a larger box "
-                "or a smaller FOV, or set segment.mirror"
-            )
+            found = f"box {frame.box} holds no centre of a FOV of {model.fov_size_zyx} in the image"
+            raise VolumeError(f"{found}. Choose a larger box or a smaller FOV, or set segment.mirror")
     with under("masks"), open_masks(given.masks, voxel_size_zyx_nm) as masks:
         for frame in frames:
             masks.require(frame.box)

@@ -275,7 +275,5 @@ def _require_overlap(boxes: Grid, overlap_zyx: ZYX, fov_size_zyx: ZYX) -> None:
     """Refuse neighbours that share less than a FOV, as the configuration of a run does."""
     for axis, ranges, overlap, fov in zip("zyx", boxes.ranges_zyx, overlap_zyx, fov_size_zyx, strict=True):
         if len(ranges) > 1 and overlap < fov:
-            raise ConfigError(
-                f"overlap_zyx: {overlap} on axis {axis} is less than the FOV ({fov}), so neighbours would not share "
-                "voxels that both can reach"
-            )
+            found = f"overlap_zyx: {overlap} on axis {axis} is less than the FOV ({fov})"
+            raise ConfigError(f"{found}, so neighbours would not share voxels that both can reach")

@@ -243,11 +243,10 @@ def read_as(volume: Volume, config: SourceConfig, kind: str) -> tuple[Volume, bo
         levels = image.read(image.box.middle((1, WINDOW, WINDOW)).intersect(image.box))
         finite = levels[np.isfinite(levels)].astype(float)
         low, high = np.percentile(finite, (1, 99)) if len(finite) else (0, 1)
-        raise VolumeError(
-            f"{volume.name}: has type {volume.dtype}, expected an image of integers of 8 or 16 bits. Say which levels "
-            f"become 0 and 255: --intensity-range {low:.4g} {high:.4g} (intensity_range) keeps 98 % of its middle, or "
-            "pass --kind labels if the voxels are segment ids"
-        )
+        found = f"{volume.name}: has type {volume.dtype}, expected an image of integers of 8 or 16 bits"
+        wanted = f"--intensity-range {low:.4g} {high:.4g} (intensity_range) keeps 98 % of its middle"
+        advice = f"Say which levels become 0 and 255: {wanted}, or pass --kind labels if the voxels are segment ids"
+        raise VolumeError(f"{found}. {advice}")
     return image, False
 
 

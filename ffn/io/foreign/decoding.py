@@ -178,6 +178,4 @@ def _one_channel(path: Path, colours: np.ndarray, reading: Reading) -> np.ndarra
 
 
 def _colour(path: Path, mode: str) -> VolumeError:
-    return VolumeError(
-        f"{path}: is a colour image ({mode}), expected one channel, or red, green and blue. Save it so, without a loss"
-    )
+    return VolumeError(f"{path}: is a colour image ({mode}), expected one channel, or RGB. Save it so, without a loss")

@@ -144,6 +144,12 @@ class TiffVolume(SliceVolume):
                 header = decoding.tiff_header(path, self._keyframe)
                 _require_one_channel(path, self._file)
             opened.pop_all()
+        # Of 3 or 4 sections, tifffile makes planes of one RGB page, unless it is told their photometric.
+        is_planar = self._keyframe.axes == "SYX" and self._keyframe.is_shaped
+        self._has_planes = is_planar and num_slices == 1 and self._pages is None
+        if self._has_planes:
+            num_slices, header = len(header.channels), header._replace(channels="")
+            log.info("%s: is marked as RGB; its %d planes are read as sections", path, num_slices)
         super().__init__(spec, num_slices, header)
         # Of voxels that lie in the file as they are, one after another.
         self._offset = None if self._pages or header.channels else series[0].dataoffset
@@ -161,6 +167,8 @@ class TiffVolume(SliceVolume):
 
     def _read_slice(self, index: int) -> np.ndarray:
         with self._lock, decoding_errors(self._path):
+            if self._has_planes:
+                return self._file.asarray()[index]
             pixels = self._pages[index].asarray() if self._pages else self._file.asarray(key=index, series=0)
             return decoding.tiff_pixels(self._path, self._keyframe, pixels, self._reading)
 

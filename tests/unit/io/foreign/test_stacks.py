@@ -162,6 +162,21 @@ def test_a_tiff_that_is_not_one_grey_stack_is_refused(tmp_path):
     refuse(tmp_path / "unequal.tif", "unequal.tif: ", "3 of (12, 20) uint8, 1 of (11, 20) uint8")
 
 
+@pytest.mark.parametrize("compression", [None, "zlib"])
+@pytest.mark.parametrize("num_sections", [3, 4])
+def test_sections_that_tifffile_marks_as_rgb_are_read(tmp_path, num_sections, compression):
+    """It does so with 3 or 4 of them, unless it is told their photometric; planes of other programs are colours."""
+    volume = voxels(np.uint16)[-num_sections:]
+    options = {"photometric": "rgb", "planarconfig": "separate", "compression": compression}
+    tifffile.imwrite(tmp_path / "stack.tif", volume, **options)
+    with open_volume(tmp_path / "stack.tif") as opened:
+        for read in (opened.as_image().read, opened.as_labels().read):
+            np.testing.assert_array_equal(read(), volume)
+            np.testing.assert_array_equal(read(Box((1, 3, 7), (3, 9, 16))), volume[1:3, 3:9, 7:16])
+    tifffile.imwrite(tmp_path / "rgb.tif", volume[:3], metadata=None, **options)
+    refuse(tmp_path / "rgb.tif", "red, green and blue")
+
+
 @pytest.mark.parametrize("order", ["first", "last", "each"])
 def test_previews_and_pages_that_differ_in_compression_are_no_obstacle(tmp_path, order):
     with tifffile.TiffWriter(tmp_path / "stack.tif") as tiff:
