@@ -172,10 +172,8 @@ def _explained(complaints: list[Any], where: Callable[[tuple], str], instead: Ca
     if first["type"] in ("model_type", "dict_type"):
         message = "expected lines of 'name: value' below it"
     if first["type"] == "string_type":
-        path = tuple(part for part in path if part != "[key]")
-        message = (
-            f"expected text, which YAML took for a value of type {type(first['input']).__name__}. Put it in quotes"
-        )
+        kind = type(first["input"]).__name__
+        message = f"expected text, which YAML took for a value of type {kind}. Put it in quotes"
     if first["type"] == "string_pattern_mismatch":
         message = "expected letters, digits, '_' and '-' alone, in the name of a run also '.'"
     if first["type"] == "tuple_type":

@@ -73,7 +73,7 @@ def check_configfiles() -> None:
 
 
 def check_keys(path: str | Path) -> None:
-    """Refuse a configuration that is not UTF-8, or repeats a key, of which YAML takes the last one and says nothing.
+    """Refuse a configuration that is not UTF-8, has a key not of text, or repeats one, of which YAML takes the last.
 
     Errors of syntax are left to Snakemake, which takes JSON, too.
     """
@@ -85,21 +85,23 @@ def check_keys(path: str | Path) -> None:
     while nodes:
         node = nodes.pop()
         if isinstance(node, yaml.MappingNode) and node not in seen:  # an alias is the node itself
-            _require_different([key for key, _ in node.value if isinstance(key, yaml.ScalarNode)], path)
+            _require_usable([key for key, _ in node.value if isinstance(key, yaml.ScalarNode)], path)
             nodes += [part for pair in node.value for part in pair]
         elif isinstance(node, yaml.SequenceNode) and node not in seen:
             nodes += node.value
         seen.add(node)
 
 
-def _require_different(keys: list[yaml.ScalarNode], path: str | Path) -> None:
+def _require_usable(keys: list[yaml.ScalarNode], path: str | Path) -> None:
     found: dict[str, yaml.Node] = {}
     for key in keys:
         first = found.setdefault(key.value, key)
+        here, there = (f"line {each.start_mark.line + 1}" for each in (key, first))
         if first is not key:
-            here, there = (each.start_mark.line + 1 for each in (key, first))
-            again = f"{path}: line {here}: {key.value!r} is also in line {there}"
+            again = f"{path}: {here}: {key.value!r} is also in {there}"
             raise ConfigError(f"{again}, which would not count, expected it once. Join the two, or rename one")
+        if (kind := key.tag.rpartition(":")[2]) not in ("str", "merge"):
+            raise ConfigError(f"{path}: {here}: the key {key.value} is of type {kind}, expected text. Put it in quotes")
 
 
 def _text(path: str | Path) -> str:
