@@ -76,6 +76,8 @@ def queue_inputs(run_folder: str, volume: str | None, corrections: Sequence[str]
         raise ConfigError(f"{run_folder}: has no agglomeration graph, expected a run with agglomerate.enabled")
     name = export.name
     own, cuts = run.volumes[name].corrections, paths.of("cut", volume=name)
+    if own == RunPaths(f"results/{run.run}").corrections(name):
+        own = os.path.abspath(paths.corrections(name))  # of ffn correct: with the run, also where that was moved
     given = [*corrections, *([_of_project(run_folder, own)] if own else [])]
     has_cuts = own is not None and any(each.action in GROWN for each in read_corrections(given[-1]))
     segmentation = paths.base(run, volume=name)

@@ -44,17 +44,15 @@ def run(arguments: argparse.Namespace) -> None:
         view_stores(arguments.path, config, announce, arguments.screenshot)
         return
     if len(arguments.path) > 1:
-        raise ExportError(
-            f"{arguments.path[1]}: found {len(arguments.path)} paths, expected one run or export, or stores NAME.zarr"
-        )
-    path, queue = arguments.path[0], None
+        found = f"found {len(arguments.path)} paths, expected one run or export, or stores NAME.zarr"
+        raise ExportError(f"{arguments.path[1]}: {found}")
+    path, queue, trials = arguments.path[0], None, None
     if config.queue:
         from ffn.viewing.queue import Queue
 
         queue = Queue(queue_inputs(path, config.volume, config.queue))
     export = find_export(Path(path), config.volume)
     is_run = config.corrections is not None and export != Path(path) and Path(RunPaths(path).config).is_file()
-    trials = None
     if is_run:
         try:
             trials = trial_inputs(path, config.volume)

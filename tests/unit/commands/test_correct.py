@@ -127,12 +127,17 @@ def test_a_run_is_viewed_where_no_cut_can_be_tried(run, monkeypatch):
 
 
 def test_a_queue_refuses_answers_that_are_not_there(run, capsys):
-    """Those of the run lie elsewhere if its folder was moved."""
-    folder, correct = run
     assert main(["queue", "results/mine", "--corrections", "nowhere.csv"]) == 2
     assert "nowhere.csv" in capsys.readouterr().err
+
+
+def test_corrections_are_found_in_a_run_that_was_moved(run, capsys):
+    folder, correct = run
     _, [(config, _)] = correct([ONE])
     config.replace(folder / "config.yaml")
-    folder.rename("moved")
+    moved = folder.rename("moved")
+    assert [read_corrections(path) for path in queue_inputs("moved", None, ()).answers] == [[ONE]]
+    assert main(["correct", "moved", "0.csv"]) == 2 and "Move it back" in capsys.readouterr().err
+    (moved / "agglomeration/cube/corrections.csv").unlink()
     assert main(["queue", "moved"]) == 2
-    assert "results/mine/agglomeration/cube/corrections.csv" in capsys.readouterr().err
+    assert "moved/agglomeration/cube/corrections.csv" in capsys.readouterr().err
