@@ -48,11 +48,13 @@ def run(arguments: argparse.Namespace) -> None:
 
 def next_round(folder: Path, volume: str | None, objects: Sequence[int]) -> Path:
     """Write the labels of a run and the configuration of the next one; return its path."""
+    from ffn.io.open import voxel_sizes
     from ffn.training.checkpoint import architecture_of
     from ffn.viewing.queue import write_confirmed
     from ffn.workflow.first_run import FROM_WEIGHTS
     from ffn.workflow.models import Models
     from ffn.workflow.paths import RunPaths
+    from ffn.workflow.sources import derived
 
     inputs, run = queue_inputs(str(folder), volume, ()), recorded_run(folder)
     os.chdir(folder.parents[1])  # which paths of the configuration are relative to
@@ -61,8 +63,9 @@ def next_round(folder: Path, volume: str | None, objects: Sequence[int]) -> Path
     # measured anew in a small box, they alone raised VOI by half in one of two boxes (docs/experiments.md)
     grey_levels = architecture_of(folder.parents[1] / used).model_dump(include={"image_mean", "image_stddev"})
     train_box, confirmed = write_confirmed(inputs, objects, labels), f"{name}-confirmed"
-    own = values["volumes"][name]
-    separated = run.partition.thresholds
+    equal = derived({}, voxel_sizes(str(labels))[0] or (1.0, 1.0, 1.0))["train"]["permutable_axes"]
+    permutable = [axis for axis in run.train.permutable_axes if axis in equal]
+    own, separated = values["volumes"][name], run.partition.thresholds
     unlearnt = [{"box": run.select.box}] if run.select.checkpoints > 0 and run.select_volume == name else []
     own |= {"evaluate_box": "none"} if run.volumes[name].has_labels else {}
     for each in values["volumes"].values():  # of other segments
@@ -80,7 +83,7 @@ def next_round(folder: Path, volume: str | None, objects: Sequence[int]) -> Path
         "init": used,
         "model": run.model.model_dump(mode="json", include={"fov_size_zyx", "deltas_zyx"}) | grey_levels,
         "partition": {**values["partition"], "thresholds": [WHOLE, *(n for n in separated if n > WHOLE)]},
-        "train": {**values["train"], **FROM_WEIGHTS, **OWN},
+        "train": {**values["train"], **FROM_WEIGHTS, **OWN, "permutable_axes": permutable},
         # not by what is confirmed: the old weights have segmented all of it, and always won (docs/experiments.md)
         "select": {**values["select"], "volume": run.select_volume, "checkpoints": min(1, run.select.checkpoints)},
         "coordinates": {"membrane_distance_nm": run.coordinates.membrane_distance_nm},

@@ -63,9 +63,8 @@ def load_model(folder: str | Path) -> Model:
     weights, _ = hdf5.read_arrays(folder / WEIGHTS, ModelError)
     check_weights(model.config, weights, str(folder / WEIGHTS))
     if weights_checksum(weights) != _read_description(folder / DESCRIPTION).get("weights_sha256"):
-        raise ModelError(
-            f"{folder / WEIGHTS}: checksum differs from {DESCRIPTION}, expected the weights of this model. Restore them"
-        )
+        found = f"checksum differs from {DESCRIPTION}, expected the weights of this model. Restore them"
+        raise ModelError(f"{folder / WEIGHTS}: {found}")
     for name, array in weights.items():
         if num_bad := array.size - np.count_nonzero(np.isfinite(array)):
             raise ModelError(
@@ -153,9 +152,8 @@ def read_published(prefix: str) -> Weights:
     import tensorflow as tf
 
     if not Path(prefix + ".index").is_file():
-        raise ModelError(
-            f"{prefix}.index: no such file, expected a TensorFlow checkpoint. Pass its path without the suffix"
-        )
+        advice = "Pass its path without the suffix"
+        raise ModelError(f"{prefix}.index: no such file, expected a TensorFlow checkpoint. {advice}")
     with unreadable(prefix, "a checkpoint. Copy it again", ModelError):
         reader = tf.train.load_checkpoint(prefix)
         names = reader.get_variable_to_shape_map()

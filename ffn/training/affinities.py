@@ -135,9 +135,8 @@ def crop_of(box: Box, name: str) -> tuple[int, int, int]:
     """Return the size of the crops in a box: all sections that the network sees, and at most `CROP` pixels."""
     z, y, x = box.shape
     if z < SECTIONS or min(y, x) < STEP:
-        raise ConfigError(
-            f"affinities: {name} has a labelled box of {z}×{y}×{x} voxels, expected {SECTIONS}×{STEP}×{STEP}"
-        )
+        found = f"{name} has a labelled box of {z}×{y}×{x} voxels"
+        raise ConfigError(f"affinities: {found}, expected {SECTIONS}×{STEP}×{STEP}")
     return SECTIONS, min(CROP, y // STEP * STEP), min(CROP, x // STEP * STEP)
 
 

@@ -54,14 +54,14 @@ def run(tmp_path, monkeypatch):
     """A run whose labels are confirmed, and a function that starts the next round and returns its configuration."""
     folder = tmp_path / "results/mine"
     (folder / "volumes/cube").mkdir(parents=True)
-    write(folder / "volumes/cube/raw.zarr", np.zeros((40, 64, 120), np.uint8))
+    write(folder / "volumes/cube/raw.zarr", np.zeros((40, 64, 120), np.uint8), size=SIZE_NM)
     shutil.copytree(ROOT / "config/demo-weights", folder / "model")
     (folder / "config.yaml").write_text(yaml.safe_dump(CONFIG))
     labels, started = np.zeros((40, 64, 100), np.uint64), []
 
     def write_confirmed(inputs, objects, out):
         started.append(objects)
-        write(out, labels, (0, 0, 10))
+        write(out, labels, (0, 0, 10), SIZE_NM)
         return Box.from_shape(labels.shape, (0, 0, 10))
 
     inputs = types.SimpleNamespace(export=tmp_path / "cube")
@@ -89,6 +89,7 @@ def test_a_round_trains_from_the_weights_of_the_run_on_what_was_confirmed(run, t
     assert not any(place.config.corrections for place in places.values()) and not places["cube"].is_evaluated
     assert (next_run.train.optimizer, next_run.train.ema_decay) == ("adam", None)
     assert next_run.partition.thresholds == (0.2, 0.3)  # slivers of bodies are not a kind of their own
+    assert next_run.train.permutable_axes == ("y", "x")  # also where the voxels that were trained on are cubes
     assert next_run.train.learning_rate == FROM_WEIGHTS["learning_rate"] / 2
     assert next_run.model.image_stddev == load_description(tmp_path / "results/mine/model").config.image_stddev
 
