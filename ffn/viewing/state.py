@@ -202,7 +202,7 @@ def load_state(export: Path, link: str | None = None) -> State:
     path = export / STATE_FILE if link is None else export / LINKS_FOLDER / f"{link}.json"
     if link is not None and not path.is_file():
         names = ", ".join(sorted(file.stem for file in path.parent.glob("*.json"))) or "none"
-        raise ExportError(f"--link: {link!r} is not in {export}, expected one of: {names}")
+        raise ExportError(f"--link: {link!r} is not in {export}, expected one of: {names}. 'ffn queue' adds others")
     with unreadable(path, "the state of a view. Run ffn export first", ExportError):
         return json.loads(path.read_text())
 

@@ -25,7 +25,7 @@ def test_an_unknown_segment_or_link_is_an_error(tmp_path, all_sources):
     export(all_sources, tmp_path / "out", ExportConfig())
     with pytest.raises(ExportError, match="--segments: 8 "):
         view(tmp_path / "out", ViewConfig(segments=(90, 8)), announce=pytest.fail)
-    with pytest.raises(ExportError, match="--link: 'split-03' .*: merge-01"):
+    with pytest.raises(ExportError, match="--link: 'split-03' .*: merge-01.*ffn queue"):
         view(tmp_path / "out", ViewConfig(link="split-03"), announce=pytest.fail)
     listed = tmp_path / "out/truth/segment_properties/info"
     for damage in (lambda: listed.write_text("3"), listed.unlink):
