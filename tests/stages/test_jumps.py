@@ -20,7 +20,7 @@ def displaced_tubes(tubes):
     return image
 
 
-@pytest.mark.parametrize("max_shift", ["8", "none"])
+@pytest.mark.parametrize("max_shift", ["8", pytest.param("none", marks=pytest.mark.slow)])
 def test_no_segment_crosses_a_displacement_that_ingest_finds(max_shift, tmp_path, bright_model, tubes):
     np.save(tmp_path / "raw.npy", displaced_tubes(tubes))
     raw, base, filled = (f"{tmp_path}/{name}.zarr" for name in ("raw", "base", "filled"))

@@ -244,7 +244,9 @@ def summary(stage: str, arrays: dict[str, np.ndarray]) -> tuple[str, float]:
     return digest, float(sum(weight * mean for weight, mean in enumerate(means, 1)))
 
 
-@pytest.mark.parametrize("stage", COMMANDS)
+@pytest.mark.parametrize(
+    "stage", [pytest.param(stage, marks=[pytest.mark.slow] * (stage == "learn-affinities")) for stage in COMMANDS]
+)
 def test_what_a_stage_makes_is_that_of_its_revision(stage, made):
     digest, mean = summary(stage, contents(made(stage)))
     of_revision, *expected = MADE.get(stage, (0, "", 0.0))

@@ -170,6 +170,7 @@ def test_subvolumes_of_one_process_have_the_bytes_of_one_after_another(scene):
         assert len(read(one)["origins"]) > 1
 
 
+@pytest.mark.slow
 def test_a_folder_gets_the_subvolumes_of_a_box(scene):
     """The bytes are those of one box after another; what is finished is not made again."""
     job = ("--job", "1-of-1", "--job-record", f"{scene}/1-of-1.json")

@@ -337,11 +337,13 @@ def test_every_option_is_changed_in_one_of_the_runs(stubbed, monkeypatch):
     assert (unchanged[0] & unchanged[1]) | (unchanged[0] - set(all_leaves("imported"))) == fixed
 
 
+@pytest.mark.slow
 def test_a_finished_run_repeats_nothing(stubbed):
     for run in RUNS:
         assert stubbed(run).planned(RUNS[run]) == set()
 
 
+@pytest.mark.slow
 def test_a_copy_of_a_project_repeats_nothing(stubbed, tmp_path):
     finished = stubbed("everything")
     shutil.copytree(finished.workflow.folder, tmp_path / "copy", symlinks=True)
@@ -352,6 +354,7 @@ def test_a_copy_of_a_project_repeats_nothing(stubbed, tmp_path):
     assert jobs_of(copy.plan(*finished.targets)) == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("run", "name", "rule"),
     [

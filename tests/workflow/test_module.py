@@ -61,6 +61,7 @@ def test_rules_and_environments_of_the_outer_workflow_stay(outer, tmp_path):
     assert re.findall(r"ffn_(?:train|records): (\S+)", output) == ["../envs/ffn.yaml", "mine.yaml"]
 
 
+@pytest.mark.slow
 def test_a_module_locks_the_run_and_lists_its_files(outer, tmp_path):
     assert "the outer workflow starts" in outer("ffn_synth_all")
     root = tmp_path / "results/small"

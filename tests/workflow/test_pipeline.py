@@ -47,6 +47,7 @@ def test_a_run_ends_with_its_scores_whether_or_not_they_can_be_shown(finished):
     assert "Nothing to be done" in finished.plan("--resources", "gpu=1")
 
 
+@pytest.mark.slow
 def test_a_run_whose_summary_fails_has_not_failed(tmp_path):
     workflow = Workflow(tmp_path, SMALL_RUN)
     scores = workflow.results / "evaluation/phantom.json"

@@ -47,11 +47,11 @@ def assert_close(one, other, atol=1e-4):
 @pytest.mark.parametrize(
     ("options", "rate"),
     [
-        ({"optimizer": "adam", "ema_decay": 0.9}, 1e-3),
         ({"optimizer": "muon", "weight_decay": 0.1, "ema_decay": 0.9}, 1e-3),
-        ({"optimizer": "adamw", "weight_decay": 0.01, "clip_entries": 0.01}, 0.02),
-        ({"optimizer": "momentum", "virtual_workers": 3}, 0.05),
         ({"optimizer": "sgd", "compression": "1-bit"}, 0.05),
+        pytest.param({"optimizer": "adam", "ema_decay": 0.9}, 1e-3, marks=pytest.mark.slow),
+        pytest.param({"optimizer": "adamw", "weight_decay": 0.01, "clip_entries": 0.01}, 0.02, marks=pytest.mark.slow),
+        pytest.param({"optimizer": "momentum", "virtual_workers": 3}, 0.05, marks=pytest.mark.slow),
     ],
 )
 def test_each_optimizer_trains_as_in_tensorflow_and_either_goes_on_for_the_other(options, rate):

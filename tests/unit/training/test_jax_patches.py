@@ -54,7 +54,7 @@ def train_for(steps, train, learner, patches, state=None):
 @pytest.mark.parametrize(
     "walk",
     [
-        {"fov_policy": "fixed", "unlabelled_weight": 0.5},
+        pytest.param({"fov_policy": "fixed", "unlabelled_weight": 0.5}, marks=pytest.mark.slow),
         {"fov_policy": "max_pred", "fov_moves": 2, "unlabelled_weight": 0.0},
     ],
     ids=lambda walk: walk["fov_policy"],

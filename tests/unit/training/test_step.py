@@ -83,8 +83,8 @@ def test_averaged_weights_follow_every_step():
     [
         {"optimizer": "adamw", "weight_decay": 0.01, "ema_decay": 0.9},
         {"compression": "1-bit", "virtual_workers": 2, "batch_size": 1},
-        {"compression": "qsgd", "virtual_workers": 2, "batch_size": 1},
-        {"compression": "powersgd", "virtual_workers": 2, "batch_size": 1},
+        pytest.param({"compression": "qsgd", "virtual_workers": 2, "batch_size": 1}, marks=pytest.mark.slow),
+        pytest.param({"compression": "powersgd", "virtual_workers": 2, "batch_size": 1}, marks=pytest.mark.slow),
     ],
 )
 def test_a_restored_learner_continues_bit_identically(options):

@@ -160,7 +160,7 @@ def test_a_saved_flood_resumes_on_another_canvas_and_on_the_host(model):
             same(one, whole)
 
 
-@pytest.mark.parametrize("dtype", [np.uint16, np.float32])
+@pytest.mark.parametrize("dtype", [pytest.param(np.uint16, marks=pytest.mark.slow), np.float32])
 def test_the_network_sees_any_image_as_on_the_host(model, dtype):
     curve = (np.array([0.0, 100.0, 255.0]), np.array([20.0, 110.0, 230.0]))
     matched, config = network(model, normalisation=Normalisation(120.5, 31.7, curve)), SegmentConfig(**OPTIONS)
