@@ -225,6 +225,7 @@ TWO_DEVICES = textwrap.dedent(
 )
 
 
+@pytest.mark.slow
 def test_two_devices_share_a_batch_and_train_as_one_does_without_tensorflow(tmp_path):
     one, path = make("jax", optimizer="momentum"), tmp_path / "two.npz"
     losses = [one.step(make_batch(number), 0.1).loss for number in range(5)] + losses_of_walks(one)
