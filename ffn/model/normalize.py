@@ -45,10 +45,8 @@ class Normalisation:
         """Return that of a model's training volumes."""
         mean, stddev = config.image_mean, config.image_stddev
         if mean is None or stddev is None:
-            raise ModelError(
-                f"model.image_mean, model.image_stddev: {mean}, {stddev}, expected two numbers. Set them in "
-                f"{DESCRIPTION}"
-            )
+            found = f"model.image_mean, model.image_stddev: {mean}, {stddev}"
+            raise ModelError(f"{found}, expected two numbers. Set them in {DESCRIPTION}")
         return cls(mean, stddev)
 
     def __str__(self) -> str:

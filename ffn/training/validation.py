@@ -177,10 +177,8 @@ def draw_records(
             found[partition] = sorted([*found.get(partition, []), *records], key=itemgetter(0))[:count]
     if not found:
         where = ", ".join(f"{name} {box}" for name, (_, box) in boxes.items())
-        raise ConfigError(
-            f"--validate: no patch of {patch_size_zyx} voxels in {where} is centred on an object. Choose a box with "
-            "labelled objects"
-        )
+        missing = f"no patch of {patch_size_zyx} voxels in {where} is centred on an object"
+        raise ConfigError(f"--validate: {missing}. Choose a box with labelled objects")
     shares = np.array_split(np.arange(count), len(found))
     return tuple(
         (record, _size_of(partition))
@@ -216,7 +214,5 @@ def _require_room(name: str, box: ValidationBox, patch_size_zyx: ZYX) -> None:
     if not labelled.contains(box.box):
         raise ConfigError(f"{where} leaves the labelled part of the image, {labelled}. Choose a box inside")
     if _center_box(box, patch_size_zyx).is_empty:
-        raise ConfigError(
-            f"{where} has no voxel whose patch of {patch_size_zyx} lies in the labelled part of the image, "
-            f"{labelled}. Move it away from the border"
-        )
+        found = f"{where} has no voxel whose patch of {patch_size_zyx} lies in the labelled part of the image"
+        raise ConfigError(f"{found}, {labelled}. Move it away from the border")

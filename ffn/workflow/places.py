@@ -12,11 +12,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from ffn.config import MAX_VOXEL_SIZE_RATIO
-from ffn.errors import Complaints, ConfigError, InputError, ModelError, under
+from ffn.errors import Complaints, ConfigError, InputError, ModelError, VolumeError, under
 from ffn.geometry import ZYX, Box, VoxelSize, add, scale, zyx
 from ffn.io.foreign.locations import Location
+from ffn.io.open import open_volume
 from ffn.io.store_names import tracked_file
-from ffn.io.volume import file_of, is_same_source
+from ffn.io.volume import NO_SIZE, file_of, is_same_source
 from ffn.training.config import require_equal_sides
 from ffn.workflow import sources
 from ffn.workflow.config_files import in_root
@@ -166,6 +167,10 @@ def _check_given(name: str, place: Place, config: RunConfig) -> None:
         from ffn.training import affinities
 
         affinities.crop_of(place.train_box, name)
+    named = [*(("masks", mask.path) for mask in volume.masks), ("init_segmentation", volume.init_segmentation)]
+    for key, spec in named:
+        if volume.mip and spec:
+            _require_size(key, spec, place)
     if boxes:
         from ffn.inference.canvas import Frame
         from ffn.inference.inputs import check
@@ -183,6 +188,14 @@ def _check_given(name: str, place: Place, config: RunConfig) -> None:
         from ffn.evaluation import evaluate
 
         evaluate.check(volume.skeletons, size)
+
+
+def _require_size(key: str, spec: str, place: Place) -> None:
+    """Refuse a volume without a voxel size in a run at a coarser mip, unless it is as large as the image is there."""
+    with under(key), open_volume(spec) as found:
+        if found.voxel_size_zyx_nm in (None, NO_SIZE) and found.box != place.image:
+            advice = "Copy it: ffn ingest --voxel-size Z Y X"
+            raise VolumeError(f"{spec} has no voxel size, expected one in a run at mip {place.config.mip}. {advice}")
 
 
 def trained_in(places: Mapping[str, Place], name: str, box: Box) -> list[str]:
@@ -217,10 +230,8 @@ def _place_in_run(name: str, config: RunConfig) -> Place:
     place, complaints = _with_validation(_place(name, config.volumes[name]), config), Complaints()
     complaints.add(f"volumes.{name}.{fault}" for fault in _faults_of_boxes(place, config))
     if place.config.is_trained_on and config.train.max_steps:
-        size = place.voxel_size_zyx_nm
-        complaints.of(
-            require_equal_sides, config.train.permutable_axes, size, f"voxels of {name}", MAX_VOXEL_SIZE_RATIO
-        )
+        axes, size = config.train.permutable_axes, place.voxel_size_zyx_nm
+        complaints.of(require_equal_sides, axes, size, f"voxels of {name}", MAX_VOXEL_SIZE_RATIO)
     complaints.settle()
     return _needed(name, place, config) if place.config.image_box == NEEDED else place
 

@@ -46,10 +46,8 @@ class TrainingVolume:
         self.voxel_size_zyx_nm = image.voxel_size_zyx_nm
         self.clahe_tile = clahe_of(image)
         if self.box.is_empty:
-            raise VolumeError(
-                f"{labels.name}: the labels cover {labels.box} and the image {image.name} covers {image.box}, expected "
-                "an overlap"
-            )
+            found = f"{labels.name}: the labels cover {labels.box} and the image {image.name} covers {image.box}"
+            raise VolumeError(f"{found}, expected an overlap")
         self.image_dtype = image.dtype
         self.normalisation: Normalisation | None = None  # by default, mean and deviation of the model
         self._volumes = image, labels

@@ -8,6 +8,7 @@ import pytest
 import zarr
 from PIL import Image
 
+from ffn.errors import ConfigError
 from ffn.geometry import Box
 from ffn.model.store import save_model
 from ffn.workflow import sources
@@ -90,6 +91,17 @@ def test_labels_of_another_resolution_get_the_voxels_of_the_image(tmp_path, size
     pipeline, commands = coarse(tmp_path, labels_size=size, size=10, train_box="none", evaluate_box="none")
     assert commands == ["--voxel-size 10.0 10.0 10.0 --mip 1", options]
     assert pipeline.places["cube"].labels.shape[2] == 160 * size // 20
+
+
+@pytest.mark.parametrize("key", ["masks", "init_segmentation"])
+def test_what_has_no_voxel_size_is_not_taken_for_voxels_of_a_mip(tmp_path, key):
+    path = f"{tmp_path}/given.npy"
+    options = {key: [path] if key == "masks" else path}
+    np.save(path, np.zeros((64, 50, 80), np.uint8))
+    coarse(tmp_path, size=10, **options)  # as large as the image at mip 1
+    np.save(path, np.zeros((128, 99, 160), np.uint8))
+    with pytest.raises(ConfigError, match=f"^volumes.cube.{key}: {path} .* mip 1"):
+        coarse(tmp_path, size=10, **options)
 
 
 def labelled_part(tmp_path, **volume):
