@@ -95,10 +95,8 @@ def require_window(radius_zyx: ZYX, model: ModelConfig, key: str) -> None:
     """Check that a window around a contact lets the FOV make a move in every direction."""
     for axis, radius, fov, delta in zip("zyx", radius_zyx, model.fov_radius_zyx, model.deltas_zyx, strict=True):
         if radius < fov + delta:
-            raise ConfigError(
-                f"{key}: {radius} on axis {axis} is less than FOV radius + deltas ({fov + delta}), "
-                "so no object could grow from one segment into another"
-            )
+            found = f"{key}: {radius} on axis {axis} is less than FOV radius + deltas ({fov + delta})"
+            raise ConfigError(f"{found}, so no object could grow from one segment into another")
 
 
 class MergeConfig(Section):

@@ -190,6 +190,12 @@ class FloodFill:
         self.cursor = 0
         self.segmentation[self.segmentation == REJECTED] = 0  # seeds that became no segment are free again
 
+    @property
+    def num_settled(self) -> int:
+        """Number of seeds that are decided, or lie in a segment; time goes by these, as large objects come first."""
+        later = self.seeds[self.cursor :]
+        return self.cursor + int(np.count_nonzero(self.segmentation[tuple(later.T)]))
+
     def growing(self) -> ObjectGrower | None:
         """Decide seeds up to the first whose object has still to grow, and return it; None at the end of the pass."""
         while self.cursor < len(self.seeds):

@@ -38,7 +38,7 @@ from ffn.progress import progress_bar
 log = logging.getLogger(__name__)
 
 NAMES = {MAIN, "probability", "origins", "overlaps", "given"}  # in a store
-SHOW_SECONDS = 0.2
+SHOW_SECONDS, SHOW_SHARE = 0.2, 0.01  # between updates of the bar, at least, and of the time for them, at most
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -187,7 +187,7 @@ def _flood_all(
 
 
 class _Progress:
-    """A bar of the seeds decided, with FOVs/s, over all subvolumes that have begun."""
+    """A bar of the seeds that are settled, with FOVs/s, over all subvolumes: as if each had as many as those begun."""
 
     def __init__(self, num_jobs: int) -> None:
         self._num_jobs = num_jobs
@@ -204,12 +204,14 @@ class _Progress:
         now = time.monotonic()
         if now < self._due:  # formatting the text at every FOV would cost more than the flood itself
             return
-        self._due = now + SHOW_SECONDS
         rate = self._num_fovs / max(now - self._start, 1e-9)
         text = f"{self._num_fovs} FOVs, {rate:.1f} FOVs/s, {self._num_finished} of {self._num_jobs} subvolumes"
         self._bar.set_postfix_str(text, refresh=False)
-        self._bar.total = self._num_seeds + sum(len(job.flood.seeds) for job in active)
-        self._bar.update(self._num_seeds + sum(job.flood.cursor for job in active) - self._bar.n)
+        known = self._num_seeds + sum(len(job.flood.seeds) for job in active)
+        begun = self._num_finished + len(active)
+        self._bar.total = known * max(self._num_jobs, begun) // begun  # more have begun where this job helps others
+        self._bar.update(self._num_seeds + sum(job.flood.num_settled for job in active) - self._bar.n)
+        self._due = now + max(SHOW_SECONDS, (time.monotonic() - now) / SHOW_SHARE)
 
     def close(self) -> None:
         self._bar.update(max(0, self._num_seeds - self._bar.n))

@@ -173,9 +173,8 @@ def choose(
     if method == "volume":
         return Normalisation(found.mean, found.stddev)
     if reference is None:
-        raise ModelError(
-            "does not record the histogram of its training volumes, match needs it. Take normalize: volume"
-        )
+        missing = "does not record the histogram of its training volumes"
+        raise ModelError(f"{missing}, match needs it. Take normalize: volume")
     bins = found.coarse()
     return Normalisation(trained.mean, trained.stddev, (bins.levels, reference.at(bins.ranks)))
 

@@ -67,10 +67,9 @@ def load_model(folder: str | Path) -> Model:
         raise ModelError(f"{folder / WEIGHTS}: {found}")
     for name, array in weights.items():
         if num_bad := array.size - np.count_nonzero(np.isfinite(array)):
-            raise ModelError(
-                f"{folder / WEIGHTS}: {name}: {num_bad} of {array.size} weights are NaN or infinite, expected finite "
-                "ones: the training diverged. Train again with a lower train.learning_rate"
-            )
+            found = f"{folder / WEIGHTS}: {name}: {num_bad} of {array.size} weights are NaN or infinite"
+            advice = "expected finite ones: the training diverged. Train again with a lower train.learning_rate"
+            raise ModelError(f"{found}, {advice}")
     return replace(model, weights=weights)
 
 

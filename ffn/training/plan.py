@@ -149,10 +149,8 @@ def make_training_plan(
     folder, index = Path(data.records), training_records.load_index(data.records)
     unknown = sorted(set(index.volumes) - set(volumes))
     if unknown:
-        raise RecordError(
-            f"{folder}: found records of volume '{unknown[0]}', expected only {sorted(volumes)}. "
-            f"Add --volume {unknown[0]}=IMAGE,LABELS"
-        )
+        found = f"{folder}: found records of volume '{unknown[0]}', expected only {sorted(volumes)}"
+        raise RecordError(f"{found}. Add --volume {unknown[0]}=IMAGE,LABELS")
     shards = {folder / shard.file: shard.num_records for shard in index.shards}
     checksums = {
         "records": hashlib.sha256(index.model_dump_json(exclude={"provenance"}).encode()).hexdigest(),

@@ -1,5 +1,7 @@
 """Flood filling with a network whose answer is known: the object is what is bright and connected to the centre."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from scipy import ndimage
@@ -9,6 +11,7 @@ from ffn.errors import ConfigError
 from ffn.inference.canvas import MASKED, Canvas, Thresholds
 from ffn.inference.flood import FloodFill
 from ffn.inference.lanes import advance
+from ffn.inference.segment import _Progress
 
 MODEL = ModelConfig(fov_size_zyx=(5, 7, 9), deltas_zyx=(1, 2, 3))
 CONFIG = SegmentConfig(min_segment_um3=2e-05)
@@ -97,6 +100,22 @@ def test_each_seed_fills_its_tube_once_and_no_other():
     assert filling.counters["taken"] == 1
     assert (filling.probability > 0).tolist() == (filling.segmentation > 0).tolist()
     assert filling.origins[0].num_fovs + filling.origins[1].num_fovs == filling.counters["fovs"]
+
+
+def test_seeds_in_a_segment_are_settled_before_their_turn():
+    flood, settled = started(two_tubes(), [(6, 6, 5), (6, 12, 20), (6, 6, 30)]), set()
+    run(flood, Connected(), lambda: settled.add(flood.num_settled))
+    assert (settled, flood.num_settled) == ({0, 2}, 3)
+
+
+def test_the_time_left_is_that_of_all_subvolumes():
+    """Those that have not begun count as those that have."""
+    done, active = (SimpleNamespace(flood=SimpleNamespace(seeds=range(n), num_settled=5)) for n in (10, 20))
+    progress = _Progress(4)
+    progress.finish(done)
+    progress.show(1, [active])
+    assert (progress._bar.n, progress._bar.total) == (15, 60)
+    progress.close()
 
 
 def test_deltas_have_to_fit_the_fov():
