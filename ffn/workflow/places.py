@@ -51,9 +51,12 @@ class Place:
 
     @property
     def may_be_misplaced(self) -> bool:
-        """Whether labels of a part of the image begin at its first voxel because no offset is given."""
+        """Whether labels of a part of the image begin at its first voxel because neither file nor offset says where."""
         is_part = self.labels is not None and self.labels.start == (0, 0, 0) and self.labels != self.image
-        return is_part and self.config.labels_offset_zyx is None
+        if not is_part or self.config.labels_offset_zyx is not None:
+            return False
+        with sources.open_source(self.config, "labels") as (labels, _):  # our stages put them in the place of an image
+            return labels.provenance.get("stage", "ingest") == "ingest"
 
     def is_of_image_of(self, other: Place) -> bool:
         """Whether another volume has the same image or labels, in the same voxels."""
@@ -200,14 +203,9 @@ def _require_size(key: str, spec: str, place: Place) -> None:
 
 def trained_in(places: Mapping[str, Place], name: str, box: Box) -> list[str]:
     """Return the volumes that are trained on in a box of volume `name`: itself, and others of the same image."""
-    here = places[name]
-    return [
-        other
-        for other, place in places.items()
-        if place.config.is_trained_on
-        and (other == name or place.is_of_image_of(here))
-        and not place.train_box.intersect(box).is_empty
-    ]
+    trained = {other: place for other, place in places.items() if place.config.is_trained_on}
+    same = [other for other, place in trained.items() if other == name or place.is_of_image_of(places[name])]
+    return [other for other in same if not trained[other].train_box.intersect(box).is_empty]
 
 
 def files_among(*specs: str | None) -> list[str]:

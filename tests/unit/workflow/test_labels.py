@@ -8,6 +8,7 @@ import pytest
 import zarr
 from PIL import Image
 
+from ffn.cli import main
 from ffn.errors import ConfigError
 from ffn.geometry import Box
 from ffn.model.store import save_model
@@ -150,6 +151,10 @@ def test_labels_lie_where_the_configuration_says_or_are_noticed(tmp_path):
     assert not check(labelled_part(tmp_path, image_box="0:30,0:40,0:50"))["cube"].may_be_misplaced, "all of it"
     placed = write(tmp_path / "placed.zarr", np.uint64, Box.parse("34:64,4:44,10:60"))
     assert not check(labelled_part(tmp_path, labels=placed))["cube"].may_be_misplaced
+    first, own = "0:30,0:40,0:50", f"{tmp_path}/painted.zarr"
+    main(["labels", "--new", str(labelled_part(tmp_path)["volumes"]["cube"]["image"]), "--box", first, "--out", own])
+    place = check(labelled_part(tmp_path, labels=own))["cube"]
+    assert str(place.labels) == first and not place.may_be_misplaced, "in the place of an image, which it knows"
 
 
 def test_a_part_of_image_and_labels_is_brought_in(tmp_path):
