@@ -168,7 +168,7 @@ class TiffVolume(SliceVolume):
     def _read_slice(self, index: int) -> np.ndarray:
         with self._lock, decoding_errors(self._path):
             if self._has_planes:
-                return self._file.asarray()[index]
+                return self._keyframe.asarray()[index]
             pixels = self._pages[index].asarray() if self._pages else self._file.asarray(key=index, series=0)
             return decoding.tiff_pixels(self._path, self._keyframe, pixels, self._reading)
 

@@ -168,11 +168,12 @@ def test_sections_that_tifffile_marks_as_rgb_are_read(tmp_path, num_sections, co
     """It does so with 3 or 4 of them, unless it is told their photometric; planes of other programs are colours."""
     volume = voxels(np.uint16)[-num_sections:]
     options = {"photometric": "rgb", "planarconfig": "separate", "compression": compression}
-    tifffile.imwrite(tmp_path / "stack.tif", volume, **options)
-    with open_volume(tmp_path / "stack.tif") as opened:
-        for read in (opened.as_image().read, opened.as_labels().read):
-            np.testing.assert_array_equal(read(), volume)
-            np.testing.assert_array_equal(read(Box((1, 3, 7), (3, 9, 16))), volume[1:3, 3:9, 7:16])
+    for given in (volume, volume[None]):
+        tifffile.imwrite(tmp_path / "stack.tif", given, **options)
+        with open_volume(tmp_path / "stack.tif") as opened:
+            for read in (opened.as_image().read, opened.as_labels().read):
+                np.testing.assert_array_equal(read(), volume)
+                np.testing.assert_array_equal(read(Box((1, 3, 7), (3, 9, 16))), volume[1:3, 3:9, 7:16])
     tifffile.imwrite(tmp_path / "rgb.tif", volume[:3], metadata=None, **options)
     refuse(tmp_path / "rgb.tif", "red, green and blue")
 
