@@ -196,7 +196,8 @@ def _check_given(name: str, place: Place, config: RunConfig) -> None:
 def _require_size(key: str, spec: str, place: Place) -> None:
     """Refuse a volume without a voxel size in a run at a coarser mip, unless it is as large as the image is there."""
     with under(key), open_volume(spec) as found:
-        if found.voxel_size_zyx_nm in (None, NO_SIZE) and found.box != place.image:
+        is_sizeless = found.voxel_size_zyx_nm in (None, NO_SIZE)
+        if is_sizeless and found.box not in (place.image, find_image("", place.config).box):  # a part, or all
             advice = "Copy it: ffn ingest --voxel-size Z Y X"
             raise VolumeError(f"{spec} has no voxel size, expected one in a run at mip {place.config.mip}. {advice}")
 

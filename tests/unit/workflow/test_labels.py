@@ -99,7 +99,8 @@ def test_what_has_no_voxel_size_is_not_taken_for_voxels_of_a_mip(tmp_path, key):
     path = f"{tmp_path}/given.npy"
     options = {key: [path] if key == "masks" else path}
     np.save(path, np.zeros((64, 50, 80), np.uint8))
-    coarse(tmp_path, size=10, **options)  # as large as the image at mip 1
+    for part in ("all", "0:40,0:50,0:80"):
+        coarse(tmp_path, size=10, labels=None, image_box=part, **options)  # as large as the image at mip 1
     np.save(path, np.zeros((128, 99, 160), np.uint8))
     with pytest.raises(ConfigError, match=f"^volumes.cube.{key}: {path} .* mip 1"):
         coarse(tmp_path, size=10, **options)
