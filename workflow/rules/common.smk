@@ -68,6 +68,8 @@ try:
     LAYOUT.command  # names a wrong placeholder now, not in the job
     WARNINGS = PIPELINE.warnings if workflow.is_main_process else []  # they read labels
     PLAN = plan_lines(PIPELINE) if workflow.is_main_process else []
+    with atomic.named(".snakemake"):  # which Snakemake makes next, also for a plan
+        os.makedirs(".snakemake", exist_ok=True)
 except (FfnError, OSError) as error:
     sys.exit(str(error))  # a WorkflowError would come in a frame with a line of this file
 if snakemake_patches.submits(workflow) and "launcher" not in SITE:

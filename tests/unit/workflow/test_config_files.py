@@ -65,3 +65,11 @@ def test_what_snakemake_cannot_read_ends_it_with_one_line(content, found, tmp_pa
 def test_profiles_check_the_configuration_before_snakemake_reads_it(profile, tmp_path):
     done = fork_snakemake(["-n", "--profile", str(ROOT / "profiles" / profile), "--configfile", "gone.yaml"], tmp_path)
     assert done.returncode == 1 and "gone.yaml: " in done.stdout and "Traceback" not in done.stdout
+
+
+def test_a_folder_that_takes_no_files_is_named_before_snakemake_fails(tmp_path):
+    (tmp_path / ".snakemake").touch()  # root may write to any folder, but not into a file
+    given = {"--profile": "profiles/local", "--snakefile": "Snakefile", "--configfile": "config.yaml"}
+    words = [word for option, file in given.items() for word in (option, str(ROOT / file))]
+    done = fork_snakemake(["-n", *words], tmp_path)
+    assert done.returncode == 1 and ".snakemake: " in done.stdout and "Traceback" not in done.stdout
