@@ -202,7 +202,7 @@ class _Progress:
     def show(self, num_fovs: int, active: Collection[SubvolumeFlood]) -> None:
         self._num_fovs += num_fovs
         now = time.monotonic()
-        if now < self._due:  # formatting the text at every FOV would cost more than the flood itself
+        if active and now < self._due:  # formatting the text at every FOV would cost more than the flood itself
             return
         rate = self._num_fovs / max(now - self._start, 1e-9)
         text = f"{self._num_fovs} FOVs, {rate:.1f} FOVs/s, {self._num_finished} of {self._num_jobs} subvolumes"

@@ -115,6 +115,10 @@ def test_the_time_left_is_that_of_all_subvolumes():
     progress.finish(done)
     progress.show(1, [active])
     assert (progress._bar.n, progress._bar.total) == (15, 60)
+    for job in (active, done, done):
+        progress.finish(job)
+    progress.show(0, [])  # at the end, however soon
+    assert (progress._bar.n, progress._bar.total) == (50, 50)
     progress.close()
 
 
