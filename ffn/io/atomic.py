@@ -29,7 +29,7 @@ REASONS = {
     errno.EROFS: "{disk} is mounted read-only, expected a disk to write to. Choose another output folder",
     **dict.fromkeys((errno.ENOTDIR, errno.EEXIST), "{file} is a file, expected a folder. Choose another output"),
     errno.EISDIR: "is a folder, expected a file. Choose another output",
-    errno.EACCES: "you may not write to {folder}, expected a folder of yours. Choose another, or ask its owner",
+    errno.EACCES: "you lack rights in {folder}, expected to read or write there. Choose another, or ask its owner",
 }
 FULL_BYTES = 2**16  # with less room, a disk is full; our choice, between a log and a chunk
 # TensorStore, HDF5 and TensorFlow give the number, or the words, of the system's error in theirs.
@@ -162,7 +162,8 @@ def unreadable(
         found = f"{place}: needs more memory than this process may use, expected an image that fits"
         raise error(f"{found}. Give the job more, or convert the image to zarr where there is more") from None
     except Exception as reason:
-        raise error(f"{place}: cannot be {failed} ({first_line(reason)}), expected {expected}") from None
+        needed = "rights to it. Ask its owner" if _number(reason) == errno.EACCES else expected
+        raise error(f"{place}: cannot be {failed} ({first_line(reason)}), expected {needed}") from None
 
 
 @contextlib.contextmanager
@@ -183,7 +184,7 @@ def line_of(reason: Exception, path: str | Path) -> str | None:
     if number is None or (number not in WORDS.values() and not _is_beside(about, path)):
         return None
     file = folder = Path(path).absolute()
-    while not folder.is_dir():
+    while not os.path.isdir(folder):  # Path.is_dir fails in a folder that may not be searched
         file, folder = folder, folder.parent
     disk = next(place for place in (folder, *folder.parents) if os.path.ismount(place))
     return f"{path}: {REASONS[number].format(disk=disk, folder=folder, file=file)}"

@@ -7,7 +7,7 @@ import h5py
 import numpy as np
 import pytest
 
-from ffn.errors import UnwritableError
+from ffn.errors import UnwritableError, VolumeError
 from ffn.geometry import Box
 from ffn.io import atomic, hdf5, store
 from ffn.io.atomic import full_disk, line_of, named
@@ -84,6 +84,22 @@ def test_each_reason_has_a_line_of_its_own(tmp_path, number):
     assert None in found and len(found) == 2
     with pytest.raises(UnwritableError), named(tmp_path):
         raise ValueError(f"RESOURCE_EXHAUSTED: Error writing local file [os_error_code='{number}']")
+
+
+def test_rights_are_named_where_they_are_lacking_to_read(tmp_path, monkeypatch):
+    for reason in (PermissionError(errno.EACCES, "x"), ValueError("PERMISSION_DENIED: x [os_error_code='13']")):
+        with (
+            pytest.raises(VolumeError, match="a.h5: .*rights") as refused,
+            atomic.unreadable("a.h5", "a file. Delete it"),
+        ):
+            raise reason
+        assert "Delete" not in str(refused.value)
+
+    def stat(path, **options):
+        raise PermissionError(errno.EACCES, "x", str(path))
+
+    monkeypatch.setattr("pathlib.Path.stat", stat)  # what a folder that may not be searched says of what is in it
+    assert f"{tmp_path}," in line_of(PermissionError(errno.EACCES, "x"), tmp_path / "info")
 
 
 def test_an_input_that_may_not_be_read_is_no_fault_and_the_guard_changes_no_file(tmp_path):
