@@ -60,15 +60,12 @@ class OpenVinoEngine:
         try:
             import openvino
         except ImportError:
-            raise ConfigError(
-                "engine: found openvino, which is not installed here. Install it, or choose kernels"
-            ) from None
+            found = "engine: found openvino, which is not installed here"
+            raise ConfigError(f"{found}. Install it, or choose kernels") from None
 
         if precision == "bfloat16" and "avx512f" not in cpu_flags():
-            raise ConfigError(
-                "precision: found bfloat16, OpenVINO computes in float32 on this CPU, which has no AVX-512. "
-                "Start this job on a CPU that has it, or choose float32"
-            )
+            found = "precision: found bfloat16, OpenVINO computes in float32 on this CPU, which has no AVX-512"
+            raise ConfigError(f"{found}. Start this job on a CPU that has it, or choose float32")
         self.name = f"openvino {precision}"
         settings = {
             "INFERENCE_PRECISION_HINT": {"float32": openvino.Type.f32, "bfloat16": openvino.Type.bf16}[precision],
@@ -99,9 +96,8 @@ class KernelEngine(KernelNetwork):
 
     def __init__(self, model: Model, precision: str, threads: int) -> None:
         if precision != "float32":
-            raise ConfigError(
-                f"precision: found {precision}, the engine kernels has float32 alone. Choose it, or another engine"
-            )
+            found = f"precision: found {precision}, the engine kernels has float32 alone"
+            raise ConfigError(f"{found}. Choose it, or another engine")
         if reason := obstacle(model.config.features):
             raise ConfigError(f"engine: found kernels, but {reason}. Choose openvino")
         names = [f"{name}/{kind}" for name in conv_names(model.config) for kind in ("weights", "biases")]

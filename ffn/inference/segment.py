@@ -194,6 +194,7 @@ class _Progress:
         self._num_finished = self._num_fovs = self._num_seeds = 0  # seeds of finished subvolumes
         self._start, self._due = time.monotonic(), 0.0
         self._bar = progress_bar(0, "segment", "seed")
+        self._bar.smoothing = 0  # seeds settle by hundreds, when a large object has grown, or not at all
 
     def finish(self, job: SubvolumeFlood) -> None:
         self._num_finished += 1
@@ -210,7 +211,10 @@ class _Progress:
         known = self._num_seeds + sum(len(job.flood.seeds) for job in active)
         begun = self._num_finished + len(active)
         self._bar.total = known * max(self._num_jobs, begun) // begun  # more have begun where this job helps others
-        self._bar.update(self._num_seeds + sum(job.flood.num_settled for job in active) - self._bar.n)
+        settled = self._num_seeds + sum(job.flood.num_settled for job in active)
+        if not self._due:
+            self._bar.initial = settled  # masked, or before the flood was stopped: they took no time
+        self._bar.update(settled - self._bar.n)
         self._due = now + max(SHOW_SECONDS, (time.monotonic() - now) / SHOW_SHARE)
 
     def close(self) -> None:

@@ -8,10 +8,10 @@ from scipy import ndimage
 
 from ffn.config import ModelConfig, SegmentConfig, flooding_model
 from ffn.errors import ConfigError
+from ffn.inference import segment
 from ffn.inference.canvas import MASKED, Canvas, Thresholds
 from ffn.inference.flood import FloodFill
 from ffn.inference.lanes import advance
-from ffn.inference.segment import _Progress
 
 MODEL = ModelConfig(fov_size_zyx=(5, 7, 9), deltas_zyx=(1, 2, 3))
 CONFIG = SegmentConfig(min_segment_um3=2e-05)
@@ -111,7 +111,7 @@ def test_seeds_in_a_segment_are_settled_before_their_turn():
 def test_the_time_left_is_that_of_all_subvolumes():
     """Those that have not begun count as those that have."""
     done, active = (SimpleNamespace(flood=SimpleNamespace(seeds=range(n), num_settled=5)) for n in (10, 20))
-    progress = _Progress(4)
+    progress = segment._Progress(4)
     progress.finish(done)
     progress.show(1, [active])
     assert (progress._bar.n, progress._bar.total) == (15, 60)
@@ -119,6 +119,18 @@ def test_the_time_left_is_that_of_all_subvolumes():
         progress.finish(job)
     progress.show(0, [])  # at the end, however soon
     assert (progress._bar.n, progress._bar.total) == (50, 50)
+    progress.close()
+
+
+def test_the_time_left_goes_by_all_seeds_that_took_time(monkeypatch):
+    """When a large object has grown, hundreds settle within one update."""
+    clock, job = SimpleNamespace(now=0.0), SimpleNamespace(flood=SimpleNamespace(seeds=range(100), num_settled=20))
+    monkeypatch.setattr(segment, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    progress = segment._Progress(1)
+    progress._bar.start_t, progress._bar._time = 0.0, lambda: clock.now
+    for clock.now, job.flood.num_settled in ((1, 20), (80, 20), (100, 60), (120, 60)):
+        progress.show(1, [job])
+    assert "[02:00<02:00" in str(progress._bar)
     progress.close()
 
 
