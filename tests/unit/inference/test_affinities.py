@@ -6,10 +6,11 @@ import pytest
 from ffn.cli import main
 from ffn.geometry import Box
 from ffn.inference.affinities import NEAR, REACH, Sections, around, displaced, fragment, network, predict
+from ffn.io.masks import NO_MASKS
 from ffn.io.open import open_volume
 from ffn.io.section_faults import JUMPS
 from ffn.io.volume import IGNORED
-from ffn.training.affinities import affinities_of
+from ffn.training.affinities import Source, affinities_of, crop_of, example
 
 from ..volumes import read, write
 
@@ -29,6 +30,19 @@ def test_bodies_that_touch_are_apart_and_ignored_voxels_unknown():
     assert wanted[1, 2, 2:7, 2].tolist() == [1, 0, 0, 0, 1]  # inner voxels of 1, then of 2
     assert known[1, 2].tolist() == [0, 0, 1, 1, 1, 1, 1, 0, 0, 0]  # neither at the rim nor beside ignored voxels
     assert not known[1, [0, 1, 3]].any()
+
+
+def test_an_example_is_mirrored_and_transposed_with_its_bodies(tmp_path):
+    body, box, rng = np.zeros((8, 24, 24), np.uint64), Box.from_shape((8, 24, 24)), np.random.default_rng(0)
+    body[1:4, 2:14, 3:18] = 7
+    paths = [write(tmp_path / f"{n}.zarr", (n * body).astype(dtype)) for n, dtype in ((20, np.uint8), (1, np.uint64))]
+    with open_volume(paths[0]) as image, open_volume(paths[1]) as labels:
+        source, starts = Source(Sections(image, box), labels, NO_MASKS, box, crop_of(box, "a")), set()
+        for seen, wanted, known in (example(source, rng) for _ in range(60)):
+            inner = (wanted[..., 2] == 1) & (known == 1)
+            assert (seen[inner, NEAR] > 0.5).all()
+            starts |= {tuple(np.argwhere(inner)[0])} if inner.any() else set()
+    assert len(starts) == 8
 
 
 @pytest.mark.parametrize("size", [THICK, CUBES])
