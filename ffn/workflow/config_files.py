@@ -72,9 +72,10 @@ def check_configfiles() -> None:
         sys.exit(str(error))
 
 
-def check_keys(path: str | Path) -> None:
-    """Refuse a configuration that is not UTF-8, has a key not of text, or repeats one, of which YAML takes the last.
+def check_keys(path: str | Path, of_run: bool = False) -> None:
+    """Refuse a configuration that is not UTF-8, or repeats a key, of which YAML takes the last.
 
+    That of a run has keys of text alone; another workflow that uses this one may number its samples.
     Errors of syntax are left to Snakemake, which takes JSON, too.
     """
     try:
@@ -85,14 +86,14 @@ def check_keys(path: str | Path) -> None:
     while nodes:
         node = nodes.pop()
         if isinstance(node, yaml.MappingNode) and node not in seen:  # an alias is the node itself
-            _require_usable([key for key, _ in node.value if isinstance(key, yaml.ScalarNode)], path)
+            _require_usable([key for key, _ in node.value if isinstance(key, yaml.ScalarNode)], path, of_run)
             nodes += [part for pair in node.value for part in pair]
         elif isinstance(node, yaml.SequenceNode) and node not in seen:
             nodes += node.value
         seen.add(node)
 
 
-def _require_usable(keys: list[yaml.ScalarNode], path: str | Path) -> None:
+def _require_usable(keys: list[yaml.ScalarNode], path: str | Path, of_run: bool) -> None:
     found: dict[str, yaml.Node] = {}
     for key in keys:
         first = found.setdefault(key.value, key)
@@ -100,7 +101,7 @@ def _require_usable(keys: list[yaml.ScalarNode], path: str | Path) -> None:
         if first is not key:
             again = f"{path}: {here}: {key.value!r} is also in {there}"
             raise ConfigError(f"{again}, which would not count, expected it once. Join the two, or rename one")
-        if (kind := key.tag.rpartition(":")[2]) not in ("str", "merge"):
+        if of_run and (kind := key.tag.rpartition(":")[2]) not in ("str", "merge"):
             raise ConfigError(f"{path}: {here}: the key {key.value} is of type {kind}, expected text. Put it in quotes")
 
 

@@ -58,7 +58,7 @@ SITE = snakemake_patches.site(workflow, "train")
 
 try:
     for path in snakemake_patches.configfiles(workflow):
-        check_keys(path)
+        check_keys(path, of_run=True)
     SOFTWARE = take_software(config)
     RUN, PLACES, DERIVED = open_run(config)
     if not workflow.deployment_settings.deployment_method:  # else jobs have a Horovod of their own
