@@ -191,10 +191,10 @@ class FloodFill:
         self.segmentation[self.segmentation == REJECTED] = 0  # seeds that became no segment are free again
 
     @property
-    def num_settled(self) -> int:
-        """Number of seeds that are decided, or lie in a segment; time goes by these, as large objects come first."""
-        later = self.seeds[self.cursor :]
-        return self.cursor + int(np.count_nonzero(self.segmentation[tuple(later.T)]))
+    def settled_and_known(self) -> tuple[int, int]:
+        """Numbers of seeds, of all passes so far: decided or in a segment, as large objects come first; and in all."""
+        decided, later = self.counters["seeds"], self.seeds[self.cursor :]
+        return decided + int(np.count_nonzero(self.segmentation[tuple(later.T)])), decided + len(later)
 
     def growing(self) -> ObjectGrower | None:
         """Decide seeds up to the first whose object has still to grow, and return it; None at the end of the pass."""

@@ -198,7 +198,7 @@ class _Progress:
 
     def finish(self, job: SubvolumeFlood) -> None:
         self._num_finished += 1
-        self._num_seeds += len(job.flood.seeds)
+        self._num_seeds += job.flood.counters["seeds"]
 
     def show(self, num_fovs: int, active: Collection[SubvolumeFlood]) -> None:
         self._num_fovs += num_fovs
@@ -208,10 +208,10 @@ class _Progress:
         rate = self._num_fovs / max(now - self._start, 1e-9)
         text = f"{self._num_fovs} FOVs, {rate:.1f} FOVs/s, {self._num_finished} of {self._num_jobs} subvolumes"
         self._bar.set_postfix_str(text, refresh=False)
-        known = self._num_seeds + sum(len(job.flood.seeds) for job in active)
+        before = self._num_seeds, self._num_seeds
+        settled, known = map(sum, zip(before, *(job.flood.settled_and_known for job in active), strict=True))
         begun = self._num_finished + len(active)
         self._bar.total = known * max(self._num_jobs, begun) // begun  # more have begun where this job helps others
-        settled = self._num_seeds + sum(job.flood.num_settled for job in active)
         if not self._due:
             self._bar.initial = settled  # masked, or before the flood was stopped: they took no time
         self._bar.update(settled - self._bar.n)

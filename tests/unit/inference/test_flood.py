@@ -104,13 +104,17 @@ def test_each_seed_fills_its_tube_once_and_no_other():
 
 def test_seeds_in_a_segment_are_settled_before_their_turn():
     flood, settled = started(two_tubes(), [(6, 6, 5), (6, 12, 20), (6, 6, 30)]), set()
-    run(flood, Connected(), lambda: settled.add(flood.num_settled))
-    assert (settled, flood.num_settled) == ({0, 2}, 3)
+    run(flood, Connected(), lambda: settled.add(flood.settled_and_known))
+    assert (settled, flood.settled_and_known) == ({(0, 3), (2, 3)}, (3, 3))
+    flood.begin(np.array([(6, 12, 20), (0, 0, 0)]))
+    assert flood.settled_and_known == (4, 5)  # a second pass goes on from the first
 
 
 def test_the_time_left_is_that_of_all_subvolumes():
     """Those that have not begun count as those that have."""
-    done, active = (SimpleNamespace(flood=SimpleNamespace(seeds=range(n), num_settled=5)) for n in (10, 20))
+    done, active = (
+        SimpleNamespace(flood=SimpleNamespace(counters={"seeds": n}, settled_and_known=(5, n))) for n in (10, 20)
+    )
     progress = segment._Progress(4)
     progress.finish(done)
     progress.show(1, [active])
@@ -124,12 +128,13 @@ def test_the_time_left_is_that_of_all_subvolumes():
 
 def test_the_time_left_goes_by_all_seeds_that_took_time(monkeypatch):
     """When a large object has grown, hundreds settle within one update."""
-    clock, job = SimpleNamespace(now=0.0), SimpleNamespace(flood=SimpleNamespace(seeds=range(100), num_settled=20))
+    clock, flood = SimpleNamespace(now=0.0), SimpleNamespace()
     monkeypatch.setattr(segment, "time", SimpleNamespace(monotonic=lambda: clock.now))
     progress = segment._Progress(1)
     progress._bar.start_t, progress._bar._time = 0.0, lambda: clock.now
-    for clock.now, job.flood.num_settled in ((1, 20), (80, 20), (100, 60), (120, 60)):
-        progress.show(1, [job])
+    for clock.now, settled in ((1, 20), (80, 20), (100, 60), (120, 60)):
+        flood.settled_and_known = settled, 100
+        progress.show(1, [SimpleNamespace(flood=flood)])
     assert "[02:00<02:00" in str(progress._bar)
     progress.close()
 
