@@ -108,6 +108,7 @@ print(*(sum(name.endswith(f"cache_{kind}") for name in events) for kind in ("hit
 """
 
 
+@pytest.mark.slow
 def test_the_next_process_compiles_nothing_again(tmp_path):
     """Two processes, because JAX opens its folder once."""
     pytest.importorskip("jax")

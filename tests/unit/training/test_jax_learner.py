@@ -186,6 +186,7 @@ def test_ranks_divide_the_devices_and_each_uses_as_many_as_get_equally_many_fovs
     assert ("multiple of 4" in caplog.text) == is_told
 
 
+@pytest.mark.slow
 def test_a_batch_that_is_too_large_for_the_device_is_refused_before_training(monkeypatch):
     class Small:
         def memory_stats(self):

@@ -101,15 +101,12 @@ def same(one, other, most_off=0):
 SHORT = {"FOVS_OF_BURST": {"cpu": 3, "gpu": 3}, "QUEUE": 128, "LOOKAHEAD": 3, "IDLE_FOVS": 9}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "options", "changed"),
     [
         pytest.param(3, {}, {}, id="as it is"),
-        pytest.param(
-            *(2, {"disco_seed_threshold": -1.0, "move_threshold": 0.8, "max_fovs": 60}, SHORT),
-            marks=pytest.mark.slow,
-            id="short",
-        ),
+        pytest.param(2, {"disco_seed_threshold": -1.0, "move_threshold": 0.8, "max_fovs": 60}, SHORT, id="short"),
     ],
 )
 def test_unequal_subvolumes_together_are_those_of_one_after_another_on_the_host(
@@ -191,6 +188,7 @@ SECOND_DEVICE = textwrap.dedent(
 )
 
 
+@pytest.mark.slow
 def test_canvases_stay_on_the_device_of_the_process():
     """Those of four jobs on four GPUs would all meet on the first."""
     variables = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
