@@ -202,7 +202,7 @@ class _Progress:
 
     def show(self, num_fovs: int, active: Collection[SubvolumeFlood]) -> None:
         self._num_fovs += num_fovs
-        now = time.monotonic()
+        now, cpu = time.monotonic(), time.thread_time()  # a terminal that waits costs nothing
         if active and now < self._due:  # formatting the text at every FOV would cost more than the flood itself
             return
         rate = self._num_fovs / max(now - self._start, 1e-9)
@@ -215,7 +215,7 @@ class _Progress:
         if not self._due:
             self._bar.initial = settled  # masked, or before the flood was stopped: they took no time
         self._bar.update(settled - self._bar.n)
-        self._due = now + max(SHOW_SECONDS, (time.monotonic() - now) / SHOW_SHARE)
+        self._due = now + max(SHOW_SECONDS, (time.thread_time() - cpu) / SHOW_SHARE)
 
     def close(self) -> None:
         self._bar.update(max(0, self._num_seeds - self._bar.n))
