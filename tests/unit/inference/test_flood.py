@@ -129,7 +129,7 @@ def test_the_time_left_is_that_of_all_subvolumes():
 def test_the_time_left_goes_by_all_seeds_that_took_time(monkeypatch):
     """When a large object has grown, hundreds settle within one update."""
     clock, flood = SimpleNamespace(now=0.0), SimpleNamespace()
-    monkeypatch.setattr(segment, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(segment, "time", SimpleNamespace(monotonic=lambda: clock.now, thread_time=lambda: 0.0))
     progress = segment._Progress(1)
     progress._bar.start_t, progress._bar._time = 0.0, lambda: clock.now
     for clock.now, settled in ((1, 20), (80, 20), (100, 60), (120, 60)):
