@@ -36,6 +36,8 @@ pictures: demo  ## render the pictures in README.md and docs/ from the demo
 	ffn view results/demo --screenshot docs/images/error.png --link split-01
 	cd results/demo && ffn view volumes/phantom/raw.zarr segmentation/phantom/segmentation.zarr \
 		--screenshot ../../docs/images/store.png
+	python benchmarks/growing.py results/demo/volumes/phantom/raw.zarr config/demo-weights docs/images/growing.png \
+		--seed 112 52 70
 
 test: setup  ## run all but the slow tests, two at a time; ARGS="-k name" selects some, WORKERS=0 is one at a time
 	$(PYTEST) $(ARGS)
