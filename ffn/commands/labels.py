@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from ffn.commands.queue import queue_inputs
-from ffn.errors import ConfigError
+from ffn.errors import ConfigError, VolumeError
 from ffn.geometry import Box
 from ffn.io.open import open_labels, open_volume
 from ffn.io.store import create_volume
@@ -79,9 +79,9 @@ def _new(image_spec: str, out: str, box: Box | None, prefills: bool) -> None:
 
     with open_volume(image_spec) as image:
         require_image(image)
+        made_by = provenance("labels", None, image=image_spec, box=box or "all")
         box, size = box or image.box, voxel_size_of(image)
         require_inside(image, box)
-        made_by = provenance("labels", None, image=image_spec)
         with create_volume(out, np.uint32, Placement(box, size, made_by)) as writer:
             if prefills:
                 ((_, pieces),) = watersheds(image.read(box), size, [FIRST])
@@ -95,7 +95,9 @@ def _check(spec: str, box: Box | None) -> int:
     with open_labels(spec) as labels:
         require_labels(labels)
         box = box or labels.box
-        found = faults(labels.read(box), box)
+        if not (voxels := labels.read(box)).any():
+            raise VolumeError(f"{spec}: is 0 everywhere in {box}, expected ids. Is it the right file?")
+    found = faults(voxels, box)
     for kind, each in groupby(found, lambda fault: fault.kind):
         of_kind = list(each)
         print("\n".join(map(str, of_kind[:MOST])))

@@ -55,8 +55,10 @@ class Place:
         is_part = self.labels is not None and self.labels.start == (0, 0, 0) and self.labels != self.image
         if not is_part or self.config.labels_offset_zyx is not None:
             return False
-        with sources.open_source(self.config, "labels") as (labels, _):  # our stages put them in the place of an image
-            return labels.provenance.get("stage", "ingest") == "ingest"
+        with sources.open_source(self.config, "labels") as (labels, _):
+            made_by = labels.provenance
+        # Others lie in the place of the image that they were made of: a crop, if labels of all of it are a part here.
+        return made_by.get("stage", "ingest") == "ingest" or made_by.get("inputs", {}).get("box") == "all"
 
     def is_of_image_of(self, other: Place) -> bool:
         """Whether another volume has the same image or labels, in the same voxels."""
@@ -172,7 +174,7 @@ def _check_given(name: str, place: Place, config: RunConfig) -> None:
         affinities.crop_of(place.train_box, name)
     named = [*(("masks", mask.path) for mask in volume.masks), ("init_segmentation", volume.init_segmentation)]
     for key, spec in named:
-        if volume.mip and spec:
+        if spec and sources.is_coarser(volume, size):
             _require_size(key, spec, place)
     if boxes:
         from ffn.inference.canvas import Frame
@@ -199,7 +201,7 @@ def _require_size(key: str, spec: str, place: Place) -> None:
         is_sizeless = found.voxel_size_zyx_nm in (None, NO_SIZE)
         if is_sizeless and found.box not in (place.image, find_image("", place.config).box):  # a part, or all
             advice = "Copy it: ffn ingest --voxel-size Z Y X"
-            raise VolumeError(f"{spec} has no voxel size, expected one in a run at mip {place.config.mip}. {advice}")
+            raise VolumeError(f"{spec} has no voxel size, expected one in a run at a coarser mip. {advice}")
 
 
 def trained_in(places: Mapping[str, Place], name: str, box: Box) -> list[str]:

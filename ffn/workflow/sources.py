@@ -151,6 +151,12 @@ def _mip_to_make(sizes: Sequence[VoxelSize | None], image: Source) -> int | None
     return mip if _same(made.voxel_size_zyx_nm, wanted) else None
 
 
+def is_coarser(volume: VolumeConfig, voxel_size_zyx_nm: VoxelSize) -> bool:
+    """Whether a run works at a coarser mip than the finest of the image, chosen by its number or its voxel size."""
+    finest = voxel_sizes(volume.image)[0] if volume.image and not volume.mip else None
+    return bool(volume.mip) or (finest is not None and not _same(finest, voxel_size_zyx_nm))
+
+
 def _same(size: VoxelSize, other: VoxelSize) -> bool:
     return np.allclose(size, other, rtol=1e-4)
 

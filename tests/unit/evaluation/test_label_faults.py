@@ -53,3 +53,4 @@ def test_the_worst_are_printed_and_the_status_tells(tmp_path, capsys):
         main(["labels", "--check", spec])
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 1 + 10 + 2 and lines[1].endswith("1,20,1") and "27 more" in lines[-2]
+    assert main(["labels", "--check", write(tmp_path / "empty.zarr", np.zeros_like(labels))]) == 2

@@ -150,9 +150,8 @@ def test_an_image_that_stays_where_it_is_needs_no_jobs(tmp_path, monkeypatch):
         jobs[copy_image] = [len(made.jobs.of("ingest", "large", kind)) for kind in ("image", "labels")]
     assert jobs == {"auto": [0, 2], "always": [2, 2]}
     (tmp_path / "results/small/volumes/large/raw.zarr/0").mkdir(parents=True)
-    assert len(
-        pipeline(volumes={"large": volume}, workflow={"max_jobs_per_stage": 2}).jobs.of("ingest", "large", "image")
-    )
+    made = pipeline(volumes={"large": volume}, workflow={"max_jobs_per_stage": 2})
+    assert len(made.jobs.of("ingest", "large", "image"))
 
 
 def test_jobs_wait_for_the_step_before_theirs(tmp_path):

@@ -9,7 +9,6 @@ import zarr
 from PIL import Image
 
 from ffn.cli import main
-from ffn.errors import ConfigError
 from ffn.geometry import Box
 from ffn.model.store import save_model
 from ffn.workflow import sources
@@ -94,16 +93,17 @@ def test_labels_of_another_resolution_get_the_voxels_of_the_image(tmp_path, size
     assert pipeline.places["cube"].labels.shape[2] == 160 * size // 20
 
 
+@pytest.mark.parametrize(("sizes", "choice"), [([10], {"mip": 1}), ([10, 20], {"voxel_size_zyx_nm": [20] * 3})])
 @pytest.mark.parametrize("key", ["masks", "init_segmentation"])
-def test_what_has_no_voxel_size_is_not_taken_for_voxels_of_a_mip(tmp_path, key):
-    path = f"{tmp_path}/given.npy"
-    options = {key: [path] if key == "masks" else path}
-    np.save(path, np.zeros((64, 50, 80), np.uint8))
-    for part in ("all", "0:40,0:50,0:80"):
-        coarse(tmp_path, size=10, labels=None, image_box=part, **options)  # as large as the image at mip 1
-    np.save(path, np.zeros((128, 99, 160), np.uint8))
-    with pytest.raises(ConfigError, match=f"^volumes.cube.{key}: {path} .* mip 1"):
-        coarse(tmp_path, size=10, **options)
+def test_what_has_no_voxel_size_is_not_taken_for_voxels_of_a_mip(tmp_path, key, sizes, choice):
+    image, path = write_image(tmp_path / "image.zarr", np.uint8, sizes), f"{tmp_path}/given.npy"
+    volume = {"image": image, key: [path] if key == "masks" else path, **choice}
+    config = {**GOOD, "volumes": {"cube": volume, "phantom": PHANTOM}}
+    np.save(path, np.zeros((64, 56, 72), np.uint8))
+    for volume["image_box"] in ("0:40,0:50,0:70", "all"):  # as large as the image
+        check(config)
+    np.save(path, np.zeros((128, 112, 144), np.uint8))
+    refuse(config, f"^volumes.cube.{key}: {path} .*mip")
 
 
 def labelled_part(tmp_path, **volume):
@@ -121,11 +121,9 @@ def test_labels_that_are_the_image_under_another_name_are_refused(tmp_path, kind
     for z in range(64):
         Image.new("L", (80, 48)).save(tmp_path / f"stack/{z}.png")
     (tmp_path / "link").symlink_to("stack")
-    labels = {"link": tmp_path / "link", "glob": tmp_path / "link/*.png"}[kind]
-    size = {"voxel_size_zyx_nm": [10] * 3}
-    refuse(
-        labelled_part(tmp_path, image=str(tmp_path / "stack"), labels=str(labels), **size), "volumes.cube.labels: is"
-    )
+    labels = {"link": f"{tmp_path}/link", "glob": f"{tmp_path}/link/*.png"}[kind]
+    given = {"image": f"{tmp_path}/stack", "labels": labels, "voxel_size_zyx_nm": [10] * 3}
+    refuse(labelled_part(tmp_path, **given), "volumes.cube.labels: is")
 
 
 def test_labels_that_are_no_objects_in_3d_are_a_warning(tmp_path, monkeypatch):
@@ -152,10 +150,12 @@ def test_labels_lie_where_the_configuration_says_or_are_noticed(tmp_path):
     assert not check(labelled_part(tmp_path, image_box="0:30,0:40,0:50"))["cube"].may_be_misplaced, "all of it"
     placed = write(tmp_path / "placed.zarr", np.uint64, Box.parse("34:64,4:44,10:60"))
     assert not check(labelled_part(tmp_path, labels=placed))["cube"].may_be_misplaced
-    first, own = "0:30,0:40,0:50", f"{tmp_path}/painted.zarr"
-    main(["labels", "--new", str(labelled_part(tmp_path)["volumes"]["cube"]["image"]), "--box", first, "--out", own])
-    place = check(labelled_part(tmp_path, labels=own))["cube"]
-    assert str(place.labels) == first and not place.may_be_misplaced, "in the place of an image, which it knows"
+    np.save(tmp_path / "crop.npy", np.zeros((30, 40, 50), np.uint8))
+    for image, *box in (("raw.zarr", "--box", "0:30,0:40,0:50"), ("crop.npy",)):
+        own = f"{tmp_path}/of-{image}.zarr"
+        main(["labels", "--new", f"{tmp_path}/{image}", *box, "--out", own])
+        place = check(labelled_part(tmp_path, labels=own))["cube"]
+        assert str(place.labels) == "0:30,0:40,0:50" and place.may_be_misplaced == (not box)
 
 
 def test_a_part_of_image_and_labels_is_brought_in(tmp_path):

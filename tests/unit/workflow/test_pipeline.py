@@ -30,9 +30,8 @@ MODEL = RUN["model"]
 @pytest.mark.parametrize("trains", [True, False])
 def test_voxels_that_the_network_was_not_trained_on_are_told(tmp_path, size, is_told, trains):
     config = ModelConfig(**MODEL, image_mean=100, image_stddev=20)
-    save_model(
-        tmp_path / "m", replace(random_model(features=8), config=config, trained_on=Tissue(((10.0, 10.0, 10.0),)))
-    )
+    model = replace(random_model(features=8), config=config, trained_on=Tissue(((10.0, 10.0, 10.0),)))
+    save_model(tmp_path / "m", model)
     second = {"synthetic": {"shape_zyx": RUN_SHAPE, "voxel_size_zyx_nm": size}}
     volumes = {**RUN["volumes"], "second": {**RUN["volumes"]["second"], **second}}
     start = {} if trains else {"init": f"{tmp_path}/m", "train": {"max_steps": 0}}
