@@ -134,10 +134,8 @@ def import_published(prefix: str, out_folder: str, config: ModelConfig) -> None:
         If the files are missing or damaged or hold another network, or `config` lacks the normalisation.
     """
     if config.image_mean is None or config.image_stddev is None:
-        raise ModelError(
-            f"{prefix}: a checkpoint does not record the normalisation of images, expected --image-mean and "
-            "--image-stddev. For FIB-25, pass 128 and 33"
-        )
+        found = f"{prefix}: a checkpoint does not record the normalisation of images"
+        raise ModelError(f"{found}, expected --image-mean and --image-stddev. For FIB-25, pass 128 and 33")
     weights = read_published(prefix)
     depth = sum(name.endswith("_a/weights") for name in weights)
     config = config.model_copy(update={"depth": depth, "features": weights["conv0_a/weights"].shape[-1]})

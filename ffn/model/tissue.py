@@ -257,10 +257,8 @@ class Survey:
     def of_several_levels(self, spec: str) -> Histogram:
         """Return the histogram, and refuse that of a blank image."""
         if len(self.histogram.levels) < 2:
-            raise VolumeError(
-                f"{spec}: has {len(self.histogram.levels)} grey levels in a sample outside of its masks, expected "
-                "several. Is it the right image, and do the masks leave some of it?"
-            )
+            found = f"{spec}: has {len(self.histogram.levels)} grey levels in a sample outside of its masks"
+            raise VolumeError(f"{found}, expected several. Is it the right image, and do the masks leave some of it?")
         return self.histogram
 
     def complaints(self, spec: str, trained_on: Tissue | None) -> list[str]:

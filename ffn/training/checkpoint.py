@@ -133,10 +133,8 @@ class CheckpointFolder:
             found = f"train.max_steps is {max_step}, it has {manifest['step']} steps"
         else:
             return
-        raise TrainError(
-            f"{path}: another training is here: {found}. Choose another --out (run), or remove {self._folder}. To "
-            "start from its weights, give it as init"
-        )
+        advice = f"Choose another --out (run), or remove {self._folder}. To start from its weights, give it as init"
+        raise TrainError(f"{path}: another training is here: {found}. {advice}")
 
 
 def is_checkpoint(path: str | Path) -> bool:
@@ -149,10 +147,8 @@ def load_checkpoint(path: str | Path) -> Model:
     path = Path(path)
     if not path.is_dir():
         found = sorted(other.name for other in path.parent.glob("step-*"))
-        raise ModelError(
-            f"{path}: no such checkpoint, {path.parent} holds {found}. Choose one of them, or train again with a "
-            "higher train.keep_checkpoints"
-        )
+        advice = "Choose one of them, or train again with a higher train.keep_checkpoints"
+        raise ModelError(f"{path}: no such checkpoint, {path.parent} holds {found}. {advice}")
     shared = read_verified(path / SHARED, read_manifest(path)["sha256"])
     return Model(architecture_of(path), model_weights(shared), {})
 

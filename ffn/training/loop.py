@@ -270,12 +270,8 @@ class Trainer:
         self._ends_skipped = not finite
         self._skipped_in_row = 0 if finite else self._skipped_in_row + 1
         if self._skipped_in_row == MAX_SKIPPED_IN_ROW:
-            self.group.fail(
-                DivergenceError(
-                    f"train: the gradient was not finite in {MAX_SKIPPED_IN_ROW} steps up to {self._step}. "
-                    "Lower train.learning_rate or raise train.warmup_steps"
-                )
-            )
+            found = f"train: the gradient was not finite in {MAX_SKIPPED_IN_ROW} steps up to {self._step}"
+            self.group.fail(DivergenceError(f"{found}. Lower train.learning_rate or raise train.warmup_steps"))
 
     def _judge(self) -> None:
         """Warn of losses that are not finite or have risen, and end the job where nothing was learnt."""
@@ -351,12 +347,8 @@ class Trainer:
     def _stop(self) -> None:
         """End the job; its checkpoint is already written."""
         reason = next(filter(None, self.group.gather(self.interruption.reason)))  # the lowest rank's
-        self.group.fail(
-            TrainError(
-                f"train: stopped after step {self._step} by {reason}. A checkpoint is written, and the same command "
-                "resumes from it"
-            )
-        )
+        found = f"train: stopped after step {self._step} by {reason}"
+        self.group.fail(TrainError(f"{found}. A checkpoint is written, and the same command resumes from it"))
 
 
 def _saves_walks(model: ModelConfig, train: TrainConfig) -> bool:

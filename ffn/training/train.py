@@ -18,7 +18,7 @@ from ffn.machine.gpu import keep_programs
 from ffn.machine.processes import take_lock
 from ffn.machine.schedulers import launched_rank, local_place
 from ffn.model.choice import ASKED_FOR, FOLDER, Choice, choice_name, choose_once, sees_gpu, with_precision
-from ffn.model.store import save_model
+from ffn.model.store import DESCRIPTION, save_model
 from ffn.options import add_options, from_arguments
 from ffn.provenance import provenance
 from ffn.training import loop
@@ -102,18 +102,21 @@ def train(training: Training, out_folder: str, machine: str | None = None) -> No
     FfnError
         If data, model and options do not fit together, or training cannot continue.
     """
+    folder = Path(out_folder)
+    if (folder / DESCRIPTION).exists() and not (folder / "metrics.csv").exists():
+        raise TrainError(f"{folder}: holds a model that was not trained there, expected none. Choose another --out")
     with training_job(training) as (group, plan, opened):
         boxes = {name: ValidationBox(opened[name], source.box) for name, source in training.data.validation.items()}
         validation = make_validation(boxes, plan.initial.config, plan.train, plan.rng_seed, group)
         plan.load_records(group)  # the last check, because it takes longest
         is_served = plan.train.max_steps > 0 and not plan.train.is_synchronous
-        role = served_in(Path(out_folder), plan) if is_served else alone_in(out_folder, group)
+        role = served_in(folder, plan) if is_served else alone_in(out_folder, group)
         with role as link:
             plan = with_engine(plan, Path(machine or f"{out_folder}/{FOLDER}"), group)
             with loop.Interruption() as interruption:
                 if link:
-                    return loop.contribute(plan, link, Path(out_folder), group, interruption)
-                step, weights = loop.run(plan, validation, Path(out_folder), group, interruption)
+                    return loop.contribute(plan, link, folder, group, interruption)
+                step, weights = loop.run(plan, validation, folder, group, interruption)
             if group.rank == 0:
                 origin = _origin(training, plan.train, step)
                 save_model(out_folder, dataclasses.replace(plan.initial, weights=weights, provenance=origin))
@@ -255,10 +258,8 @@ def check(init: str, model: ModelConfig, is_trained: bool) -> None:
     """Refuse weights that are not there or do not fit."""
     if Path(init + ".index").is_file():
         if not is_trained and (model.image_mean is None or model.image_stddev is None):
-            raise ConfigError(
-                "model.image_mean, model.image_stddev: null, but a checkpoint does not record how its images were "
-                "normalised. Give both (FIB-25: 128 and 33)"
-            )
+            found = "null, but a checkpoint does not record how its images were normalised"
+            raise ConfigError(f"model.image_mean, model.image_stddev: {found}. Give both (FIB-25: 128 and 33)")
         return
     if not Path(init).is_dir():
         raise ConfigError(f"init: {init!r} is neither a model folder nor a checkpoint's prefix. Check the path")

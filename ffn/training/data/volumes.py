@@ -204,10 +204,8 @@ def _histogram(volume: TrainingVolume, group: ProcessGroup) -> Histogram | None:
 
 def _chosen(name: str, method: Normalize, found: Histogram | None, model: Model) -> Normalisation:
     if found is None and method in ("volume", "match"):
-        raise VolumeError(
-            f"{name}: normalize: {method} needs a histogram, expected uint8 or uint16 and voxels that are not masked. "
-            "Ingest the image, or correct the masks"
-        )
+        expected = "expected uint8 or uint16 and voxels that are not masked. Ingest the image, or correct the masks"
+        raise VolumeError(f"{name}: normalize: {method} needs a histogram, {expected}")
     try:
         return choose(method, found, model.config, model.histogram)
     except ModelError as error:

@@ -80,11 +80,8 @@ def test_matched_volumes_come_in_the_grey_levels_that_the_initial_weights_know(d
     save_model(tmp_path / "init", known)
     train, init = TrainConfig(num_workers=1, max_steps=1, permutable_axes=()), str(tmp_path / "init")
     for methods, expected in (({}, (image.mean(), image.std())), ({"a": "match"}, (120.0, 30.0))):
-        with training_job(Training(replace(data, normalize=methods), ModelConfig(), train, 1, init)) as (
-            _,
-            plan,
-            opened,
-        ):
+        matched = Training(replace(data, normalize=methods), ModelConfig(), train, 1, init)
+        with training_job(matched) as (_, plan, opened):
             config, seen = plan.initial.config, opened["a"].normalisation.apply(image)
         assert (config.image_mean, config.image_stddev) == pytest.approx(expected)
         assert (seen.mean(), seen.std()) == pytest.approx((0, 1), abs=0.05)
