@@ -9,12 +9,13 @@ import numpy as np
 
 from ffn.assembly.competitors import Scene
 from ffn.assembly.config import FillConfig
-from ffn.assembly.fragments import Fragments, volumes_of
+from ffn.assembly.fragments import Fragments
 from ffn.config import Mask
 from ffn.geometry import Box
 from ffn.io.blocks import WHOLE, Job, Writers, reduce_step
 from ffn.io.masks import Inputs, add_stage_options, stage_options
 from ffn.io.shards import Shards
+from ffn.io.store import require_replaceable
 from ffn.io.store_names import MAIN
 
 COMPETE = "compete"  # step before the blocks
@@ -72,8 +73,9 @@ def fill(out: str, config: FillConfig, masks: tuple[Mask, ...] = (), job: Job = 
         ``segmentation`` (labels, 0 where nothing was segmented) and ``image``, which covers it; ``affinities``, a store
         of `ffn.inference.affinities.affinities`, and with it ``corrections``: segments that they separate stay apart.
     """
+    require_replaceable(out, {MAIN})  # not after the step
     if affinities := specs.pop("affinities", None):
-        specs |= volumes_of(affinities)
+        specs |= Fragments.volumes_of(affinities)
     else:
         specs.pop("corrections", None)
     with Inputs("fill", config, out, masks, **specs) as inputs:

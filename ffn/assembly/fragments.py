@@ -42,11 +42,6 @@ MAX_ID = np.uint64(2**64 - 1)
 NO_PAIRS = np.empty((0, 2), np.int64)
 
 
-def volumes_of(affinities: str) -> dict[str, str]:
-    """Return the volumes in a store of ``ffn affinities``."""
-    return {name: f"{affinities}/{name}" for name in (*AXES, FRAGMENTS)}
-
-
 class Fragments(NamedTuple):
     """A segmentation, and the fragments of the same box."""
 
@@ -56,6 +51,11 @@ class Fragments(NamedTuple):
     masks: Masks
     config: FillConfig
     corrections: str | None
+
+    @staticmethod
+    def volumes_of(affinities: str) -> dict[str, str]:
+        """Return the volumes in a store of ``ffn affinities``."""
+        return {name: f"{affinities}/{name}" for name in (*AXES, FRAGMENTS)}
 
     @classmethod
     def open(cls, inputs: Inputs, config: FillConfig, corrections: str | None) -> Fragments:

@@ -17,6 +17,7 @@ import os
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Set
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
@@ -280,8 +281,11 @@ def create_volume(path: str, dtype: np.dtype | type, placement: Placement) -> It
 
 
 def require_replaceable(path: str | Path, names: set[str]) -> None:
-    """Check that replacing the folder by a store with the volumes and tables `names` loses nothing else."""
+    """Check that a store can be written, and replaces nothing but the volumes and tables `names`."""
     folder = store_to_write(str(path))
+    with named(path):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        TemporaryFile(dir=folder.parent).close()
     if not folder.exists():
         return
     if not folder.is_dir():

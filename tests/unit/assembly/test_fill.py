@@ -9,6 +9,7 @@ from ffn.assembly.contacts import smoothed
 from ffn.assembly.fill import fill
 from ffn.cli import main
 from ffn.config import Mask
+from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io.masks import NO_MASKS
 from ffn.io.open import open_volume
@@ -149,10 +150,8 @@ def test_a_missed_neurite_gets_an_id_unless_no_membrane_separates_it_from_a_segm
 @pytest.mark.parametrize("openings", [(), (2,)])
 def test_blocks_agree_on_missed_neurites(openings, tmp_path):
     labels, image = missed_neurite(openings, (12, 41, 150))
-    whole, tiled = (
-        fill_in_blocks(tmp_path / str(n), labels, image, FillConfig(max_distance_nm=100, block_size_zyx=(12, 21, n)))
-        for n in (150, 40)
-    )
+    configs = [FillConfig(max_distance_nm=100, block_size_zyx=(12, 21, n)) for n in (150, 40)]
+    whole, tiled = (fill_in_blocks(tmp_path / str(i), labels, image, config) for i, config in enumerate(configs))
     assert np.array_equal(whole, tiled) and set(np.unique(whole[:, 20])) == ({2} if openings else {3})
 
 
@@ -171,10 +170,8 @@ def test_parts_that_two_tiles_see_are_one_and_join_what_they_are_widest_open_to(
     """The first tile's competitor 1 is the second's 2; it is open to segment 7, and a little to the second's 1."""
     faces = [[[-1, 7, 1, 30_000], [-1, 9, 0, 90_000]], [[-2, -1, 1, 5_000], [-1, 9, 0, 50_000]]]
     names = [[[40, 1]], [[90, 1], [40, 2]]]
-    results = [
-        {"names": np.array(n), "faces": np.array(f), "number": len(n), "largest": 9}
-        for n, f in zip(names, faces, strict=True)
-    ]
+    found = zip(map(np.array, names), map(np.array, faces), strict=True)
+    results = [{"names": n, "faces": f, "number": len(n), "largest": 9} for n, f in found]
     assert settle(results, f"{tmp_path}/out.zarr")["ids"].tolist() == [7, 7, 7]
     results[1]["faces"][0, 3] = 1_000
     assert settle(results, f"{tmp_path}/out.zarr")["ids"].tolist() == [7, 10, 7]
@@ -192,6 +189,13 @@ def test_thick_sections_have_their_own_levels_and_the_same_smoothing(tmp_path):
     smooth = smoothed(image, 60.0, size)
     places = (np.indices(image.shape) - np.array([12, 80, 40])[:, None, None, None]) * size[:, None, None, None]
     assert np.sqrt((smooth * places**2).sum(axis=(1, 2, 3)) / smooth.sum()) == pytest.approx([60, 60, 60], rel=0.01)
+
+
+def test_a_folder_of_others_is_refused_before_the_work(tmp_path):
+    write(tmp_path / "out.zarr", np.ones((2, 2, 2)), tables={"other": np.ones(1)})
+    with pytest.raises(VolumeError, match="out.zarr"):
+        fill_in_blocks(tmp_path, *two_segments(), CONFIG)
+    assert not (tmp_path / "out.zarr.jobs").exists()
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import zarr
 
-from ffn.errors import VolumeError
+from ffn.errors import FfnError, VolumeError
 from ffn.geometry import Box
 from ffn.io import store as stores
 from ffn.io.blocks import map_blocks
@@ -137,8 +137,9 @@ def test_nothing_else_is_replaced(tmp_path, store):
     with pytest.raises(VolumeError, match=r"base.zarr: .*\['origins', 'overlaps'\]"):
         require_replaceable(store, {MAIN})
     (tmp_path / "file.zarr").write_text("")
-    with pytest.raises(VolumeError, match="file.zarr: .*folder"):
-        require_replaceable(tmp_path / "file.zarr", {MAIN})
+    for path in ("file.zarr", "file.zarr/out.zarr"):
+        with pytest.raises(FfnError, match=f"{path}: .*folder"):
+            require_replaceable(tmp_path / path, {MAIN})
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])
