@@ -34,6 +34,7 @@ REFERENCE = "reference"  # key among our attributes
 RELATIVE = "from_store"  # path of the source from the store, so that a project can be moved
 MOST_LISTED = 10**4  # chunks, that every job may list, within a second or so of a slow disk; our choice
 _LISTED: set[tuple[str, int]] = set()  # volumes whose chunks this process has listed
+PROPERTIES = "segment_properties/info"  # of precomputed, which lists the segments; without any, there are no chunks
 FIRST = ("0.0.0", "0/0/0")  # chunks, by either separator
 COMPRESSED = (".gz", ".br", ".zstd", ".bz2", ".xz")  # suffixes that cloud-volume adds to the names of chunks
 
@@ -94,7 +95,7 @@ class ChunkedVolume(Volume):
             raise self.lost
         if self.folder is None or self._is_whole:
             return
-        if not self._chunks.exist():
+        if not self._chunks.exist() and self._folder.json(PROPERTIES).get("inline", {}).get("ids") != []:
             folder = self._chunks.folder.address
             there = next(_names_in(self._chunks.folder), "")
             other = _first_there(self._location.spec, (mip for mip in range(len(self.mips)) if mip != self.mip))

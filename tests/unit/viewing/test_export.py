@@ -19,7 +19,7 @@ from ffn.viewing.export import export
 from ffn.viewing.inputs import Sources, read_groups
 from ffn.viewing.state import load_state, located
 
-from ..volumes import read_scale, write
+from ..volumes import read, read_scale, write
 from .conftest import BOX, SIZE_NM, read_json, segments, two_tubes, write_all
 
 
@@ -60,6 +60,7 @@ def test_empty_segmentations_and_voxel_sizes_of_others_are_exported(tmp_path, so
     export(Sources(segmentation=empty), tmp_path / "out", ExportConfig())
     assert read_json(tmp_path / "out/segmentation/segment_properties/info")["inline"]["ids"] == []
     assert load_state(tmp_path / "out")["layers"][0]["segments"] == []
+    assert not read(tmp_path / "out/segmentation").any()
     with hdf5.create_file(tmp_path / "foreign.h5") as file:
         file.create_dataset("stack", data=np.ones((4, 5, 6), np.uint16))
     foreign = f"{tmp_path}/foreign.h5:stack"

@@ -127,9 +127,8 @@ def test_slices_that_were_appended_one_by_one_are_read(tmp_path, options):
 
 def test_an_imagej_stack_that_describes_one_page_is_read(tmp_path):
     """ImageJ writes stacks over 4 GB this way: the other slices follow without a page."""
-    tifffile.imwrite(
-        tmp_path / "stack.tif", voxels()[0], description="ImageJ=1.54f\nimages=5\nslices=5\n", metadata=None
-    )
+    description = "ImageJ=1.54f\nimages=5\nslices=5\n"
+    tifffile.imwrite(tmp_path / "stack.tif", PLANE, description=description, metadata=None)
     with open(tmp_path / "stack.tif", "r+b") as file:
         with tifffile.TiffFile(tmp_path / "stack.tif") as tiff:
             file.seek(tiff.pages.first.dataoffsets[0])
@@ -150,9 +149,8 @@ def test_a_tiff_that_is_not_one_grey_stack_is_refused(tmp_path):
     colours[3, 7, 9, 1] = 5
     tifffile.imwrite(tmp_path / "rgb.tif", colours, photometric="rgb")
     refuse(tmp_path / "rgb.tif", "rgb.tif: ", "0, 5, 0", "7, 9")
-    tifffile.imwrite(
-        tmp_path / "channels.tif", np.zeros((4, 2, 12, 20), np.uint8), imagej=True, metadata={"axes": "ZCYX"}
-    )
+    options = {"imagej": True, "metadata": {"axes": "ZCYX"}}
+    tifffile.imwrite(tmp_path / "channels.tif", np.zeros((4, 2, 12, 20), np.uint8), **options)
     refuse(tmp_path / "channels.tif", "channels.tif: has axes ZCYX of shape (4, 2, 12, 20)")
     tifffile.imwrite(tmp_path / "a.ome.tif", np.zeros((2, 4, 12, 20), np.uint8), metadata={"axes": "CZYX"})
     refuse(tmp_path / "a.ome.tif", "a.ome.tif: has 4 along z and 2 along c")
