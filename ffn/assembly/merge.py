@@ -132,10 +132,8 @@ def _mapping(inputs: GraphInputs, out: str, config: MergeConfig, job: Job) -> tu
 
 def _require_held(missing: np.ndarray, spec: str) -> None:
     if len(missing):
-        raise MergeGraphError(
-            f"{spec}: lacks segment {missing[0]}, expected all that the graph joins. "
-            "Was the graph made from another segmentation? Rerun agglomerate"
-        )
+        expected = "expected all that the graph joins. Was the graph made from another segmentation? Rerun agglomerate"
+        raise MergeGraphError(f"{spec}: lacks segment {missing[0]}, {expected}")
 
 
 def _warn_of_largest(group_ids: np.ndarray, voxels: np.ndarray, out: str) -> None:

@@ -158,10 +158,8 @@ def _result(runs: list[Run], name: str, config: RatesConfig) -> dict[str, Any]:
     optima: list[Optimum] = []
     for workers, row in zip(config.workers, scores, strict=True):
         if not np.isfinite(row).any():
-            raise EvaluationError(
-                f"study.learning_rates: training with {workers} workers diverged at all of {config.learning_rates}, "
-                "expected one rate at which it does not. Add lower rates"
-            )
+            found = f"study.learning_rates: training with {workers} workers diverged at all of {config.learning_rates}"
+            raise EvaluationError(f"{found}, expected one rate at which it does not. Add lower rates")
         optima.append(find_optimum(np.array(config.learning_rates), row))
     law = fit_power_law(np.array(config.workers), optima)
     return {

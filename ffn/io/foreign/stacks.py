@@ -156,6 +156,15 @@ class TiffVolume(SliceVolume):
         if self._offset is not None:
             self.chunk_zyx = None
 
+    def as_labels(self, colour_ids: str = "refuse") -> Volume:
+        """Return ids; colours that stand for ids are those of one section."""
+        if colour_ids != "rgb" or not self._has_planes:
+            return super().as_labels(colour_ids)
+        section = copy.copy(self)
+        SliceVolume.__init__(section, self.name, 1, self._header._replace(channels="RGB"))
+        section._has_planes, section._offset = False, None
+        return section.as_labels(colour_ids)
+
     def _read(self, box: Box) -> np.ndarray:
         if self._offset is None:
             return super()._read(box)

@@ -72,10 +72,9 @@ class RecordTable:
     def require_lanes(self, num_lanes: int) -> None:
         """Check that each lane gets at least one record per epoch."""
         if self.total < num_lanes:
-            raise RecordError(
-                f"{self.paths[0].parent}: found {self.total} records, expected at least num_workers × "
-                f"virtual_workers × batch_size = {num_lanes}. Make more records or use fewer workers"
-            )
+            expected = f"expected at least num_workers × virtual_workers × batch_size = {num_lanes}"
+            found = f"{self.paths[0].parent}: found {self.total} records, {expected}"
+            raise RecordError(f"{found}. Make more records or use fewer workers")
 
 
 class LaneStream:

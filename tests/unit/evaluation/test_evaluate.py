@@ -163,9 +163,8 @@ def test_an_input_is_never_overwritten(tmp_path, specs, image, place):
         file = victim.partition(":")[0]
         content = (tmp_path / file).read_bytes()
         chosen = written | {place: file if place == "out" else f"{file}:b"}
-        inputs = Inputs(
-            *specs, image=image, baseline_out=chosen["baseline_out"], earlier={"base": f"{tmp_path}/earlier.h5:earlier"}
-        )
+        earlier = {"base": f"{tmp_path}/earlier.h5:earlier"}
+        inputs = Inputs(*specs, image=image, baseline_out=chosen["baseline_out"], earlier=earlier)
         with pytest.raises(VolumeError, match=file):
             evaluate(inputs, chosen["out"], EvaluateConfig())
         assert (tmp_path / file).read_bytes() == content

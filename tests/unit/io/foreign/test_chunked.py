@@ -27,10 +27,8 @@ def create_store(path, driver, shape, content=None, **spec):
 def create_precomputed(path, **scale):
     scale = {"size": SHAPE[::-1], "voxel_offset": [100, -20, 3], "resolution": [4, 4.5, 40], "encoding": "raw"} | scale
     metadata = {"data_type": "uint8", "num_channels": 1, "type": "image"}
-    content = voxels().transpose()[..., None]
-    return create_store(
-        path, "neuroglancer_precomputed", None, content, multiscale_metadata=metadata, scale_metadata=scale
-    )
+    described = {"multiscale_metadata": metadata, "scale_metadata": scale}
+    return create_store(path, "neuroglancer_precomputed", None, voxels().transpose()[..., None], **described)
 
 
 def create_n5(path, **metadata):
@@ -117,9 +115,8 @@ def test_a_group_of_n5_is_an_image(tmp_path, group, datasets, start):
 @pytest.mark.parametrize("choice", [{"mip": 1}, {"size_zyx_nm": (40, 9, 8)}])
 def test_precomputed_is_read_at_any_mip(tmp_path, cloud_volume, choice):
     """cloud-volume writes, with mips that are no whole multiples of the first."""
-    info = cloud_volume.create_new_info(
-        1, "image", "uint8", "raw", resolution=[4, 4.5, 40], voxel_offset=[7, -20, 3], volume_size=SHAPE[::-1]
-    )
+    place = {"resolution": [4, 4.5, 40], "voxel_offset": [7, -20, 3], "volume_size": SHAPE[::-1]}
+    info = cloud_volume.create_new_info(1, "image", "uint8", "raw", **place)
     volume = cloud_volume(f"file://{tmp_path}/image", info=info, mip=0, compress=False, progress=False)
     volume.add_scale((2, 2, 1))
     volume.commit_info()

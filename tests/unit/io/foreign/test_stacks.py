@@ -174,6 +174,10 @@ def test_sections_that_tifffile_marks_as_rgb_are_read(tmp_path, num_sections, co
                 np.testing.assert_array_equal(read(Box((1, 3, 7), (3, 9, 16))), volume[1:3, 3:9, 7:16])
     tifffile.imwrite(tmp_path / "rgb.tif", volume[:3], metadata=None, **options)
     refuse(tmp_path / "rgb.tif", "red, green and blue")
+    tifffile.imwrite(tmp_path / "ids.tif", voxels()[:3], **options)
+    with open_volume(tmp_path / "ids.tif") as opened:
+        red, green, blue = voxels(np.uint32)[:3]
+        np.testing.assert_array_equal(opened.as_labels("rgb").read(), [red << 16 | green << 8 | blue])
 
 
 @pytest.mark.parametrize("order", ["first", "last", "each"])
