@@ -265,11 +265,10 @@ def _written(values: dict[str, Any], run: RunConfig, place: Place, data: Data, n
     for key, value in values.items():
         if key == "volumes":
             ((name, volume),) = value.items()
-            text += ["volumes:", f"  {name}:", *(_line(name, each, remarks, "    ") for name, each in volume.items())]
+            text += ["volumes:", _line(name, None, {}, "  ").removesuffix(" null")]
+            text += [_line(name, each, remarks, "    ") for name, each in volume.items()]
             if place.may_be_misplaced:
-                text.append(
-                    "    # labels_offset_zyx: [0, 0, 0]  # nothing says where their first voxel lies: taken as this"
-                )
+                text.append("    # labels_offset_zyx: [0, 0, 0]  # nothing says where their first voxel lies: as this")
         else:
             text.append(_line(key, value, remarks))
     if data.zeros > SPARSE:

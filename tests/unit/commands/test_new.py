@@ -128,7 +128,7 @@ def test_a_home_folder_and_the_only_dataset_are_found(tmp_path, image, labels, m
 def test_an_image_alone_is_segmented_with_the_weights_that_there_are(tmp_path, image, labels):
     folder = tmp_path / " ".join(30 * ["long"])  # a line is not broken at a space
     folder.mkdir()
-    run, place = new(alone(folder, image, labels), tmp_path / "mine.yaml")
+    run, place = new(alone(folder, image, labels), tmp_path / "2026-11-28.yaml")  # not a date in the configuration
     assert run.init and Path(run.affinities.network).parent == Path(run.init) and run.train.max_steps == 0
     assert place.image.contains(place.segment_box)
 
