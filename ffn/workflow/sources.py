@@ -127,14 +127,16 @@ def _check_size(key: str, wanted: VoxelSize | None, found: Volume) -> None:
 def is_newer(spec: str, made: str) -> bool:
     """Whether a source on this machine has changed since the file `made` was written, as far as times tell.
 
-    Of a folder, the files in it count, and not those in folders inside: a store may have millions of chunks.
+    An older file in its place keeps the time of its content, but not that of its inode. Of a folder, the files in it
+    count, and not those in folders inside: a store may have millions of chunks.
     """
     place = place_of(spec)
     if not os.path.exists(made) or Location.parse(file_of(spec)).path is None:
         return False
     found = [place] if place.exists() else files_named(str(place))
     paths = [place, *place.iterdir()] if place.is_dir() else found
-    return max((path.stat().st_mtime for path in paths if path.exists()), default=0) > os.stat(made).st_mtime
+    read, now = os.stat(made), [path.stat() for path in paths if path.exists()]
+    return any(each.st_mtime > read.st_mtime or each.st_ctime > read.st_ctime for each in now)
 
 
 def _mip_to_make(sizes: Sequence[VoxelSize | None], image: Source) -> int | None:
