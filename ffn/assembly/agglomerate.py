@@ -43,9 +43,7 @@ def run(arguments: argparse.Namespace) -> None:
     inputs = AgglomerateInputs(**flood_inputs(arguments), segmentation=arguments.segmentation)
     job, size_zyx = job_of(arguments), from_arguments(AgglomerateJobs, arguments).job_size_zyx
     if "://" in arguments.out:
-        raise VolumeError(
-            f"{arguments.out}: is an address, expected a path on this machine. Copy the graph there later"
-        )
+        raise VolumeError(f"{arguments.out}: is an address, expected a path on this machine. Copy the graph later")
     if arguments.out.endswith("/") or Path(arguments.out).is_dir():
         agglomerate_parts(inputs, f"{arguments.out.rstrip('/')}/", config, size_zyx, arguments.box, job)
     elif job != WHOLE or arguments.job_size_zyx:

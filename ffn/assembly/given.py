@@ -247,9 +247,7 @@ def constraints_of(corrections: Sequence[Correction], path: str | Path, base: Vo
     for row in np.flatnonzero(is_apart & is_whole & (roots[:, 0] == roots[:, 1])).tolist():
         a, b = found[row]
         what = f"two places of supervoxel {a}, which only a cut parts" if a == b else f"{a} from {b}, joined by others"
-        raise CorrectionError(
-            f"{path}: {corrections[row]} separates {what}. Delete it, or the corrections that contradict it"
-        )
+        raise CorrectionError(f"{path}: {corrections[row]} separates {what}. Delete it, or those that contradict it")
     return Constraints(pairs[is_join], pairs[is_apart])
 
 

@@ -219,9 +219,7 @@ def open_subvolumes(specs: Sequence[str]) -> Subvolumes:
         with open_volume(spec) as volume:
             require_labels(volume)
             if volume.box in spec_of:
-                raise VolumeError(
-                    f"{spec}: covers the same box {volume.box} as {spec_of[volume.box]}, expected it once"
-                )
+                raise VolumeError(f"{spec}: covers {volume.box} as {spec_of[volume.box]} does, expected it once")
             spec_of[volume.box] = spec
             if first is None or first.voxel_size_zyx_nm is None:  # prefer a subvolume that declares its voxel size
                 first = volume

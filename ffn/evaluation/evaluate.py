@@ -57,12 +57,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "a segmentation that an earlier stage made, to score as well, such as base=seg.h5:segmentation; repeat"
     parser.add_argument("--earlier", action="append", default=[], metavar="NAME=VOLUME", help=text)
     add_volume_option(parser, "--truth", "labels of the ground truth")
-    parser.add_argument(
-        "--skeletons",
-        metavar="PATH",
-        help="skeletons of the ground truth, for the expected run length: a file of 'ffn skeletonize', an SWC file, or "
-        "a folder of them (x, y, z in nm)",
-    )
+    text = "skeletons of the ground truth, for the expected run length: a file of 'ffn skeletonize', an SWC file, or "
+    parser.add_argument("--skeletons", metavar="PATH", help=text + "a folder of them (x, y, z in nm)")
     add_box_option(parser)
     parser.add_argument("--out", required=True, metavar="FILE.json", help="scores to write")
     text = "seed of the intervals (default: 1)"
@@ -209,7 +205,17 @@ def common_box(segmentation: Volume, truth: Volume, box: Box | None) -> Box:
         raise EvaluationError(f"{found}, expected boxes that overlap. Check the offsets with 'ffn info'")
     if box is not None and common.intersect(box).is_empty:
         raise EvaluationError(f"--box: {box} lies outside {common}, which segmentation and truth share. Choose another")
+    if segmentation.provenance.get("stage", "ingest") == "ingest":  # of another program
+        _doubt_place(segmentation, truth)
+        _doubt_place(truth, segmentation)
     return common if box is None else common.intersect(box)
+
+
+def _doubt_place(volume: Volume, other: Volume) -> None:
+    is_given = volume.provenance.get("config", {}).get("offset_zyx") is not None
+    if volume.box.start == (0, 0, 0) and not is_given and not volume.box.contains(other.box):
+        text = "%s: covers %s, if it begins at the first voxel: nothing says so. %s covers %s"
+        log.warning(text + ". 'ffn ingest --offset' gives it its place", volume.name, volume.box, other.name, other.box)
 
 
 def _comparison(

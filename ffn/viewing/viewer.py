@@ -134,9 +134,7 @@ def _path_of(spec: str) -> Path:
     assert found is not None, spec
     store, volume = found
     if "://" in store:
-        raise ExportError(
-            f"{spec}: is not on this machine, expected NAME.zarr. Give its address to Neuroglancer itself"
-        )
+        raise ExportError(f"{spec}: is not on this machine, expected NAME.zarr. Give its address to Neuroglancer")
     if is_reference(store):
         raise ExportError(
             f"{spec}: refers to an image that stays where it is, expected a store with voxels. Show the whole run, or "

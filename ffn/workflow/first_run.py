@@ -272,9 +272,7 @@ def _written(values: dict[str, Any], run: RunConfig, place: Place, data: Data, n
         else:
             text.append(_line(key, value, remarks))
     if data.zeros > SPARSE:
-        text.append(
-            f"  # unlabelled_weight: 0 in train, if 0 means not looked at: {data.zeros:.0%} of the labels are 0"
-        )
+        text.append(f"# unlabelled_weight: 0 in train, if 0 means not looked at: {data.zeros:.0%} of the labels are 0")
     if network.init and steps:
         good = in_words(training_here(costed, GOOD_STEPS * FOVS_PER_STEP))
         text.append(f"# A first look. A good network takes 200,000 FOVs: max_steps: {GOOD_STEPS}, about {good} here.")

@@ -60,14 +60,13 @@ def test_negative_ids_of_a_segmentation_are_no_segments(tmp_path, truth, segment
     truth_spec = write(tmp_path / "labels.h5", truth)
     results = []
     for nothing in (0, -1):
-        signed = np.where(segmentation == 0, nothing, segmentation.astype(np.int64))
-        spec = write(tmp_path / "seg.h5", signed)
+        spec = write(tmp_path / "seg.h5", np.where(segmentation == 0, nothing, segmentation.astype(np.int64)))
         results.append(scored(tmp_path, spec, truth_spec, earlier={"base": spec}))
     assert 0 < results[0]["covered_fraction"] < 1
     assert results[1] == results[0]
 
 
-def test_another_mip_or_grey_levels_are_not_scored_unnoticed(tmp_path, specs, segmentation, caplog):
+def test_another_place_or_grey_levels_are_not_scored_unnoticed(tmp_path, specs, segmentation, caplog):
     """The same voxel numbers are other places."""
     coarse = write(tmp_path / "mip1.h5", segmentation[:, ::2, ::2], size=(30.0, 20.0, 40.0))
     with pytest.raises(VolumeError, match="mip1.h5"):
@@ -76,7 +75,8 @@ def test_another_mip_or_grey_levels_are_not_scored_unnoticed(tmp_path, specs, se
     scored(tmp_path, specs[0], specs[1])
     assert caplog.messages == []
     scored(tmp_path, write(tmp_path / "grey.h5", grey, size=SIZE), specs[1])
-    assert [message.split(":")[0] for message in caplog.messages] == [f"{tmp_path}/grey.h5"]
+    scored(tmp_path, write(tmp_path / "crop.h5", segmentation[2:], size=SIZE), specs[1])
+    assert [message.split(":")[0] for message in caplog.messages] == [f"{tmp_path}/{n}.h5" for n in ("grey", "crop")]
 
 
 def test_a_voxel_size_may_be_missing_in_image_or_truth(tmp_path, specs, segmentation, truth, caplog):
