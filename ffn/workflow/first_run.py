@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from ffn.config import ModelConfig, SubvolumesConfig
 from ffn.errors import ConfigError, explain
-from ffn.geometry import Box, VoxelSize, doubt_about_size, extent_um, tile, zyx
+from ffn.geometry import ZYX, Box, VoxelSize, doubt_about_size, extent_um, tile, zyx
 from ffn.io.coarser import JUMPS, levels_of
 from ffn.io.foreign.locations import Location
 from ffn.io.label_statistics import doubts_about_image
@@ -76,11 +76,6 @@ def first_run(name: str, volume: Mapping[str, Any], init: str | None = None, hou
         Weights to start from; default: those that we have, if they know such voxels, or if there are no labels.
     hours : float, optional
         How long training may take on this machine, 0 for none; default: what is usual.
-
-    Raises
-    ------
-    FfnError
-        If a source cannot be read, or labels leave no room for any training.
     """
     data = _look(name, {key: value for key, value in volume.items() if value is not None})
     refused: ConfigError | None = None
@@ -122,24 +117,32 @@ def _labelled(config: VolumeConfig, found: Source, image: Source) -> tuple[Box, 
     box, offset = found.box.intersect(image.box), config.labels_offset_zyx
     if found.finer or Location.parse(str(config.labels)).path is None or box.num_voxels > MOST_SAMPLED:
         return box, 0.0
-    (first, *_), (last, *_) = box.start, box.stop
-    parts, num_known = [], 0
+    sections = range(box.start[0], box.stop[0])  # labels may begin, end or all lie between samples of them
+    step = math.ceil(len(sections) / SAMPLED_SECTIONS)
     with open_source(config, "labels", None, image.voxel_size_zyx_nm) as (labels, _):
         shift = zyx(np.subtract(labels.box.start, offset or labels.box.start))
-        places = np.unique(np.linspace(first, last - 1, SAMPLED_SECTIONS).astype(int)).tolist()
-        for z in places:
-            section = Box((z, *box.start[1:]), (z + 1, *box.stop[1:]))
-            voxels = labels.read(section.shift(shift))[0]
-            rows, columns = np.nonzero((voxels != 0) & ~is_ignored(voxels))
-            if len(rows):
-                start, stop = (z, rows.min(), columns.min()), (z + 1, rows.max() + 1, columns.max() + 1)
-                parts.append(Box(zyx(start), zyx(stop)).shift((0, *section.start[1:])))
-                num_known += len(rows)
-    if not parts:
+        known = _known(labels, shift, box, sections[::step])
+        near = {z + i for z in (min(known), max(known)) for i in range(1 - step, step)} if known else set(sections)
+        rest = sorted(near & set(sections) - set(sections[::step]))
+        known |= _known(labels, shift, box, rest)
+    if not known:
         raise ConfigError(f"--labels: {config.labels} is 0 everywhere in {box}, expected ids. Is it the right file?")
-    hull = Box.hull(parts)
-    num_sections = sum(hull.start[0] <= z < hull.stop[0] for z in places)
-    return hull, 1 - num_known / (num_sections * math.prod(hull.shape[1:]))
+    hull = Box.hull(part for part, _ in known.values())
+    num_sections = sum(hull.start[0] <= z < hull.stop[0] for z in (*sections[::step], *rest))
+    return hull, 1 - sum(count for _, count in known.values()) / (num_sections * math.prod(hull.shape[1:]))
+
+
+def _known(labels: Volume, shift: ZYX, box: Box, sections: Sequence[int]) -> dict[int, tuple[Box, int]]:
+    """Return the box and number of the voxels with an id in each section that has any."""
+    known = {}
+    for z in sections:
+        section = Box((z, *box.start[1:]), (z + 1, *box.stop[1:]))
+        voxels = labels.read(section.shift(shift))[0]
+        rows, columns = np.nonzero((voxels != 0) & ~is_ignored(voxels))
+        if len(rows):
+            start, stop = (z, rows.min(), columns.min()), (z + 1, rows.max() + 1, columns.max() + 1)
+            known[z] = Box(zyx(start), zyx(stop)).shift((0, *section.start[1:])), len(rows)
+    return known
 
 
 def _network(size: VoxelSize, init: str | None, is_trained: bool) -> Network:
@@ -191,7 +194,8 @@ def _candidates(
             boxes |= {} if held_out else {"evaluate_box": "none"}
             yield network, _values(name, data, network, boxes, {**train, **rest})
     network = _network(size, init, False)
-    test = _most(data.labelled or data.image.box, network.model, FIRST_MINUTES, size)
+    around = box.grow(network.model.fov_size_zyx).intersect(data.image.box) if box else data.image.box
+    test = _most(around, network.model, FIRST_MINUTES, size)  # in a box that is thinner than the FOV, it cannot move
     boxes = {"train_box": "none"} if data.labelled else {}
     yield network, _values(name, data, network, {**boxes, "segment_box": str(test)}, {"max_steps": 0})
 

@@ -127,8 +127,8 @@ def _check_size(key: str, wanted: VoxelSize | None, found: Volume) -> None:
 def is_newer(spec: str, made: str) -> bool:
     """Whether a source on this machine has changed since the file `made` was written, as far as times tell.
 
-    An older file in its place keeps the time of its content, but not that of its inode. Of a folder, the files in it
-    count, and not those in folders inside: a store may have millions of chunks.
+    An older file in its place is a newer inode. Of a folder, the files in it count, and not those in folders inside: a
+    store may have millions of chunks.
     """
     place = place_of(spec)
     if not os.path.exists(made) or Location.parse(file_of(spec)).path is None:

@@ -135,21 +135,22 @@ def test_an_image_alone_is_segmented_with_the_weights_that_there_are(tmp_path, i
 
 def test_a_first_flood_takes_minutes_with_the_overlaps_of_subvolumes(tmp_path):
     np.save(tmp_path / "raw.npy", np.random.default_rng(1).integers(60, 190, (80, 512, 512)).astype(np.uint8))
-    run, places, _ = open_run(
-        yaml.safe_load(first_run("big", {"image": f"{tmp_path}/raw.npy", "voxel_size_zyx_nm": (30, 12, 12)}))
-    )
+    written = first_run("big", {"image": f"{tmp_path}/raw.npy", "voxel_size_zyx_nm": (30, 12, 12)})
+    run, places, _ = open_run(yaml.safe_load(written))
     pipeline = Pipeline(run, places)
     flooded = pipeline.jobs.boxes("segment", "big").num_voxels
     assert flooding_here(pipeline.models.costed.flooding_model, flooded) <= FIRST_MINUTES
 
 
-@pytest.mark.parametrize(("width", "trained_on"), [(52, "0:22,8:66,16:68"), (34, "none")])
-def test_small_labels_are_all_trained_on_or_not_at_all(width, trained_on, tmp_path, image, labels):
+@pytest.mark.parametrize(("z0", "width", "trained_on"), [(0, 52, "0:22,8:66,16:68"), (0, 34, "none"), (21, 52, "none")])
+def test_small_labels_are_all_trained_on_or_not_at_all(z0, width, trained_on, tmp_path, image, labels, monkeypatch):
+    monkeypatch.setattr("ffn.workflow.first_run.SAMPLED_SECTIONS", 5)  # between which they end, or lie
     z, y, x = np.indices(SHAPE)
-    small = np.where((z < 22) & (y < 66) & (x < 16 + width), labels, 0)
+    small = np.where((z0 <= z) & (z < 22) & (y < 66) & (x < 16 + width), labels, 0)
     run, place = new(tiffs(tmp_path, image, small), tmp_path / "mine.yaml")
     assert place.config.train_box == trained_on
     assert bool(run.train.max_steps) == (not place.is_evaluated)
+    assert place.segment_box.has_room_for((13, 33, 33)), "the FOV"
 
 
 def test_hours_decide_how_long_training_takes(tmp_path, image, labels):

@@ -21,9 +21,7 @@ from .conftest import weights_of
 
 pytestmark = pytest.mark.usefixtures("no_launcher")
 
-MODEL = ModelConfig(
-    depth=1, features=2, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 2, 3), image_mean=120.0, image_stddev=30.0
-)
+MODEL = ModelConfig(depth=1, features=2, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 2, 3), image_mean=120, image_stddev=30)
 WORKERS = 4
 TRAIN = TrainConfig(
     num_workers=1,

@@ -21,9 +21,7 @@ from .conftest import VOLUME_BOX
 
 pytestmark = pytest.mark.usefixtures("no_launcher")
 
-MODEL = ModelConfig(
-    depth=2, features=4, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 2, 3), image_mean=120.0, image_stddev=30.0
-)
+MODEL = ModelConfig(depth=2, features=4, fov_size_zyx=(3, 5, 7), deltas_zyx=(1, 2, 3), image_mean=120, image_stddev=30)
 
 
 @pytest.fixture
