@@ -55,9 +55,7 @@ def read_overlaps(spec: str, near: Box) -> np.ndarray:
     """Read the rows of ``overlaps`` (int64, (N, 6)) whose cells begin in a box, ascending."""
     claims = read_table(spec, OVERLAPS, lambda rows: near.holds(rows[:, 2:5]))
     if claims is None:
-        raise VolumeError(
-            f"{spec}: its file has no table {OVERLAPS!r}, expected a file of ffn segment, reconcile or consensus"
-        )
+        raise VolumeError(f"{spec}: has no table {OVERLAPS!r}, expected a file of ffn segment, reconcile or consensus")
     return overlap_rows(claims.astype(np.int64))
 
 

@@ -136,11 +136,6 @@ def evaluate(
         Fixes the intervals.
     job : Job
         Which blocks to compare, and whether to score, or to return nothing; see `ffn.io.blocks`.
-
-    Raises
-    ------
-    EvaluationError
-        If the volumes and `box` share no voxel, or the ground truth is empty there.
     """
     for written in filter(None, (str(out), inputs.baseline_out)):
         require_other_file(written, *inputs.given().values(), *(mask.path for mask in inputs.masks if mask.path))

@@ -196,9 +196,7 @@ def verdict_on(run_dir: Path, files: VolumeFiles) -> Verdict:
     """Judge a volume by its scores, those of the watershed and the warnings of the run."""
     command = _view(run_dir, files)
     if files.scores is None:
-        return Verdict(
-            "Not scored: there is no ground truth, or the stage evaluate has not run.", "", "", "", [], command
-        )
+        return Verdict("Not scored: there is no ground truth, or evaluate has not run.", "", "", "", [], command)
     scores, baseline = files.scores, files.scores.get("baseline")
     own = (baseline or {}).get("beside", scores)["scores"]["all"]  # in the box of the watershed
     good = f"VOI is {figure(scores['scores']['all']['voi'])} bits over all voxels of the ground truth, 0 is perfect"

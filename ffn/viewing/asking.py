@@ -110,13 +110,7 @@ class Asking:
 
 @contextlib.contextmanager
 def asked(viewer: neuroglancer.Viewer, base: str, queue: Queue, path: Path, whole: State) -> Iterator[None]:
-    """Ask in a viewer of an export, which is served at a URL; the file is there from the start.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be written.
-    """
+    """Ask in a viewer of an export, which is served at a URL; the file is there from the start."""
     rewrite(path)
     Asking(viewer, queue, path, located(whole, base)).begin()
     yield

@@ -201,9 +201,7 @@ def _require_segments(export: Path, state: State, segment_ids: tuple[int, ...]) 
     known = {segment_id for name in sorted(folders) for segment_id in read_segment_properties(export / name)["id"]}
     unknown = [segment_id for segment_id in segment_ids if segment_id not in known]
     if unknown:
-        raise ExportError(
-            f"--segments: {unknown[0]} is not in {export}, expected ids of its {len(known)} segments. Is it an old id?"
-        )
+        raise ExportError(f"--segments: {unknown[0]} is not in {export}, expected an id of its {len(known)} segments")
 
 
 def open_viewer(port: int = 0) -> neuroglancer.Viewer:

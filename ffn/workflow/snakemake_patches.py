@@ -22,6 +22,7 @@ from collections.abc import Callable
 from typing import Any, TextIO
 
 import psutil
+import snakemake.persistence
 import snakemake_executor_plugin_slurm
 from snakemake.api import Workflow  # of snakemake.workflow, which only imports after this module
 from snakemake.deployment.env_modules import EnvModules
@@ -38,6 +39,8 @@ _format = DefaultFormatter.format
 _handle_error = getattr(JobScheduler, "_handle_error", lambda scheduler, job, **options: None)
 _exit_gracefully = getattr(JobScheduler, "exit_gracefully", lambda scheduler: None)
 _group = Rule.group
+_records: Any = getattr(snakemake.persistence, "PersistenceBase", getattr(snakemake.persistence, "Persistence", None))
+_finished: Any = getattr(_records, "finished", lambda persistence, job: None)
 
 
 def apply(workflow: Workflow) -> None:
@@ -48,6 +51,7 @@ def apply(workflow: Workflow) -> None:
     _replace(GroupJob, "get_target_spec", _unfinished)
     _replace(JobScheduler, "exit_gracefully", _told_to_end)
     _replace(JobScheduler, "_handle_error", _failed)
+    _replace(_records, "finished", _recorded)
     _replace(DefaultFormatter, "format", lambda *arguments: without_secrets(str(_format(*arguments))))
     # The plugin of Slurm drops jobs of an array while others of their rule are ready, and never submits them
     # (https://github.com/snakemake/snakemake-executor-plugin-slurm/issues/473).
@@ -224,6 +228,17 @@ def _products(job: Any) -> list[str]:
 def _written(path: str) -> int | None:
     """Time of the last change of a file; None if it does not exist."""
     return os.stat(path).st_mtime_ns if os.path.exists(path) else None
+
+
+# --- A job that failed is still to be done ---------------------------------------------------------------------------
+async def _recorded(persistence: Any, job: Job) -> None:
+    """Record the parameters of a job, unless it failed and left no output.
+
+    Snakemake records them all the same. It has deleted the output by then, and if these parameters are new, the next
+    run sees nothing to do but files made with the old ones: neither do parameters differ, nor is the target missing.
+    """
+    if all(map(os.path.exists, job.output)):
+        await _finished(persistence, job)
 
 
 # --- Errors of jobs are the last lines ----------------------------------------------------------------------------

@@ -1,7 +1,4 @@
-"""Training and inference meet every kind of death: they end, start again, and end with the same bytes.
-
-A rank that freezes is named and ends the job: tests/integration/test_train_trouble.py, which starts it with mpirun.
-"""
+"""Training and inference meet every kind of death: they end, start again, and end with the same bytes."""
 
 import re
 import signal

@@ -1,7 +1,4 @@
-"""Stages meet bad input: one line that says what is wrong, exit code 2, no traceback, no output left.
-
-Those of `ffn evaluate` are in tests/unit/evaluation/test_evaluate.py.
-"""
+"""Stages meet bad input: one line that says what is wrong, exit code 2, no traceback, no output left."""
 
 from __future__ import annotations
 

@@ -29,10 +29,7 @@ def generated(number: int) -> list[str]:
 
 
 def write_sources(folder, names: list[str]) -> dict:
-    """Write volumes with everything that a user may give, in files with these names, and configure a run with them.
-
-    Those that a run has once have the first name.
-    """
+    """Write volumes with everything that a user may give, in files with these names, and configure a run with them."""
     for name in names:
         with h5py.File(folder / f"{name}.h5", "w") as file:
             file["raw"] = np.zeros(SHAPE, np.uint8)

@@ -45,6 +45,17 @@ rule {name}:
     params: url="https://me:secret@host/raw"
     shell: "(echo; echo 'ffn: error: {text}'; echo) > {{log}}; cat {{log}} >> all; exit 2 # {{params.url}}"
 """
+CHANGED = """
+rule last:
+    input: "made"
+    output: "last"
+    shell: "cp {input} {output}"
+
+rule made:
+    output: "made"
+    params: config["value"]
+    shell: "[ {params} = 1 ] || [ -e failed ] || {{ touch failed; exit 1; }}; echo {params} > {output}"
+"""
 GENERIC = ["--executor", "cluster-generic", "--jobs", "2", "--cores", "2", "--seconds-between-status-checks", "1"]
 
 
@@ -132,6 +143,11 @@ def test_a_failed_group_repeats_only_what_is_not_done(tmp_path):
     process = snakemake(tmp_path, GROUPED, *GENERIC, *groups, "--cluster-generic-submit-cmd", submit)
     assert process.wait() == 0
     assert [len((tmp_path / f"ran-{n}").read_text().splitlines()) for n in (1, 2)] == [1, 2]
+
+
+def test_what_failed_after_a_change_is_still_to_be_done(tmp_path):
+    runs = [snakemake(tmp_path, CHANGED, "--cores", "1", "--config", f"value={i}").wait() for i in (1, 2, 2)]
+    assert runs == [0, 1, 0] and (tmp_path / "last").read_text() == "2\n"
 
 
 def test_a_job_on_a_full_disk_runs_once_and_errors_are_the_last_lines(tmp_path):

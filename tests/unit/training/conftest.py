@@ -133,10 +133,7 @@ def make_volume(tmp_path):
 
 @pytest.fixture
 def make_records(tmp_path):
-    """Function that writes records of one voxel of a volume in shards of `counts` records, and returns their folder.
-
-    The last record may have another `last` voxel.
-    """
+    """Function that writes records of one voxel of a volume in shards of `counts` records, and returns their folder."""
 
     def make(name, volume="a", counts=(3, 2), last=(6, 8, 13)):
         write_shards(tmp_path / name, [*[(6, 8, 13)] * (sum(counts) - 1), last], counts, volume)

@@ -45,10 +45,7 @@ def model():
 
 
 def subvolume(shape, rng_seed):
-    """Return an image in which objects meet and weaken, a mask, more seeds than objects, and what is not mirrored.
-
-    It is mirrored beyond two faces.
-    """
+    """Return an image in which objects meet and weaken, a mask, more seeds than objects, and what is not mirrored."""
     rng = np.random.default_rng(rng_seed)
     image = ndimage.gaussian_filter(rng.normal(size=shape), 2)
     raw = np.clip(128 + 40 * image / image.std(), 0, 255).astype(np.uint8)
