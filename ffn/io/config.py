@@ -50,7 +50,7 @@ class SourceConfig(FoundConfig):
     )
     ignore_labels: tuple[Annotated[int, Field(ge=-(2**63), lt=2**64)], ...] = Field(
         (-1, -2, -3),  # transparent, invalid and outside, as CREMI and Paintera write them
-        description="labels that are neither trained on nor scored; negative ones are also counted down from 2^64",
+        description="labels neither trained on nor scored; negative ones also count down from 2^64 (uint32: 2^32)",
     )
     colour_ids: Literal["refuse", "rgb"] = Field(
         "refuse",

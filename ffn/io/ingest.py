@@ -320,8 +320,8 @@ def _label_conversion(volume: Volume, ignore_labels: tuple[int, ...]) -> Callabl
 
 def _as_ids(voxels: np.ndarray, ignore_labels: tuple[int, ...], name: str) -> np.ndarray:
     """Convert labels to unsigned ids, with `IGNORED` for those to ignore; -1 and 2⁶⁴ - 1 have the same bits."""
-    ids = voxels.astype(np.uint64)
-    ignored = np.isin(ids, np.array([label % 2**64 for label in ignore_labels], np.uint64))
+    ids, bits = voxels.astype(np.uint64), 32 if voxels.dtype == np.uint32 else 64
+    ignored = np.isin(ids, np.array([n % 2 ** (bits if -(2**31) <= n < 0 else 64) for n in ignore_labels], np.uint64))
     if voxels.dtype.kind == "i" and (negative := (voxels < 0) & ~ignored).any():
         found = f"{name}: holds the label {voxels[negative].min()}, expected no negative one but {ignore_labels}"
         raise VolumeError(f"{found}. Correct the labels, or add it to ignore_labels")

@@ -333,7 +333,7 @@ def require_labels(volume: Volume) -> None:
 
 
 def is_ignored(labels: np.ndarray, lowest: int = -1) -> np.ndarray:
-    """Return which voxels have the label `IGNORED`, -1 in signed integers, or one from `lowest` to it.
+    """Return which voxels have the label `IGNORED`, -1 in signed integers or of 32 bits, or one from `lowest` to it.
 
     Examples
     --------
@@ -342,7 +342,7 @@ def is_ignored(labels: np.ndarray, lowest: int = -1) -> np.ndarray:
     """
     if labels.dtype.kind == "i":
         return (labels < 0) & (labels >= lowest)
-    return labels >= np.uint64(2**64 + lowest)
+    return labels >= np.uint64(2 ** (32 if labels.dtype == np.uint32 else 64) + lowest)
 
 
 def with_ignored(labels: Volume, value: int = -1) -> Volume:
