@@ -12,7 +12,7 @@ import numpy as np
 from ffn.config import Mask
 from ffn.errors import ConfigError
 from ffn.geometry import Box, zyx
-from ffn.inference.affinities import NEAR, STEP, Sections, leave_gpus, network, save
+from ffn.inference.affinities import NEAR, STEP, Sections, leave_gpus, load, network, save
 from ffn.io.masks import Masks, open_masks
 from ffn.io.open import open_labels, open_volume
 from ffn.io.volume import (
@@ -92,7 +92,7 @@ def learn(
     masks : dict of str to sequence of Mask
         Voxels that are not learnt from, by the name of their volume. Ignored labels are not, either.
     config : AffinitiesConfig
-        Number of steps.
+        Number of steps, and affinities to start from.
     rng_seed : int
         Of initial weights and crops.
     out : str
@@ -113,11 +113,11 @@ def learn(
             require_same_voxel_size(source.labels, sources[0].labels)
         keras.utils.set_random_seed(rng_seed)
         tf.config.experimental.enable_op_determinism()
-        net = network()
-        fit(net, sources, config.max_steps, np.random.default_rng(rng_seed))
+        size = voxel_size_of(sources[0].labels)
+        net, rate = (load(config.network, size), RATE / 2) if config.network else (network(), RATE)
+        fit(net, sources, config.max_steps, rate, np.random.default_rng(rng_seed))
         named = " ".join(f"{name}={','.join(map(str, one))}" for name, one in volumes.items())
-        origin = provenance("learn-affinities", config, volumes=named, rng_seed=rng_seed)
-        save(out, net, voxel_size_of(sources[0].labels), origin)
+        save(out, net, size, provenance("learn-affinities", config, volumes=named, rng_seed=rng_seed))
 
 
 def _opened(stack: contextlib.ExitStack, name: str, one: ValidationSource, masks: Sequence[Mask]) -> Source:
@@ -140,11 +140,11 @@ def crop_of(box: Box, name: str) -> tuple[int, int, int]:
     return SECTIONS, min(CROP, y // STEP * STEP), min(CROP, x // STEP * STEP)
 
 
-def fit(net: keras.Model, sources: Sequence[Source], steps: int, rng: np.random.Generator) -> None:
+def fit(net: keras.Model, sources: Sequence[Source], steps: int, rate: float, rng: np.random.Generator) -> None:
     """Train on crops that are mirrored, transposed and changed in contrast."""
     import keras
 
-    schedule = keras.optimizers.schedules.CosineDecay(RATE, steps)
+    schedule = keras.optimizers.schedules.CosineDecay(rate, max(1, steps))
     net.compile(keras.optimizers.Adam(schedule), keras.losses.BinaryCrossentropy(from_logits=True))
     shares = np.array([one.box.num_voxels for one in sources], float)
     with progress_bar(steps, "learn affinities", "step") as bar:

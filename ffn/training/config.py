@@ -51,17 +51,17 @@ FINE_TUNING = {"learning_rate": 1e-5, "warmup_steps": 100}
 class AffinitiesConfig(Section):
     """Affinities of neighbouring voxels, learnt from labels in minutes; `fill` assembles the segments by them."""
 
-    for_workflow = frozenset({"enabled", "network"})
+    for_workflow = frozenset({"enabled"})
 
     enabled: bool = Field(
         False, description="learn affinities from the training boxes, and let fill assemble the segments by them"
     )
     network: str | None = Field(
         None,
-        description="affinities that were learnt before, such as config/weights/fib-sem/affinities.h5; then none are "
-        "learnt",
+        description="affinities to start from, such as config/weights/fib-sem/affinities.h5; they stay as they are "
+        "without labels, and with max_steps: 0",
     )
-    max_steps: PositiveInt = Field(4000, description="training steps of four crops; 4,000 take 10 minutes of a core")
+    max_steps: NonNegativeInt = Field(4000, description="training steps of four crops; 4,000 take 10 minutes of a core")
 
 
 class TrainConfig(Section):

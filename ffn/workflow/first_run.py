@@ -34,6 +34,7 @@ GOOD_STEPS, FOVS_PER_STEP = 50_000, 4  # 200,000 FOVs, as in config/own-data.yam
 FROM_SCRATCH = {"optimizer": "muon", "fov_policy": "faces", "schedule": "cosine"}
 # Of the rates 3e-5 and 3e-4: the higher one made mergers in one of two boxes (docs/experiments.md).
 FROM_WEIGHTS = {"learning_rate": 3e-5, "warmup_steps": 20, "fov_policy": "faces", "schedule": "cosine"}
+AFFINITY_STEPS = 1000  # from affinities of others: better than 4,000 from random weights (docs/experiments.md)
 SAMPLED_SECTIONS = 64  # in which labels are looked for; our choice
 MOST_SAMPLED = 4 * 10**9  # voxels of labels that are looked at; our choice
 # Of the longest side of the labels, where training ends and validation: what labels allow, best first; our choice.
@@ -238,10 +239,9 @@ def _values(name: str, data: Data, network: Network, boxes: dict[str, Any], trai
     if network.clahe_tile and data.has_bytes:
         prepared["clahe_tile"] = network.clahe_tile
     init = {"init": network.init} if network.init else {}
-    volumes = {name: {**data.volume, **boxes, **prepared}}
-    learnt = {"network": network.affinities} if network.affinities else {}
-    affinities = {"affinities": {"enabled": True, **learnt}} if train["max_steps"] or network.affinities else {}
-    return {"run": name, **init, "volumes": volumes, "train": train, **affinities}
+    known = {"network": network.affinities, "max_steps": AFFINITY_STEPS} if network.affinities else {}
+    affinities = {"affinities": {"enabled": True, **known}} if train["max_steps"] or known else {}
+    return {"run": name, **init, "volumes": {name: {**data.volume, **boxes, **prepared}}, "train": train, **affinities}
 
 
 def _written(values: dict[str, Any], run: RunConfig, place: Place, data: Data, network: Network) -> str:
@@ -255,7 +255,7 @@ def _written(values: dict[str, Any], run: RunConfig, place: Place, data: Data, n
         "image": extent_um(data.image.box.shape, data.image.voxel_size_zyx_nm),
         "segment_box": "" if place.segment_box == place.image else f"all: about {whole} here",
         "train_box": "" if data.labelled is None else f"labels: {data.labelled}",
-        "affinities": "ours; without network, learnt from your labels" if steps and network.affinities else "",
+        "affinities": "ours, learnt on from your labels" if steps and network.affinities else "",
         "evaluate_box": "the labels leave nothing that is not trained on" if run.train.max_steps else "",
     }
     doubt = doubt_about_size(data.image.voxel_size_zyx_nm)

@@ -110,7 +110,7 @@ class Pipeline:
         self.cut = [name for name in self.agglomerated if _has_cuts(volumes[name].corrections)]
         self.filled = self.segmented if run.is_filled else []
         self.joined = self.segmented if run.affinities.enabled else []  # by affinities, which are learnt from `taught`
-        learns = bool(self.joined) and run.affinities.network is None
+        learns = bool(self.joined) and run.affinities.max_steps > 0
         self.taught = [name for name, volume in volumes.items() if learns and volume.is_trained_on]
         self.evaluated = [name for name, place in places.items() if place.is_evaluated]
         self.compared = self.evaluated if run.evaluate.watershed else []  # with a watershed

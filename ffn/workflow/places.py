@@ -168,7 +168,7 @@ def _check_given(name: str, place: Place, config: RunConfig) -> None:
         boxes.append(place.train_box)
     if config.select.checkpoints and name == config.select_volume:
         boxes.append(Box.parse(str(config.select.box)))
-    if volume.is_trained_on and config.affinities.enabled and config.affinities.network is None:
+    if volume.is_trained_on and config.affinities.enabled and config.affinities.max_steps:
         from ffn.training import affinities
 
         affinities.crop_of(place.train_box, name)

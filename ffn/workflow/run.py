@@ -248,7 +248,7 @@ class RunConfig(Section):
     @model_validator(mode="after")
     def _learning_is_possible(self) -> RunConfig:
         has_labels = any(volume.is_trained_on for volume in self.volumes.values())
-        if self.affinities.enabled and self.affinities.network is None and not has_labels:
+        if self.affinities.enabled and not (self.affinities.network or (has_labels and self.affinities.max_steps)):
             found = "affinities.enabled: true, but no volume has labels and a train_box to learn them from"
             raise ConfigError(f"{found}. Name an affinities.network")
         if self.train.max_steps == 0:

@@ -108,7 +108,6 @@ READ_BY = {
     "agglomerate.enabled": {"agglomerate", "fill"},
     "affinities": {"learn_affinities"},
     "affinities.enabled": {"fill"},
-    "affinities.network": {"affinities"},
     "subvolumes": {"segment"},
     "workflow": set(),
     "study": {*TRAININGS, *STUDIES} - {"train"},

@@ -1,5 +1,5 @@
 # Affinities of neighbouring voxels, and fragments, which `fill` joins to segments.
-NETWORK = RUN.affinities.network or PATHS.of("learn-affinities")
+NETWORK = (not PIPELINE.taught and RUN.affinities.network) or PATHS.of("learn-affinities")
 
 
 rule affinities:

@@ -6,6 +6,7 @@ rule learn_affinities:
         images=expand(IMAGE, volume=PIPELINE.taught),
         labels=expand(LABELS, volume=PIPELINE.taught),
         masks=PIPELINE.mask_files(PIPELINE.taught),
+        initial=RUN.affinities.network or [],
     output:
         network=ensure(PATHS.of("learn-affinities"), non_empty=True),
     log:

@@ -161,7 +161,7 @@ def test_hours_decide_how_long_training_takes(tmp_path, image, labels):
 
 def test_weights_that_fit_bring_their_affinities(tmp_path, image, labels):
     run, place = new([*tiffs(tmp_path, image, labels)[:-3], "30", "12", "12"], tmp_path / "mine.yaml")
-    assert run.train.max_steps and Path(run.affinities.network).parent == Path(run.init)
+    assert run.train.max_steps and run.affinities.max_steps and Path(run.affinities.network).parent == Path(run.init)
     assert place.config.clahe_tile == 128, "as the weights were trained"
 
 

@@ -106,10 +106,15 @@ def test_bodies_are_found_by_what_was_learnt(tmp_path, caplog, monkeypatch):
     image = write(tmp_path / "image.zarr", (np.where(labels > 0, 180, 60) + noise).astype(np.uint8), (0, 0, 0), THICK)
     truth = write(tmp_path / "labels.zarr", labels, (0, 0, 0), THICK)
     empty = write(tmp_path / "empty.zarr", np.zeros_like(labels), (0, 0, 0), THICK)
-    network_path, out = f"{tmp_path}/network.h5", f"{tmp_path}/affinities.zarr"
-    volume = f"{image},{truth},0:16,0:48,0:80"
+    volume, network_path, out = (
+        f"{image},{truth},0:16,0:48,0:80",
+        f"{tmp_path}/network.h5",
+        f"{tmp_path}/affinities.zarr",
+    )
     assert main(["learn-affinities", "--volume", f"a={volume}", "--max-steps", "40", "--out", network_path]) == 0
-    assert main(["affinities", "--image", image, "--network", network_path, "--out", out]) == 0
+    goes_on = ["--network", network_path, "--max-steps", "0", "--out", f"{tmp_path}/again.h5"]
+    assert main(["learn-affinities", "--volume", f"a={volume}", *goes_on]) == 0
+    assert main(["affinities", "--image", image, "--network", f"{tmp_path}/again.h5", "--out", out]) == 0
     files = ["--segmentation", empty, "--image", image, "--affinities", out]
     assert main(["fill", *files, "--out", f"{tmp_path}/filled.zarr"]) == 0
     found = read(f"{tmp_path}/filled.zarr")

@@ -201,7 +201,7 @@ BUDGETS = [
     Budget("lines of ffn/", lambda: lines("ffn"), 36_160),
     Budget("code lines of ffn/", lambda: code_lines("ffn"), 23_500),
     Budget("lines of tests/", lambda: lines("tests"), 27_720),
-    Budget("command-line options", command_options, 371),
+    Budget("command-line options", command_options, 372),
     Budget("configuration leaves", configuration_leaves, 167),
     Budget("names that fill imports", lambda: imported_names("ffn/assembly/fill.py"), 15),
     Budget("names that agglomerate imports", lambda: imported_names("ffn/assembly/agglomerate.py"), 30),
