@@ -34,7 +34,7 @@ GOOD_STEPS, FOVS_PER_STEP = 50_000, 4  # 200,000 FOVs, as in config/own-data.yam
 FROM_SCRATCH = {"optimizer": "muon", "fov_policy": "faces", "schedule": "cosine"}
 # Of the rates 3e-5 and 3e-4: the higher one made mergers in one of two boxes (docs/experiments.md).
 FROM_WEIGHTS = {"learning_rate": 3e-5, "warmup_steps": 20, "fov_policy": "faces", "schedule": "cosine"}
-AFFINITY_STEPS = 1000  # from affinities of others: better than 4,000 from random weights (docs/experiments.md)
+AFFINITY_STEPS = 300  # from affinities of others; more spoil what they know (docs/experiments.md)
 SAMPLED_SECTIONS = 64  # in which labels are looked for; our choice
 MOST_SAMPLED = 4 * 10**9  # voxels of labels that are looked at; our choice
 # Of the longest side of the labels, where training ends and validation: what labels allow, best first; our choice.

@@ -106,20 +106,15 @@ def test_bodies_are_found_by_what_was_learnt(tmp_path, caplog, monkeypatch):
     image = write(tmp_path / "image.zarr", (np.where(labels > 0, 180, 60) + noise).astype(np.uint8), (0, 0, 0), THICK)
     truth = write(tmp_path / "labels.zarr", labels, (0, 0, 0), THICK)
     empty = write(tmp_path / "empty.zarr", np.zeros_like(labels), (0, 0, 0), THICK)
-    volume, network_path, out = (
-        f"{image},{truth},0:16,0:48,0:80",
-        f"{tmp_path}/network.h5",
-        f"{tmp_path}/affinities.zarr",
-    )
-    assert main(["learn-affinities", "--volume", f"a={volume}", "--max-steps", "40", "--out", network_path]) == 0
-    goes_on = ["--network", network_path, "--max-steps", "0", "--out", f"{tmp_path}/again.h5"]
-    assert main(["learn-affinities", "--volume", f"a={volume}", *goes_on]) == 0
-    assert main(["affinities", "--image", image, "--network", f"{tmp_path}/again.h5", "--out", out]) == 0
+    first, second, out = (f"{tmp_path}/{name}" for name in ("first.h5", "second.h5", "affinities.zarr"))
+    learn = ["learn-affinities", "--volume", f"a={image},{truth},0:16,0:48,0:80", "--max-steps"]
+    assert main([*learn, "40", "--out", first]) == main([*learn, "0", "--network", first, "--out", second]) == 0
+    assert main(["affinities", "--image", image, "--network", second, "--out", out]) == 0
     files = ["--segmentation", empty, "--image", image, "--affinities", out]
     assert main(["fill", *files, "--out", f"{tmp_path}/filled.zarr"]) == 0
     found = read(f"{tmp_path}/filled.zarr")
     bodies = [found[4, 12 + y, 10 + x] for y in (0, 24) for x in (0, 20, 40, 60)]
     assert len(set(bodies)) == 8 and all(found[10, 12, 10 + x] == found[4, 12, 10 + x] for x in (0, 20, 40, 60))
     other = write(tmp_path / "other.zarr", read(image), (0, 0, 0), CUBES)
-    assert main(["affinities", "--image", other, "--network", network_path, "--out", f"{tmp_path}/b.zarr"]) == 0
+    assert main(["affinities", "--image", other, "--network", first, "--out", f"{tmp_path}/b.zarr"]) == 0
     assert "10 × 10 × 10 nm" in caplog.text  # other voxels are told
