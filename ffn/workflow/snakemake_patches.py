@@ -232,12 +232,12 @@ def _written(path: str) -> int | None:
 
 # --- A job that failed is still to be done ---------------------------------------------------------------------------
 async def _recorded(persistence: Any, job: Job) -> None:
-    """Record the parameters of a job, unless it failed and left no output.
+    """Record the parameters of a job, unless it failed.
 
-    Snakemake records them all the same. It has deleted the output by then, and if these parameters are new, the next
-    run sees nothing to do but files made with the old ones: neither do parameters differ, nor is the target missing.
+    Snakemake records them all the same. It deletes the output, too, and if these parameters are new, the next run sees
+    nothing to do but files made with the old ones: neither do parameters differ, nor is the target missing.
     """
-    if all(map(os.path.exists, job.output)):
+    if job not in _ERRORS and all(map(os.path.exists, job.output)):  # the latter for members of a group that failed
         await _finished(persistence, job)
 
 

@@ -54,7 +54,7 @@ rule last:
 rule made:
     output: "made"
     params: config["value"]
-    shell: "[ {params} = 1 ] || [ -e failed ] || {{ touch failed; exit 1; }}; echo {params} > {output}"
+    shell: "[ {params} = 1 ] || [ -e failed ] || {{ touch failed {config[left]}; exit 1; }}; echo {params} > {output}"
 """
 GENERIC = ["--executor", "cluster-generic", "--jobs", "2", "--cores", "2", "--seconds-between-status-checks", "1"]
 
@@ -145,8 +145,10 @@ def test_a_failed_group_repeats_only_what_is_not_done(tmp_path):
     assert [len((tmp_path / f"ran-{n}").read_text().splitlines()) for n in (1, 2)] == [1, 2]
 
 
-def test_what_failed_after_a_change_is_still_to_be_done(tmp_path):
-    runs = [snakemake(tmp_path, CHANGED, "--cores", "1", "--config", f"value={i}").wait() for i in (1, 2, 2)]
+@pytest.mark.parametrize("left", ["", "made"])
+def test_what_failed_after_a_change_is_still_to_be_done(tmp_path, left):
+    options = ["--cores", "1", "--config", f"left={left}"]
+    runs = [snakemake(tmp_path, CHANGED, *options, f"value={i}").wait() for i in (1, 2, 2)]
     assert runs == [0, 1, 0] and (tmp_path / "last").read_text() == "2\n"
 
 
