@@ -136,7 +136,7 @@ def crop_of(box: Box, name: str) -> tuple[int, int, int]:
     z, y, x = box.shape
     if z < SECTIONS or min(y, x) < STEP:
         found = f"{name} has a labelled box of {z}×{y}×{x} voxels"
-        raise ConfigError(f"affinities: {found}, expected {SECTIONS}×{STEP}×{STEP}")
+        raise ConfigError(f"affinities: {found}, expected {SECTIONS}×{STEP}×{STEP}. Enlarge it, or set max_steps: 0")
     return SECTIONS, min(CROP, y // STEP * STEP), min(CROP, x // STEP * STEP)
 
 

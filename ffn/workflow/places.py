@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pydantic import ValidationError
 
 from ffn.config import MAX_VOXEL_SIZE_RATIO
@@ -143,25 +144,19 @@ def check_sources(config: RunConfig) -> dict[str, Place]:
         text = f"volumes.{name}.validate_box: auto, but train_box {place.train_box} is too small to be cut in two"
         raise ConfigError(f"{text}. Give more labels, or set validate_box: none to train without a validation")
     complaints.add(_shared_voxels(places, config))
-    for name, place in places.items():
-        complaints.of(under(f"volumes.{name}")(_check_given), name, place, config)
-    complaints.of(_check_files, config)
+    for name in places:
+        complaints.of(under(f"volumes.{name}")(_check_given), name, places, config)
+    if config.affinities.enabled and config.affinities.network:
+        from ffn.io.hdf5 import read_arrays
+
+        complaints.of(under("affinities.network")(read_arrays), config.affinities.network, ModelError)
     complaints.settle()
     return places
 
 
-def _check_files(config: RunConfig) -> None:
-    """Read the files that sections name."""
-    if config.affinities.enabled and config.affinities.network:
-        from ffn.io.hdf5 import read_arrays
-
-        with under("affinities.network"):
-            read_arrays(config.affinities.network, ModelError)
-
-
-def _check_given(name: str, place: Place, config: RunConfig) -> None:
+def _check_given(name: str, places: Mapping[str, Place], config: RunConfig) -> None:
     """Let stages check the files that a volume names: masks, segments, seeds, corrections, skeletons."""
-    volume, size = place.config, place.voxel_size_zyx_nm
+    place, volume, size = places[name], places[name].config, places[name].voxel_size_zyx_nm
     box = place.segment_box if volume.is_segmented else place.image
     boxes = [box] if volume.is_segmented else []
     if volume.is_trained_on and config.train.max_steps:
@@ -172,6 +167,10 @@ def _check_given(name: str, place: Place, config: RunConfig) -> None:
         from ffn.training import affinities
 
         affinities.crop_of(place.train_box, name)
+        first = next(other.voxel_size_zyx_nm for other in places.values() if other.config.is_trained_on)
+        if not np.allclose(size, first, rtol=1e-3):
+            found = f"affinities would be learnt from voxels of {first} nm, too, expected one size"
+            raise ConfigError(f"{found}. Set train_box: none for one of them, or affinities.max_steps: 0")
     named = [*(("masks", mask.path) for mask in volume.masks), ("init_segmentation", volume.init_segmentation)]
     for key, spec in named:
         if spec and sources.is_coarser(volume, size):
@@ -206,9 +205,8 @@ def _require_size(key: str, spec: str, place: Place) -> None:
 
 def trained_in(places: Mapping[str, Place], name: str, box: Box) -> list[str]:
     """Return the volumes that are trained on in a box of volume `name`: itself, and others of the same image."""
-    trained = {other: place for other, place in places.items() if place.config.is_trained_on}
-    same = [other for other, place in trained.items() if other == name or place.is_of_image_of(places[name])]
-    return [other for other in same if not trained[other].train_box.intersect(box).is_empty]
+    trained = {o: p for o, p in places.items() if p.config.is_trained_on and not p.train_box.intersect(box).is_empty}
+    return [other for other, place in trained.items() if other == name or place.is_of_image_of(places[name])]
 
 
 def files_among(*specs: str | None) -> list[str]:
@@ -216,8 +214,7 @@ def files_among(*specs: str | None) -> list[str]:
 
     Of a store, it is the file that is written last. Paths lose a leading ``./``, of which Snakemake warns.
     """
-    paths = (Path(tracked_file(file_of(spec))) for spec in specs if spec)
-    return [str(path) for path in paths if path.is_file()]
+    return [str(path) for spec in specs if spec and (path := Path(tracked_file(file_of(spec)))).is_file()]
 
 
 def skeleton_files(path: str | None) -> list[str]:
@@ -336,8 +333,7 @@ def _shared_voxels(places: Mapping[str, Place], config: RunConfig) -> Iterator[s
             yield f"{found} {places[other].train_box}, of the same image. Keep the two apart"
     if not config.select.checkpoints:
         return
-    name, box = config.select_volume, Box.parse(str(config.select.box))
-    place = places[name]
+    name, box, place = config.select_volume, Box.parse(str(config.select.box)), places[config.select_volume]
     if place.labels is None or not place.labelled.contains(box):
         labelled = place.labelled if place.labels else "which has no labels"
         yield f"select.box: {box} leaves the labelled part of {name}, {labelled}"

@@ -249,7 +249,7 @@ class RunConfig(Section):
     def _learning_is_possible(self) -> RunConfig:
         has_labels = any(volume.is_trained_on for volume in self.volumes.values())
         if self.affinities.enabled and not (self.affinities.network or (has_labels and self.affinities.max_steps)):
-            found = "affinities.enabled: true, but no volume has labels and a train_box to learn them from"
+            found = "affinities.enabled: true, but max_steps is 0, or no volume has labels with a train_box"
             raise ConfigError(f"{found}. Name an affinities.network")
         if self.train.max_steps == 0:
             if self.init is None:

@@ -35,10 +35,8 @@ from .runs import (
 def test_all_mistakes_come_at_once(tmp_path):
     image = {"image": write(tmp_path / "raw.zarr", np.uint8, (64, 48, 80)), "train_box": "none"}
     volumes = {"a": {**image, "segment_box": "0:99,0:48,0:80"}, "b": {"image": "no.h5:raw", "labels": "no.tif"}}
-    for options, others in (
-        ({}, []),
-        ({"train": {"max_step": 9}, "fill": {"depth": 2}}, ["train.max_step", "fill.depth"]),
-    ):
+    unknown = {"train": {"max_step": 9}, "fill": {"depth": 2}}
+    for options, others in (({}, []), (unknown, ["train.max_step", "fill.depth"])):
         with pytest.raises(ConfigError) as error:
             open_run({"volumes": volumes, "init": "model", **options})
         named = [line.partition(":")[0] for line in str(error.value).splitlines()]
@@ -52,10 +50,7 @@ def test_all_mistakes_come_at_once(tmp_path):
         ({"image": "nowhere.h5:raw"}, "volumes.phantom.image: nowhere.h5"),
         ({"image": "nowhere/*.png"}, "volumes.phantom.image: .*nowhere"),
         ({**PHANTOM, "segment_box": "0:64,0:48,0:81"}, "volumes.phantom.segment_box: 0:64,0:48,0:81"),
-        (
-            {**PHANTOM, "segment_box": "0:30,0:48,0:80", "evaluate_box": "20:40,0:48,0:80"},
-            "volumes.phantom.evaluate_box: 20:40,0:48,0:80",
-        ),
+        ({**PHANTOM, "segment_box": "0:30,0:48,0:80", "evaluate_box": "20:40,0:48,0:80"}, "evaluate_box: 20:40,0:48"),
         ({**PHANTOM, "skeletons": "no/swc"}, "volumes.phantom.skeletons: no/swc"),
     ],
 )
@@ -92,6 +87,11 @@ def test_weights_and_affinities_of_ours_are_found_from_any_folder(tmp_path, monk
     given = {"init": folder, "affinities": {"enabled": True, "network": f"{folder}/affinities.h5"}}
     run, _, _ = open_run({"volumes": {"phantom": PHANTOM}, "train": UNTRAINED, **given})
     assert Path(run.affinities.network).parent == Path(run.init) == ROOT / folder
+
+
+def test_affinities_are_learnt_from_voxels_of_one_size():
+    other = {"synthetic": {**PHANTOM["synthetic"], "voxel_size_zyx_nm": [12, 10, 10]}}
+    refuse({**GOOD, "volumes": {"a": PHANTOM, "b": other}, "affinities": {"enabled": True}}, "^volumes.b: .*10")
 
 
 def test_a_checkpoint_of_ours_is_checked_like_a_model(tmp_path):
