@@ -232,12 +232,13 @@ def _written(path: str) -> int | None:
 
 # --- A job that failed is still to be done ---------------------------------------------------------------------------
 async def _recorded(persistence: Any, job: Job) -> None:
-    """Record the parameters of a job, unless it failed.
+    """Record the parameters of a job, unless it failed and keeps no output.
 
     Snakemake records them all the same. It deletes the output, too, and if these parameters are new, the next run sees
     nothing to do but files made with the old ones: neither do parameters differ, nor is the target missing.
     """
-    if job not in _ERRORS and all(map(os.path.exists, job.output)):  # the latter for members of a group that failed
+    failed = any(job in (each.jobs if each.is_group() else [each]) for each in _ERRORS)
+    if all(map(os.path.exists, job.output)) and (job.dag.workflow.execution_settings.keep_incomplete or not failed):
         await _finished(persistence, job)
 
 
