@@ -106,6 +106,8 @@ def learn(
     import keras
     import tensorflow as tf
 
+    if not (config.max_steps or config.network):
+        raise ConfigError("--max-steps: 0 keeps the initial affinities, expected --network to name them")
     leave_gpus()
     with contextlib.ExitStack() as stack:
         sources = [_opened(stack, name, one, masks.get(name, ())) for name, one in volumes.items()]
@@ -162,10 +164,8 @@ def example(source: Source, rng: np.random.Generator) -> tuple[np.ndarray, np.nd
 
     Sections that the network sees (Y, X, sections), affinities of the middle one (Y, X, 3), and where these are known.
     """
-    corner = [
-        int(rng.integers(a, b - n + 1)) for a, b, n in zip(source.box.start, source.box.stop, source.crop, strict=True)
-    ]
-    box = Box.from_shape(source.crop, zyx(corner))
+    room = zip(source.box.start, source.box.stop, source.crop, strict=True)
+    box = Box.from_shape(source.crop, zyx([int(rng.integers(start, stop - n + 1)) for start, stop, n in room]))
     seen, bodies = source.sections.read(box), source.labels.read(box).astype(np.uint64)
     if source.masks:
         bodies[source.masks.read(box)] = IGNORED

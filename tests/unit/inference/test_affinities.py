@@ -106,13 +106,13 @@ def test_bodies_are_found_by_what_was_learnt(tmp_path, caplog, monkeypatch):
     image = write(tmp_path / "image.zarr", (np.where(labels > 0, 180, 60) + noise).astype(np.uint8), (0, 0, 0), THICK)
     truth = write(tmp_path / "labels.zarr", labels, (0, 0, 0), THICK)
     empty = write(tmp_path / "empty.zarr", np.zeros_like(labels), (0, 0, 0), THICK)
-    first, second, out = (f"{tmp_path}/{name}" for name in ("first.h5", "second.h5", "affinities.zarr"))
+    first, second, out, filled = (f"{tmp_path}/{name}" for name in ("a.h5", "b.h5", "out.zarr", "filled.zarr"))
     learn = ["learn-affinities", "--volume", f"a={image},{truth},0:16,0:48,0:80", "--max-steps"]
     assert main([*learn, "40", "--out", first]) == main([*learn, "0", "--network", first, "--out", second]) == 0
+    assert main([*learn, "0", "--out", first]) == 2
     assert main(["affinities", "--image", image, "--network", second, "--out", out]) == 0
-    files = ["--segmentation", empty, "--image", image, "--affinities", out]
-    assert main(["fill", *files, "--out", f"{tmp_path}/filled.zarr"]) == 0
-    found = read(f"{tmp_path}/filled.zarr")
+    assert main(["fill", "--segmentation", empty, "--image", image, "--affinities", out, "--out", filled]) == 0
+    found = read(filled)
     bodies = [found[4, 12 + y, 10 + x] for y in (0, 24) for x in (0, 20, 40, 60)]
     assert len(set(bodies)) == 8 and all(found[10, 12, 10 + x] == found[4, 12, 10 + x] for x in (0, 20, 40, 60))
     other = write(tmp_path / "other.zarr", read(image), (0, 0, 0), CUBES)
