@@ -105,7 +105,7 @@ def open_run(values: dict[str, Any]) -> tuple[RunConfig, dict[str, Place], str |
         values = {**values, "init": (init := in_root(init))}
     affinities = values.get("affinities")
     if isinstance(affinities, dict) and isinstance(network := affinities.get("network"), str):
-        values = {**values, "affinities": {**affinities, "network": in_root(network)}}
+        values = {**values, "affinities": {"max_steps": 0, **affinities, "network": in_root(network)}}
     complaints, initial = Complaints(), None
     size = complaints.of(sources.voxel_size, values)
     if isinstance(init, str) and Path(init).is_dir():

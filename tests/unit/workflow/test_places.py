@@ -86,7 +86,7 @@ def test_weights_and_affinities_of_ours_are_found_from_any_folder(tmp_path, monk
     folder = "config/weights/fib-sem"
     given = {"init": folder, "affinities": {"enabled": True, "network": f"{folder}/affinities.h5"}}
     run, _, _ = open_run({"volumes": {"phantom": PHANTOM}, "train": UNTRAINED, **given})
-    assert Path(run.affinities.network).parent == Path(run.init) == ROOT / folder
+    assert Path(run.affinities.network).parent == Path(run.init) == ROOT / folder and run.affinities.max_steps == 0
 
 
 def test_affinities_are_learnt_from_voxels_of_one_size():
