@@ -108,6 +108,7 @@ READ_BY = {
     "agglomerate.enabled": {"agglomerate", "fill"},
     "affinities": {"learn_affinities"},
     "affinities.enabled": {"fill"},
+    "affinities.network": {"affinities"},
     "subvolumes": {"segment"},
     "workflow": set(),
     "study": {*TRAININGS, *STUDIES} - {"train"},
@@ -331,8 +332,8 @@ def test_every_option_is_changed_in_one_of_the_runs(stubbed, monkeypatch):
         monkeypatch.chdir(stubbed(run).workflow.folder)
         unchanged.append({name for name, leaf in all_leaves(run).items() if changed(RUNS[run], leaf) is None})
     of_a_source = {"image", "labels", "labels_offset_zyx", "image_box", *SourceConfig.model_fields}
-    fixed = {f"volumes.phantom.{name}" for name in of_a_source} | {"volumes.tissue.synthetic"}
-    fixed.add("volumes.tissue.colour_ids")  # its labels have no colours
+    fixed = {f"volumes.phantom.{name}" for name in (*of_a_source, "synthetic.voxel_size_zyx_nm")}  # for affinities
+    fixed |= {f"volumes.tissue.{name}" for name in ("synthetic", "colour_ids", "voxel_size_zyx_nm")}  # no colours
     assert (unchanged[0] & unchanged[1]) | (unchanged[0] - set(all_leaves("imported"))) == fixed
 
 

@@ -200,7 +200,7 @@ class Budget(NamedTuple):
 BUDGETS = [
     Budget("lines of ffn/", lambda: lines("ffn"), 36_160),
     Budget("code lines of ffn/", lambda: code_lines("ffn"), 23_500),
-    Budget("lines of tests/", lambda: lines("tests"), 27_720),
+    Budget("lines of tests/", lambda: lines("tests"), 27_721),
     Budget("command-line options", command_options, 372),
     Budget("configuration leaves", configuration_leaves, 167),
     Budget("names that fill imports", lambda: imported_names("ffn/assembly/fill.py"), 15),
