@@ -59,7 +59,7 @@ class AffinitiesConfig(Section):
     network: str | None = Field(
         None,
         description="affinities to start from, such as config/weights/fib-sem/affinities.h5; they stay as they are "
-        "without labels, and without max_steps",
+        "without labels, and in a configuration without max_steps",
     )
     max_steps: NonNegativeInt = Field(4000, description="training steps of four crops; 4,000 take 10 minutes of a core")
 
