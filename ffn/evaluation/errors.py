@@ -10,7 +10,7 @@ from scipy.ndimage import binary_dilation, distance_transform_edt, find_objects
 
 from ffn.assembly.components import label_pieces
 from ffn.config import PART_ZYX
-from ffn.contingency import ContingencyTable, RowLookup, count_pairs, find_runs, largest_parts
+from ffn.contingency import ContingencyTable, RowLookup, count_pairs, find_runs, largest_parts, merge_tables
 from ffn.geometry import ZYX, Box, VoxelSize, zyx
 from ffn.io.volume import Read, is_ignored
 
@@ -69,21 +69,21 @@ class Scene(NamedTuple):
 def worst_errors(table: ContingencyTable, bodies: np.ndarray, count: int) -> list[Error]:
     """List at most `count` splits, then mergers, whose correction would save the most VOI; each by falling VOI.
 
-    The table is one of components of `bodies`.
+    The table is one of components of `bodies`. Components of one body in a segment are no merger: the box cut the body.
     """
     both = table.foreground()
     owners = bodies[both.a.astype(np.int64)]
-    splits = _pieces("split", (both.a, both.b), both.voxels, (owners, both.b), count)
-    return [*splits, *_pieces("merge", (both.b, both.a), both.voxels, (both.b, owners), count)]
+    splits = _pieces("split", both.a, both.b, both.voxels, count)
+    whole = merge_tables([ContingencyTable(owners, both.b, both.voxels)])
+    mergers = _pieces("merge", whole.b, whole.a, whole.voxels, count)
+    return [*(error._replace(owner=int(bodies[error.owner])) for error in splits), *mergers]
 
 
-def _pieces(
-    kind: str, ids: tuple[np.ndarray, ...], voxels: np.ndarray, names: tuple[np.ndarray, ...], count: int
-) -> Iterator[Error]:
+def _pieces(kind: str, owners: np.ndarray, parts: np.ndarray, voxels: np.ndarray, count: int) -> Iterator[Error]:
     """Yield the costliest parts that are not the largest of their owner, from rows of owner and part."""
-    order = np.lexsort((ids[1], -voxels, ids[0]))  # the first row of each owner is its main part
-    voxels, (owners, parts) = voxels[order], (each[order] for each in names)
-    main = np.repeat(*find_runs(ids[0][order]))
+    order = np.lexsort((parts, -voxels, owners))  # the first row of each owner is its main part
+    owners, parts, voxels = owners[order], parts[order], voxels[order]
+    main = np.repeat(*find_runs(owners))
     saved = _saving(voxels[main].astype(np.float64), voxels.astype(np.float64)) / max(voxels.sum(), 1)
     pieces = np.flatnonzero(main != np.arange(len(main)))
     worst = pieces[np.argsort(-saved[pieces], kind="stable")[:count]]
