@@ -66,6 +66,8 @@ def next_round(folder: Path, volume: str | None, objects: Sequence[int]) -> Path
     equal = derived({}, voxel_sizes(str(labels))[0] or (1.0, 1.0, 1.0))["train"]["permutable_axes"]
     permutable = [axis for axis in run.train.permutable_axes if axis in equal]
     own, separated = values["volumes"][name], run.partition.thresholds
+    is_learnt = run.affinities.max_steps and any(each.is_trained_on for each in run.volumes.values())
+    affinities = paths.of("learn-affinities") if is_learnt else run.affinities.network
     unlearnt = [{"box": run.select.box}] if run.select.checkpoints > 0 and run.select_volume == name else []
     own |= {"evaluate_box": "none"} if run.volumes[name].has_labels else {}
     for each in values["volumes"].values():  # of other segments
@@ -87,7 +89,8 @@ def next_round(folder: Path, volume: str | None, objects: Sequence[int]) -> Path
         # not by what is confirmed: the old weights have segmented all of it, and always won (docs/experiments.md)
         "select": {**values["select"], "volume": run.select_volume, "checkpoints": min(1, run.select.checkpoints)},
         "coordinates": {"membrane_distance_nm": run.coordinates.membrane_distance_nm},
-        "affinities": {**values["affinities"], "enabled": False},  # they would take all that is 0 for membranes
+        # as they are: here, they would learn that all that is 0 is membrane
+        "affinities": {"enabled": run.affinities.enabled, "network": affinities, "max_steps": 0},
     }
     path = folder / "round.yaml"
     atomic.write_text(path, yaml.safe_dump(values, sort_keys=False))

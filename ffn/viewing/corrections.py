@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -286,9 +286,8 @@ def drawn(
 ) -> Iterator[None]:
     """Keep what is drawn in a viewer of an export; see `Drawing.listening`. With a run, cuts and traces are tried."""
     with contextlib.ExitStack() as stack:
-        end_at, tried = stack.enter_context(ends_in(export, inputs.cuts if inputs else None)), None
-        if inputs is not None:
-            tried = stack.enter_context(contextlib.closing(Trials(viewer, inputs, partial(tell, viewer))))
+        end_at = stack.enter_context(ends_in(export, inputs.cuts if inputs else None))
+        tried = inputs and stack.enter_context(contextlib.closing(Trials(viewer, inputs, partial(tell, viewer))))
         stack.enter_context(Drawing(viewer, path, end_at, tried).listening())
         yield
 
@@ -307,10 +306,9 @@ def tell(viewer: neuroglancer.Viewer, text: str) -> None:
         config.status_messages[STATUS] = text
 
 
-def rewrite(path: Path, new: Iterable[Correction] = (), gone: Iterable[Correction] = ()) -> int:
+def rewrite(path: Path, new: Iterable[Correction] = (), gone: Collection[Correction] = ()) -> int:
     """Add lines to a file of corrections, and remove others; return how many it has then."""
-    left = set(gone)
-    lines = [each for each in [*known_corrections(path), *new] if each not in left]
+    lines = [each for each in [*known_corrections(path), *new] if each not in gone]
     atomic.write_text(path, corrections_text(lines))
     return len(lines)
 

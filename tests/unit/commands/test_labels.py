@@ -64,8 +64,7 @@ def run(tmp_path, monkeypatch):
         write(out, labels, (0, 0, 10), SIZE_NM)
         return Box.from_shape(labels.shape, (0, 0, 10))
 
-    inputs = types.SimpleNamespace(export=tmp_path / "cube")
-    monkeypatch.setattr("ffn.commands.round.queue_inputs", lambda *_: inputs)
+    monkeypatch.setattr("ffn.commands.round.queue_inputs", lambda *_: types.SimpleNamespace(export=tmp_path / "cube"))
     monkeypatch.setattr("ffn.viewing.queue.write_confirmed", write_confirmed)
     monkeypatch.setattr("ffn.commands.round.become_snakemake", lambda config, words: started.append((config, words)))
     monkeypatch.chdir(tmp_path)
@@ -79,12 +78,13 @@ def test_a_round_trains_from_the_weights_of_the_run_on_what_was_confirmed(run, t
     config = {**CONFIG, "volumes": {**CONFIG["volumes"], "other": other}}
     (tmp_path / "results/mine/config.yaml").write_text(yaml.safe_dump(config))
     assert main(["round", "--objects", "7,9", "results/mine", "-n"]) == 0
-    objects, (config, words) = started
-    assert objects == [7, 9] and config == tmp_path / "results/mine/round.yaml" and words == ["-n"]
+    assert started == [[7, 9], (config := tmp_path / "results/mine/round.yaml", ["-n"])]
     values = yaml.safe_load(config.read_text())
     assert (values["run"], values["init"]) == ("mine-2", "results/mine/model")
+    network = "results/mine/affinities/network.h5"  # which would learn that all that is not confirmed is membrane
+    assert values.pop("affinities") == {"enabled": True, "network": network, "max_steps": 0}
     next_run, places, _ = open_run(values)
-    assert str(places["cube-confirmed"].train_box) == "0:40,0:64,10:110" and not next_run.affinities.enabled
+    assert str(places["cube-confirmed"].train_box) == "0:40,0:64,10:110"
     assert not next_run.selectable_steps  # by their own segments, the old weights always won
     assert not any(place.config.corrections for place in places.values()) and not places["cube"].is_evaluated
     assert (next_run.train.optimizer, next_run.train.ema_decay) == ("adam", None)
@@ -113,7 +113,7 @@ def test_a_round_of_no_run_says_what_is_missing(folder, capsys):
 @pytest.mark.usefixtures("run")
 def test_labels_of_people_choose_the_weights_where_there_are_some(tmp_path):
     given = {"box": "0:40,0:64,0:40", "checkpoints": 1}
-    (tmp_path / "results/mine/config.yaml").write_text(yaml.safe_dump({**CONFIG, "select": given}))
+    (tmp_path / "results/mine/config.yaml").write_text(yaml.safe_dump({**CONFIG, "select": given, "affinities": {}}))
     (tmp_path / "results/mine/model").rename(tmp_path / "results/mine/selected")
     assert main(["round", "results/mine"]) == 0
     values = yaml.safe_load((tmp_path / "results/mine/round.yaml").read_text())
