@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
 
 from ffn.config import Axes, Fraction, ModelConfig, NonNegativeInt, Normalize, SameResult, Section
 from ffn.errors import ConfigError
+
+log = logging.getLogger(__name__)
 
 # Options that change what is seen of an example; all are 0 by default.
 DISTORTIONS = ("contrast_jitter", "brightness_jitter", "missing_slice_rate", "misaligned_slice_rate", "blur_rate")
@@ -139,10 +142,10 @@ class TrainConfig(Section):
     engine: SameResult[Literal["auto", "tensorflow", "jax"]] = Field(
         "auto", description="library that computes the steps; auto: jax if only JAX sees a GPU, else tensorflow"
     )
-    precision: Literal["auto", "float32", "bfloat16"] = Field(
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         "auto",
         description="precision of the convolutions; auto: float32 or bfloat16, the faster one on the machine where "
-        "training starts",
+        "training starts; float16: for engine jax, where a GPU has no units for bfloat16",
     )
     compression: Literal["none", "bfloat16", "1-bit", "qsgd", "powersgd"] = Field(
         "none",
@@ -243,6 +246,15 @@ class TrainConfig(Section):
         """Return the options of the preset, where there is one, and the defaults of all others."""
         return {**super().defaults(), **(PRESETS[self.preset] if self.preset else {})}
 
+    @field_validator("compression", mode="before")
+    @classmethod
+    def _replace_fp16(cls, value: Any) -> Any:
+        """Take bfloat16 for fp16, which earlier versions had: most entries of a gradient are too small for float16."""
+        if value == "fp16":
+            log.warning("train.compression: fp16 is bfloat16 now, which keeps small entries of gradients")
+            return "bfloat16"
+        return value
+
     @model_validator(mode="after")
     def _options_are_used(self) -> TrainConfig:
         """Refuse options that the others leave without effect, or a mistake would go unseen."""
@@ -253,6 +265,7 @@ class TrainConfig(Section):
             ("fov_moves", self.fov_moves == 1 or self.fov_policy == "max_pred", "fov_policy max_pred"),
             ("weight_decay", not self.weight_decay or self.optimizer in ("adamw", "muon"), "optimizer adamw or muon"),
             ("qsgd_levels", has_default_levels or self.compression == "qsgd", "compression qsgd"),
+            ("precision", self.precision != "float16" or self.engine == "jax", "engine jax"),
             ("pipeline_stages", self.pipeline_stages == 1 or self.engine == "jax", "engine jax"),
             ("exact_sums", self.exact_sums or adds_by_library, f"{sums}, {synchronous}"),
             ("compression", self.compression == "none" or self.is_synchronous, synchronous),

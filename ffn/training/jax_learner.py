@@ -30,6 +30,9 @@ from ffn.training.walk import INIT_LOGIT, MOVE_LOGIT, PAD_LOGIT, HostPatches, Wa
 
 AXIS = "fovs"  # of a batch, which the devices share
 WHOLE, SPLIT = PartitionSpec(), PartitionSpec(AXIS)
+# Float16 has no normal numbers below 6e-5, and most entries of a gradient are smaller, so the loss is scaled by 2^14.
+# Where a gradient is then beyond 65504, the factor falls by 2^4 at a time; our choice.
+LARGEST_SCALE, SCALE_STEP = 2.0**14, 2.0**-4
 WATCHED = 26  # positions in a queue whose logits come back: all of a walk `fixed`
 
 log = logging.getLogger(__name__)
@@ -312,14 +315,18 @@ class JaxLearner(Learner):
     def _gradient(self, weights: jax.Array, batch: Batch, flags: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Return the updated POM of a device's FOVs, and the worker's contribution to the average."""
 
-        def loss_of(weights: jax.Array) -> tuple[jax.Array, jax.Array]:
+        def loss_of(weights: jax.Array, scale: Any) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
             updated, losses = self._forward(weights, batch)
-            return jnp.mean(losses), updated
+            loss = jnp.mean(losses)
+            return loss * scale, (updated, loss)
 
-        (loss, updated), gradient = jax.value_and_grad(loss_of, has_aux=True)(weights)
-        # Each stage differentiates the sum of all stages' losses, which are the same, by the weights that it used: the
-        # mean is the gradient of one.
-        own = jax.lax.pmean(jnp.concatenate([gradient, loss[None]]), (AXIS, STAGE))
+        def differentiate(scale: Any) -> tuple[jax.Array, jax.Array]:
+            (_, (updated, loss)), gradient = jax.value_and_grad(loss_of, has_aux=True)(weights, scale)
+            # Each stage differentiates the sum of all stages' losses, which are the same, by the weights that it used:
+            # the mean is the gradient of one.
+            return updated, jax.lax.pmean(jnp.concatenate([gradient / scale, loss[None]]), (AXIS, STAGE))
+
+        updated, own = in_range(differentiate) if self._train.precision == "float16" else differentiate(1.0)
         return updated, jnp.concatenate([own, flags])
 
     def _updated(self, state: State, mean: jax.Array, rate: jax.Array) -> tuple[State, jax.Array, jax.Array]:
@@ -361,6 +368,26 @@ def require_memory(step: Any, devices: Sequence[jax.Device], batch_size: int) ->
             f"train.batch_size: {batch_size} FOVs need {needed / 1e9:.1f} GB of each device in a step, found "
             f"{min(limits) / 1e9:.1f} GB. Lower it, and raise virtual_workers to keep the global batch"
         )
+
+
+def in_range(differentiate: Callable[[Any], tuple[jax.Array, jax.Array]]) -> tuple[jax.Array, jax.Array]:
+    """Return answers and gradient for the largest scale of the loss at which the gradient is finite, if there is one.
+
+    The scale depends on nothing but the batch, so checkpoints need not hold it.
+    """
+
+    def attempt(state: tuple[Any, ...]) -> tuple[Any, ...]:
+        scale, *_ = state
+        return scale * SCALE_STEP, *differentiate(scale)
+
+    def is_beyond(state: tuple[Any, ...]) -> Any:
+        scale, _, vector = state
+        return (scale >= 1) & ~jnp.isfinite(vector).all()
+
+    kinds = jax.eval_shape(differentiate, jnp.float32(1))
+    nothing = (jnp.full(kind.shape, jnp.nan, kind.dtype) for kind in kinds)
+    _, answers, vector = jax.lax.while_loop(is_beyond, attempt, (jnp.float32(LARGEST_SCALE), *nothing))
+    return answers, vector
 
 
 def _mean(vectors: Sequence[jax.Array]) -> tuple[jax.Array, jax.Array]:

@@ -19,6 +19,7 @@ def test_only_max_pred_makes_more_than_one_move():
         {"weight_decay": 0.1, "optimizer": "sgd"},
         {"qsgd_levels": 3},
         {"exact_sums": False, "compression": "bfloat16"},
+        {"precision": "float16"},
         {"pipeline_stages": 2},
         {"gradients_per_update": 1, "exact_sums": False},
         {"gradients_per_update": 3},

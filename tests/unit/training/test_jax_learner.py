@@ -133,8 +133,31 @@ def test_a_gpu_trains_as_the_cpu_does(gpu):
     assert_close(*learners)
 
 
-def test_half_precision_learns(jax_device):
-    learner = on(jax_device, precision="bfloat16")
+@pytest.mark.parametrize("factor", [1e-5, 1.0, 1e3])
+def test_float16_keeps_small_and_large_gradients(factor):
+    """Without a scale, entries below 6e-8 would be 0; at the largest, entries above 4 would be infinite."""
+    batch = make_batch()
+    batch = batch._replace(loss_weight=batch.loss_weight * np.float32(factor))
+    expected, found = (
+        np.asarray(make("jax", precision=precision)._differentiate(batch, np.zeros(2, np.float32))[1])
+        for precision in ("float32", "float16")
+    )
+    assert np.abs(found - expected).max() < 0.01 * np.abs(expected).max()
+    assert (found != 0).sum() >= 0.99 * (expected != 0).sum()
+
+
+def test_a_gradient_that_no_scale_brings_into_range_is_not_finite():
+    broken = make_batch(1)
+    broken.image[1, 2, 3, 4] = np.inf
+    learner = make("jax", precision="float16")
+    before = weights_of(learner)
+    assert not learner.step(broken, 0.02).finite
+    np.testing.assert_equal(weights_of(learner), before)
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_half_precision_learns(jax_device, precision):
+    learner = on(jax_device, precision=precision)
     losses = [learner.step(make_batch(number), 0.01).loss for number in range(40)]
     assert np.mean(losses[-5:]) < 0.8 * losses[0]
     assert all(array.dtype == np.float32 for array in weights_of(learner).values())

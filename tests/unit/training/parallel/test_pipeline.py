@@ -45,7 +45,7 @@ FOUR_DEVICES = textwrap.dedent(
     found = {"gradient": gradient_of(learner)}
     learner.step(make_batch(0, 4), 0.1)
     found |= {**learner.state(), "pom": learner.forward(make_batch(1, 3))[0]}
-    two_pipelines = make(2, precision="bfloat16")
+    two_pipelines = make(2, precision="float16")
     assert len(two_pipelines._held.weights.sharding.device_set) == 4
     np.savez(sys.argv[1], **found, half=gradient_of(two_pipelines))
     """
