@@ -123,27 +123,12 @@ class RowSum:
         return add_up(np.concatenate([self._merged, *self._pending]))
 
 
-class TableSum:
-    """Sum of tables that arrive one at a time. Memory grows with the number of pairs, not with that of tables."""
-
-    def __init__(self) -> None:
-        self._rows = RowSum(3, np.uint64)
-
-    def add(self, table: ContingencyTable) -> None:
-        """Add a table of other voxels."""
-        self._rows.add(rows_of(table))
-
-    def table(self) -> ContingencyTable:
-        """Return the sum so far."""
-        return table_of(self._rows.rows())
-
-
 def merge_tables(tables: Iterable[ContingencyTable]) -> ContingencyTable:
     """Add up the tables of disjoint blocks."""
-    total = TableSum()
+    total = RowSum(3, np.uint64)
     for table in tables:
-        total.add(table)
-    return total.table()
+        total.add(rows_of(table))
+    return table_of(total.rows())
 
 
 def add_up(rows: np.ndarray) -> np.ndarray:

@@ -16,7 +16,7 @@ from ffn.assembly.config import FillConfig
 from ffn.assembly.contacts import TRUNCATE, faces_in, smoothed
 from ffn.contingency import RowSum, add_up
 from ffn.errors import VolumeError
-from ffn.geometry import Box, VoxelSize, divide_up, zyx
+from ffn.geometry import Box, VoxelSize, divide_up, has_thick_sections, zyx
 from ffn.io.block_log import Result
 from ffn.io.masks import Inputs, Masks
 from ffn.io.open import read_table
@@ -114,7 +114,7 @@ class MembraneLevels:
     def read(self, box: Box) -> np.ndarray:
         """Return the levels of a box: float32 of shape (Z, 1, 1) or (1, 1, 1)."""
         layers = [self._box]
-        if self._size[0] > 2 * max(self._size[1:]):
+        if has_thick_sections(self._size):
             sections = range(box.start[0], box.stop[0])
             layers = [Box((z, *self._box.start[1:]), (z + 1, *self._box.stop[1:])) for z in sections]
         return np.array([self._in(layer) for layer in layers], np.float32)[:, None, None]

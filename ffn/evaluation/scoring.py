@@ -18,7 +18,7 @@ from ffn.config import PART_ZYX
 from ffn.contingency import (
     ContingencyTable,
     RowLookup,
-    TableSum,
+    RowSum,
     count_pairs,
     is_inner,
     largest_parts,
@@ -111,7 +111,7 @@ class Comparison:
         and, without the border band, ``cremi{i}``. ``nodes`` are rows of nodes that are not masked; ``at_nodes`` has a
         row for the pieces there, and one for each segmentation.
         """
-        sums: dict[str, TableSum] = defaultdict(TableSum)
+        sums: dict[str, RowSum] = defaultdict(lambda: RowSum(3, np.uint64))
         masks, near = self.truth.masks, np.flatnonzero(block.holds(self._nodes))
         bodies, links = [np.zeros(0, np.uint64)], [NO_ROWS]
         nodes, at_nodes = [np.zeros(0, np.int64)], [np.zeros((1 + len(self.reads), 0), np.uint64)]
@@ -123,7 +123,7 @@ class Comparison:
                 kinds["cremi"] = np.where(self._ignored(part.box), IGNORED, kinds["all"])
             labels = [read(part.box) for read in self.reads]
             for (kind, pieces), (number, one) in itertools.product(kinds.items(), enumerate(labels)):
-                sums[f"{kind}{number}"].add(count_pairs(pieces, one))
+                sums[f"{kind}{number}"].add(rows_of(count_pairs(pieces, one)))
             inside = near[part.box.holds(self._nodes[near])]
             if len(inside) and masks:
                 inside = inside[~masks.read(part.box)[tuple((self._nodes[inside] - part.box.start).T)]]
@@ -131,7 +131,7 @@ class Comparison:
             at = tuple((self._nodes[inside] - part.box.start).T)
             at_nodes.append(np.stack([one[at].astype(np.uint64) for one in (kinds["all"], *labels)]))
         return {
-            **{name: rows_of(one.table()).T for name, one in sums.items()},
+            **{name: one.rows().T for name, one in sums.items()},
             "bodies": np.concatenate(bodies),
             "links": np.concatenate(links),
             "nodes": np.concatenate(nodes),
@@ -152,7 +152,7 @@ class Comparison:
         if len(components.bodies) < 2:
             found = f"{self.truth.name}: has no labelled voxel in {self.box}, at least one is needed"
             raise EvaluationError(f"{found}. Choose another --box")
-        sums: dict[str, TableSum] = defaultdict(TableSum)
+        sums: dict[str, RowSum] = defaultdict(lambda: RowSum(3, np.uint64))
         at_nodes = np.zeros((1 + len(self.reads), len(self._nodes)), np.uint64)
         is_scored = np.zeros(len(self._nodes), bool)
         for each, of_pieces in zip(results, components.of_blocks, strict=True):
@@ -160,8 +160,8 @@ class Comparison:
             at_nodes[:, each["nodes"]] = np.stack([of_pieces[pieces.astype(np.int64)], *segments])
             is_scored[each["nodes"]] = True
             for name in each.keys() - {"bodies", "links", "nodes", "at_nodes"}:
-                sums[name].add(renamed(table_of(each[name].T), of_pieces))
-        tables = {name: one.table() for name, one in sums.items()}
+                sums[name].add(rows_of(renamed(table_of(each[name].T), of_pieces)))
+        tables = {name: table_of(one.rows()) for name, one in sums.items()}
         skeletons = self._skeletons and self._skeletons.keep(is_scored)
         at_components, *at_segments = at_nodes[:, is_scored]
         return [

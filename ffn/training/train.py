@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import logging
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -40,8 +39,6 @@ from ffn.training.plan import (
     with_normalisation,
 )
 from ffn.training.validation import ValidationBox, make_validation
-
-log = logging.getLogger(__name__)
 
 LOCK_SECONDS = 120.0  # for the last step, validation and checkpoint of a training that is ending; our choice
 

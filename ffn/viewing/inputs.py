@@ -8,11 +8,10 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from ffn.contingency import RowLookup
 from ffn.errors import ExportError
 from ffn.evaluation.errors import worst_of_each_kind
 from ffn.io.atomic import unreadable
@@ -57,28 +56,15 @@ def open_volumes(sources: Sources) -> Iterator[Mapping[str, Volume]]:
         yield {name: stack.enter_context(OPENERS[name](spec)) for name, spec in sources.volumes.items()}
 
 
-class Groups(NamedTuple):
-    """The agglomerated group of each base id, by ascending base id (uint64)."""
-
-    base_ids: np.ndarray
-    group_ids: np.ndarray
-
-    def of(self, ids: np.ndarray) -> np.ndarray:
-        """Return the group of each id; an id without one is its own group."""
-        groups, rows = ids.copy(), RowLookup(self.base_ids).find(ids)
-        groups[rows >= 0] = self.group_ids[rows[rows >= 0]]
-        return groups
-
-
-def read_groups(path: str) -> Groups:
-    """Read an agglomeration: the group of each base id, the last one of those that are repeated."""
+def read_groups(path: str) -> tuple[np.ndarray, np.ndarray]:
+    """Read an agglomeration: base ids, ascending, and the group of each, the last one of those that are repeated."""
     expected = "a CSV file of base_id,group_id"
     with unreadable(path, expected, ExportError), open(path) as file, warnings.catch_warnings():
         warnings.filterwarnings("ignore", "loadtxt: input contained no data")  # nothing was joined
         has_header = file.readline().startswith("base_id")
         pairs = np.loadtxt(path, GROUP_COLUMNS, delimiter=",", skiprows=int(has_header), ndmin=1)[::-1]
     known, rows = np.unique(pairs["base_id"], return_index=True)
-    return Groups(known, pairs["group_id"][rows])
+    return known, pairs["group_id"][rows]
 
 
 def read_errors(path: str) -> list[dict[str, Any]]:

@@ -26,6 +26,7 @@ from ffn.assembly.given import (
     constraints_of,
     known_corrections,
 )
+from ffn.assembly.merge import apply_groups
 from ffn.assembly.merge_graph import read_graphs
 from ffn.assembly.questions import Forest, Pair, Question, ask, gather
 from ffn.config import PART_ZYX
@@ -323,7 +324,7 @@ def write_confirmed(inputs: QueueInputs, objects: Sequence[int], out: str | Path
             for block in track(blocks, len(blocks), "labels"):
                 seen = block.grow((1, 1, 1)).intersect(base.box)
                 segments, index = np.unique(base.read(seen).astype(np.uint64), return_inverse=True)
-                labels = labels_of(groups.of(segments)[index], confirmed)[block.slices(seen.start)]
+                labels = labels_of(apply_groups(segments, *groups)[index], confirmed)[block.slices(seen.start)]
                 writer.write(block, labels)
                 ids, counts = np.unique(labels[np.isin(labels, confirmed)], return_counts=True)
                 voxels[np.searchsorted(confirmed, ids)] += counts

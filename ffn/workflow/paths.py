@@ -102,12 +102,6 @@ class RunPaths:
         names = glob.glob(pattern, root_dir=self.root, include_hidden=True)
         return [f"{self.root}/{name}" for name in sorted(names, key=lambda name: name.replace("/", "\0"))]
 
-    def wildcards(self, path: str | Path, stage: str, output: str | None = None) -> dict[str, str]:
-        """Return the wildcards of one of the `existing` files."""
-        below = WILDCARD.sub(r"(?P<\1>[^/]*)", find_output(stage, output).path)
-        match = re.fullmatch(f"{re.escape(self.root)}/{below}", str(path))
-        return match.groupdict() if match else {}
-
     def log(self, *parts: str) -> str:
         """Return the path of a job's log, from its rule and its wildcards."""
         return f"{self.root}/logs/{'/'.join(parts)}.log"

@@ -30,14 +30,6 @@ def test_a_store_is_there_once_it_is_finished(tmp_path):
     assert paths.existing("ingest") == []
     (store / "zarr.json").touch()
     assert paths.existing("ingest") == [store]
-    assert paths.wildcards(store, "ingest") == {"volume": "cube"}
-
-
-@pytest.mark.parametrize("root", ["results/c++", "a (1)/[x]", "results/a"])
-def test_wildcards_are_found_in_a_folder_of_any_name(root):
-    paths = RunPaths(root)
-    given = {"volume": "cube", "order": "-reversed", "subvolume": "z0-y0-x0"}
-    assert paths.wildcards(paths.of("segment", **given), "segment") == given
 
 
 @pytest.mark.parametrize(
