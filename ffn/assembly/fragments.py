@@ -17,6 +17,7 @@ from ffn.assembly.components import connected_roots
 from ffn.assembly.config import FillConfig
 from ffn.assembly.contacts import faces_in
 from ffn.assembly.given import Constraints, corrected
+from ffn.assembly.merge import apply_groups
 from ffn.assembly.merge_graph import Linkage
 from ffn.contingency import RowSum, add_up, count_pairs, largest_parts
 from ffn.errors import VolumeError
@@ -96,25 +97,21 @@ class Fragments(NamedTuple):
 
     def filled(self, box: Box, _tile: Box, settled: Tables, _number: int) -> np.ndarray:
         """Return the ids (uint64) of a box."""
-        ids, labels = self.read(box), self.segmentation.read(box).astype(np.uint64)
+        ids, labels = self.read(box).astype(np.uint64), self.segmentation.read(box).astype(np.uint64)
         if self.masks:
             labels[self.masks.read(box)] = 0
-        kept = _renamed(labels, settled, "segments", "names", labels)
-        return np.where(ids > 0, _renamed(ids, settled, "fragments", "owners", np.uint64(0)), kept)
+        kept = _renamed(labels, settled, "segments", "names")
+        return np.where(ids > 0, _renamed(ids, settled, "fragments", "owners"), kept)
 
 
-def _renamed(ids: np.ndarray, settled: Tables, keys: str, values: str, otherwise: np.ndarray | np.uint64) -> np.ndarray:
+def _renamed(ids: np.ndarray, settled: Tables, keys: str, values: str) -> np.ndarray:
     """Return the values of ids in a table with ascending keys, of which only those between the ids are read."""
     first, last = np.searchsorted(settled.arrays[keys], [ids.min(), ids.max() + 1]).tolist()
-    known = settled.read(keys, first, last)
-    if first == last:
-        return np.broadcast_to(otherwise, ids.shape)
-    places = np.minimum(np.searchsorted(known, ids), len(known) - 1)
-    return np.where(known[places] == ids, settled.read(values, first, last)[places], otherwise)
+    return apply_groups(ids, settled.read(keys, first, last), settled.read(values, first, last))
 
 
 def settle(results: Iterable[Result], config: FillConfig, given: Constraints) -> dict[str, Table]:
-    """Choose the segment of each fragment from the results of all tiles: ``fragments`` (int64) and ``owners`` (uint64).
+    """Choose the segment of each fragment from the results of all tiles: ``fragments`` and ``owners`` (uint64).
 
     ``segments`` and ``names`` (uint64) tell what became of the segments that own any.
     A segment takes the fragments that it covers mostly, unless affinities deny them, see `without_runaways` and
@@ -148,7 +145,7 @@ def settle(results: Iterable[Result], config: FillConfig, given: Constraints) ->
     names[new] = largest + 1 + np.arange(len(new), dtype=np.uint64)
     counts = (len(fragments), (owners > 0).sum(), number, number - len(np.unique(roots[:number])), len(new))
     log.info("%d fragments, %d of them in %d segments, %d of which joined others; %d new segments", *counts)
-    tables = {"fragments": fragments, "owners": names[roots[nodes]]}
+    tables = {"fragments": fragments.astype(np.uint64), "owners": names[roots[nodes]]}
     return tables | {"segments": segments, "names": names[roots[:number]]}
 
 

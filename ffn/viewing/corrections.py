@@ -21,6 +21,7 @@ from ffn.assembly.given import (
     Correction,
     WithCuts,
     corrections_text,
+    id_at,
     known_corrections,
     nearest_voxel,
     read_cuts,
@@ -98,8 +99,8 @@ def ends_in(export: Path, cuts: str | None = None) -> Iterator[EndAt]:
     """Yield a function that returns the nearest voxel of a segment to a place; None if it is too far away.
 
     A click on a mesh is on the surface, where the next voxel may be of the neighbour: in two of five places of
-    FIB-25's labels. If the export has supervoxels, it is a voxel that has one, or is in the file of ``ffn cut``. Most of
-    that must be in the segment: affinities give parts of supervoxels to others.
+    FIB-25's labels. If the export has supervoxels, it is a voxel of one, or in the file of ``ffn cut``. Most of it must
+    be in the segment: affinities give parts of supervoxels to others.
     """
     with contextlib.ExitStack() as stack:
         segmentation = stack.enter_context(open_volume(export / "segmentation"))
@@ -120,9 +121,7 @@ def ends_in(export: Path, cuts: str | None = None) -> Iterator[EndAt]:
                 return own & (labels == np.uint64(segment)) if segment else own
 
             voxel = nearest_voxel(segmentation, place_zyx, wanted)
-            if voxel is None:
-                return None
-            return End(voxel, *(int(volume.read(Box.around(voxel)).item()) for volume in (segmentation, base)))
+            return None if voxel is None else End(voxel, *(id_at(volume, voxel) for volume in (segmentation, base)))
 
         yield end_at
 

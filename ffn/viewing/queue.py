@@ -32,7 +32,7 @@ from ffn.assembly.questions import Forest, Pair, Question, ask, gather
 from ffn.config import PART_ZYX
 from ffn.errors import ExportError
 from ffn.geometry import ZYX, Box, add, cell_shape, scale, subtract, zyx
-from ffn.io.open import identity, open_segmentation
+from ffn.io.open import identity, open_segmentation, open_volume
 from ffn.io.store import create_volume
 from ffn.io.volume import IGNORED, Placement, Volume, voxel_size_of
 from ffn.progress import track
@@ -173,8 +173,9 @@ class Queue:
         length = self._length(min(sides, key=self._voxels), question)
         middle = zyx((np.array(ends[0]) + ends[1]) // 2)
         kind = JOINED if question.joined else APART
-        um3 = question.voxels * self._um3
-        return Place(kind, question.wrong, um3, length, middle, sides, pair, ends, question.single)
+        return Place(
+            kind, question.wrong, question.voxels * self._um3, length, middle, sides, pair, ends, question.single
+        )
 
     def _pair(self, row: int) -> Pair:
         a, b = self._pairs.ids[row].tolist()
@@ -272,10 +273,9 @@ def read_answers(paths: Sequence[str], base: Volume) -> dict[Pair, bool]:
 def places_text(places: Sequence[Place]) -> str:
     """Return the places as CSV."""
     text = io.StringIO()
-    ends = [f"{axis}_{end}" for end in "ab" for axis in "zyx"]
     names = ["name", "kind", "p_wrong", "change_um3", "change_um", "single", "z", "y", "x", "segment_a", "segment_b"]
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*names, *ends])
+    writer.writerow([*names, *(f"{axis}_{end}" for end in "ab" for axis in "zyx")])
     for name, place in named(places).items():
         segments: tuple[Any, ...] = place.pair or (place.sides[0][0], "")
         voxels = [n for end in place.ends_zyx for n in end] if place.ends_zyx else [""] * 6
@@ -293,7 +293,8 @@ def write_confirmed(inputs: QueueInputs, objects: Sequence[int], out: str | Path
     """Write the confirmed objects of a run as labels, and return their box: that of the segmentation.
 
     All other segments are 0: as a confirmed object is complete, no voxel of them belongs to it. Voxels of no segment,
-    and those of other segments at the border, are `IGNORED`, because nobody has told where the border is.
+    those of other segments at the border, and those that affinities alone gave to the object are `IGNORED`, because
+    nobody has told whose they are.
 
     Parameters
     ----------
@@ -317,14 +318,15 @@ def write_confirmed(inputs: QueueInputs, objects: Sequence[int], out: str | Path
         raise CorrectionError(f"{found}. Answer more (ffn view RUN --queue FILE.csv), apply them, or name objects")
     groups = read_groups(inputs.mapping)
     voxels = np.zeros(len(confirmed), np.int64)
-    with inputs.open_base() as base:
+    with inputs.open_base() as base, open_volume(inputs.export / "segmentation") as filled:
         made_by = provenance("labels", None, segmentation=inputs.segmentation, mapping=identity(inputs.mapping))
         blocks = list(base.box.blocks(PART_ZYX))
         with create_volume(str(out), np.uint64, Placement(base.box, voxel_size_of(base), made_by)) as writer:
             for block in track(blocks, len(blocks), "labels"):
                 seen = block.grow((1, 1, 1)).intersect(base.box)
-                segments, index = np.unique(base.read(seen).astype(np.uint64), return_inverse=True)
-                labels = labels_of(apply_groups(segments, *groups)[index], confirmed)[block.slices(seen.start)]
+                labels = labels_of(apply_groups(base.read(seen).astype(np.uint64), *groups), confirmed)
+                labels = labels[block.slices(seen.start)]
+                labels[(labels == 0) & np.isin(filled.read(block), confirmed)] = IGNORED
                 writer.write(block, labels)
                 ids, counts = np.unique(labels[np.isin(labels, confirmed)], return_counts=True)
                 voxels[np.searchsorted(confirmed, ids)] += counts

@@ -33,7 +33,9 @@ def inputs(tmp_path):
     labels[4:12, 17:30, :], labels[4:12, 35:45, 20:60] = 4, 5
     claims = np.array([[1, 4, 12, -24, 312, 5], [2, 3, 24, 0, 360, 40], [3, 4, 24, 0, 360, 30], [4, 5, 24, 24, 330, 3]])
     base = write(tmp_path / "base.zarr", labels, START, SIZE_NM, {"overlaps": claims})
-    merged = write(tmp_path / "merged.zarr", np.where(labels == 2, 1, labels), START, SIZE_NM)
+    joined = np.where(labels == 2, 1, labels)
+    joined[4:12, 17:30, 85:] = 1  # by affinities
+    merged = write(tmp_path / "merged.zarr", joined, START, SIZE_NM)
     image = write(tmp_path / "raw.zarr", (100 + labels * 20).astype(np.uint8), START, SIZE_NM)
     evidence = Evidence(90, 80, 4.5, 3.5, 1, 1, 30, 40, 0.9, 0.8, 0.9, 0.9, 0.9, 0.8, 0.0, 0.0, 0.1)
     one = MergeEdge.of(Contact(1, 2, (28, 0, 329), 130.25, 40, 500), evidence, 0.9)
@@ -100,7 +102,7 @@ def test_an_object_without_a_doubtful_contact_becomes_labels(inputs, tmp_path, m
     assert box.start == START and set(np.unique(labels)) == {-1, 0, 1}
     assert (labels[4:12, 5:15, :60] == 1).all() and (labels == 1).sum() == 8 * 10 * 60
     assert (labels[4:12, 5:15, 60] == -1).all() and (labels[4:12, 5:15, 61:] == 0).all()  # the border of 3 is not known
-    assert (labels[4:12, 17:30] == 0).all() and (labels[4:12, 15:17] == -1).all()
+    assert (labels[4:12, 17:30, :85] == 0).all() and (labels[4:12, 15:30, 85:] == -1).all()
     write_confirmed(inputs, [5], tmp_path / "labels.zarr")
     assert set(np.unique(read(tmp_path / "labels.zarr")).tolist()) == {0, 1, 5, 2**64 - 1}
 
