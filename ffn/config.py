@@ -38,6 +38,7 @@ WHOLE_NUMBER = re.compile(r"\d+(\.\d+)?[eE]\+?\d+")  # 1e5, which YAML takes for
 LOOKS_LIKE_OPTION = re.compile(r"@|-(?!\.?\d)")  # negative numbers are values
 # The type of an option that does not change a stage's result: `threads: SameResult[int] = Field(…)`.
 T = TypeVar("T")
+S = TypeVar("S", bound="Section")
 NO_RESULT = {"result": False}
 SameResult = Annotated[T, Field(json_schema_extra=NO_RESULT)]
 
@@ -76,6 +77,10 @@ class Section(Value):
     def defaults(self) -> dict[str, Any]:
         """Return the values of the options if none was given."""
         return {name: info.get_default(call_default_factory=True) for name, info in type(self).model_fields.items()}
+
+    def part(self, model: type[S]) -> S:
+        """Return the options that another section shares with this one."""
+        return model(**{name: getattr(self, name) for name in model.model_fields})
 
     def result_options(self) -> dict[str, object]:
         """Return the options that the result depends on, ready for JSON."""

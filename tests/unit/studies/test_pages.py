@@ -15,7 +15,7 @@ from .conftest import CONFIG, STEPS, WORKERS
 @pytest.mark.slow
 def test_every_study_writes_numbers_and_figure(grid, measured, tmp_path, capsys):
     def options(section):
-        return flags(section(**{name: getattr(CONFIG, name) for name in section.model_fields})).split()
+        return flags(CONFIG.part(section)).split()
 
     scaling, rates = f"{tmp_path}/scaling.json", f"{tmp_path}/rates.json"
     tried = [path for path in grid if "-rate-" in path]
