@@ -12,19 +12,11 @@ MIN_PENDING_ROWS = 100_000  # rows that wait before a merge; sorting after every
 
 @dataclass(frozen=True)
 class ContingencyTable:
-    """Sparse table of voxel counts: a row for each pair of ids that occurs, sorted by a, then b.
+    """Sparse table of voxel counts: a row for each pair of ids that occurs, sorted by a, then b."""
 
-    Parameters
-    ----------
-    a, b : uint64 ndarray of shape (N,)
-        Ids in the first and the second labelling; 0 is background. In scores, `a` is the ground truth.
-    voxels : int64 ndarray of shape (N,)
-        Number of voxels that carry both.
-    """
-
-    a: np.ndarray
-    b: np.ndarray
-    voxels: np.ndarray
+    a: np.ndarray  # (N,), uint64, ids in the first labelling, the ground truth in scores; 0 is background
+    b: np.ndarray  # (N,), uint64, ids in the second one
+    voxels: np.ndarray  # (N,), int64, how many voxels carry both
 
     @property
     def num_voxels(self) -> int:

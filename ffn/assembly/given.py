@@ -122,24 +122,12 @@ NOTHING_GIVEN = Constraints()
 
 @dataclass(frozen=True, kw_only=True)
 class GraphInputs:
-    """A segmentation, its agglomeration graph, and manual corrections.
+    """A segmentation, its agglomeration graph, and manual corrections."""
 
-    Parameters
-    ----------
-    segmentation : str
-        Supervoxels.
-    graphs : sequence of str
-        Files of ``ffn agglomerate`` for these supervoxels.
-    corrections : str, optional
-        Joins and separations by hand, see `Correction`.
-    cuts : str, optional
-        File of ``ffn cut`` with parts of supervoxels, for the corrections.
-    """
-
-    segmentation: str
-    graphs: Sequence[str]
-    corrections: str | None = None
-    cuts: str | None = None
+    segmentation: str  # supervoxels
+    graphs: Sequence[str]  # files of `ffn agglomerate` for these supervoxels
+    corrections: str | None = None  # joins and separations by hand, see `Correction`
+    cuts: str | None = None  # file of `ffn cut` with parts of supervoxels, for the corrections
 
     @property
     def given(self) -> dict[str, str]:

@@ -51,28 +51,13 @@ class Network:
 
 @dataclass(frozen=True)
 class FloodInputs:
-    """Image and network, and normalisation and masks of the volume.
+    """Image and network, and normalisation and masks of the volume."""
 
-    Parameters
-    ----------
-    image : str
-        Raw image, uint8 or uint16.
-    model : str
-        Model folder.
-    normalization : str, optional
-        File of `ffn normalize`; default: mean and deviation of the model.
-    masks : tuple of Mask
-        Voxels that are never seeded, entered or segmented.
-    machine : str, optional
-        Folder with what ``auto`` takes in all jobs of the run, see `chosen`, and what JAX
-        compiled for GPUs.
-    """
-
-    image: str
-    model: str
-    normalization: str | None = None
-    masks: tuple[Mask, ...] = ()
-    machine: str | None = None
+    image: str  # uint8 or uint16
+    model: str  # folder
+    normalization: str | None = None  # file of `ffn normalize`; None: mean and deviation of the model
+    masks: tuple[Mask, ...] = ()  # voxels that are never seeded, entered or segmented
+    machine: str | None = None  # folder with what `auto` takes in all jobs of the run, and what JAX compiled for GPUs
 
     def network(self, config: FloodConfig) -> Network:
         """Load the model and choose engine and precision, which may take minutes."""
@@ -120,15 +105,9 @@ class AgglomerateInputs(FloodInputs):
 
 @dataclass(frozen=True)
 class SegmentInputs(FloodInputs):
-    """Inputs of `segment`.
+    """Inputs of `segment`."""
 
-    Parameters
-    ----------
-    init_segmentation : str, optional
-        Labels of any resolution that are segments from the start.
-    """
-
-    init_segmentation: str | None = None
+    init_segmentation: str | None = None  # labels of any resolution that are segments from the start
 
     @property
     def known(self) -> dict[str, str]:

@@ -60,22 +60,12 @@ BlockWork = Callable[[Box, Writers], Result | None]
 
 @dataclass(frozen=True)
 class Job:
-    """What a command does of a stage: everything, a step alone, or a share of the blocks of a step.
+    """What a command does of a stage: everything, a step alone, or a share of the blocks of a step."""
 
-    Parameters
-    ----------
-    number, of : int
-        Which share, from 1, of how many; 0 of 0 for all that is left, and what comes after the blocks.
-    step : str
-        Name of a step, see `reduce_step`; empty for everything, or for a share of `LAST`.
-    record_path : str, optional
-        File to write when a share is done, which changes with what the results depend on.
-    """
-
-    number: int = 0
+    number: int = 0  # of the share, from 1; 0 of 0 for all that is left, and what comes after the blocks
     of: int = 0
-    step: str = ""
-    record_path: str | None = None
+    step: str = ""  # name of a step, see `reduce_step`; empty for everything, or for a share of `LAST`
+    record_path: str | None = None  # to write when a share is done; changes with what the results depend on
 
     @classmethod
     def parse(cls, text: str) -> Job:

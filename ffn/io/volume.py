@@ -38,42 +38,20 @@ OUTSIDE = -3  # CREMI's and Paintera's lowest label, counted down from 2^64, of 
 class Volume:
     """A zyx volume that can be read; a kind of volume overrides `_read`, and `close` if a file is open.
 
-    Attributes
-    ----------
-    name : str
-        Path or URL for messages.
-    box : Box
-        Box in full-volume voxels.
-    dtype : numpy.dtype
-        Type of the voxels, in the byte order of this machine.
-    voxel_size_zyx_nm : tuple of float or None
-        None where the source declares none.
-    provenance : dict
-        Command, version and configuration that made the file; empty for foreign files.
-    chunk_zyx : tuple of int or None
-        What is decoded as a whole, if anything is.
-    mips : sequence of tuple of float or None
-        Voxel size of each mip of the image, finest first.
-    folder : Path or None
-        Folder on this machine with chunks that TensorStore reads.
-    misplaced : VolumeError or None
-        Why the first voxel is taken for the origin, if its place is not a whole number of voxels.
-    unknown_unit : str
-        Unit of the voxel size that the source declares, if nobody knows it.
-    odd_sections : list of (int, str, str)
-        Number of each section that is not as it should be, its fault and what was found.
+    Its name is a path or URL for messages, its box is in full-volume voxels, its type in the byte order of this
+    machine; the voxel size is None where the source declares none.
     """
 
-    provenance: dict = {}
-    chunk_zyx: ZYX | None = None
-    folder: Path | None = None
-    misplaced: VolumeError | None = None
-    unknown_unit: str = ""
-    odd_sections: Sequence[tuple[int, str, str]] = ()
+    provenance: dict = {}  # command, version and configuration that made the file; empty for foreign files
+    chunk_zyx: ZYX | None = None  # what is decoded as a whole, if anything is
+    folder: Path | None = None  # on this machine, with chunks that TensorStore reads
+    misplaced: VolumeError | None = None  # why the first voxel is taken for the origin, if it lies between voxels
+    unknown_unit: str = ""  # of the voxel size that the source declares, if nobody knows it
+    odd_sections: Sequence[tuple[int, str, str]] = ()  # number, fault, and what was found
 
     def __init__(self, name: str, box: Box, dtype: np.dtype, voxel_size_zyx_nm: VoxelSize | None = None) -> None:
         self.name, self.box, self.dtype, self.voxel_size_zyx_nm = name, box, dtype, voxel_size_zyx_nm
-        self.mips: Sequence[VoxelSize | None] = [voxel_size_zyx_nm]
+        self.mips: Sequence[VoxelSize | None] = [voxel_size_zyx_nm]  # sizes of all mips of the image, finest first
 
     def read(self, box: Box | None = None) -> np.ndarray:
         """Return the voxels of `box` (default: all) as an array of shape ``box.shape``."""
@@ -214,27 +192,13 @@ class SpatialAxes:
 
 @dataclass(frozen=True)
 class Placement:
-    """Box, voxel size and provenance of a volume to write.
+    """Box, voxel size and provenance of a volume to write."""
 
-    Parameters
-    ----------
-    box : Box
-        Box in full-volume voxels.
-    voxel_size_zyx_nm : tuple of float
-        In nm.
-    provenance : dict
-        Written to the file, see `ffn.provenance`.
-    shard_zyx : tuple of int, optional
-        Shape of the shards of a store, voxels; by default as `ffn.io.shards.shard_shape` chooses it.
-    level_of_ids : int
-        Level of zstd for uint64.
-    """
-
-    box: Box
+    box: Box  # in full-volume voxels
     voxel_size_zyx_nm: VoxelSize = NO_SIZE
-    provenance: dict = field(default_factory=dict)
-    shard_zyx: ZYX | None = None
-    level_of_ids: int = LEVEL_OF_IDS
+    provenance: dict = field(default_factory=dict)  # see `ffn.provenance`
+    shard_zyx: ZYX | None = None  # shape of the shards of a store; None: as `ffn.io.shards.shard_shape` chooses it
+    level_of_ids: int = LEVEL_OF_IDS  # of zstd, for uint64
 
 
 def split_spec(spec: str) -> tuple[str, str | None]:

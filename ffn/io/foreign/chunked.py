@@ -40,21 +40,9 @@ COMPRESSED = (".gz", ".br", ".zstd", ".bz2", ".xz")  # suffixes that cloud-volum
 
 
 class ChunkedVolume(Volume):
-    """An array, or one mip of an image, that TensorStore can open.
+    """An array, or one mip of an image, that TensorStore can open; mip 0 is the full resolution."""
 
-    Attributes
-    ----------
-    address : str
-        Opens it from any folder.
-    is_relative : bool
-        Whether the path of a folder on this machine was relative.
-    mip : int
-        Level of resolution of the image, 0 is the full one.
-    lost : VolumeError or None
-        Why mip 0 cannot be opened, in the volume that is open instead.
-    """
-
-    lost: VolumeError | None = None
+    lost: VolumeError | None = None  # why mip 0 cannot be opened, in the volume that is open instead
 
     def __init__(self, spec: str, mip: int = 0) -> None:
         name = f"{spec} (mip {mip})" if mip else spec
@@ -257,21 +245,11 @@ def _n5_metadata(attributes: dict[str, Any]) -> dict[str, Any] | None:
 
 @dataclass(frozen=True)
 class ChunkNames:
-    """How the chunks of an array are named.
+    """How the chunks of an array are named."""
 
-    Attributes
-    ----------
-    folder : Folder
-        Where they are.
-    pattern : re.Pattern
-        Of names in `folder`; with a group for each axis, unless files hold chunks of several places.
-    size : tuple of int
-        What the groups count in, along the axes of the array.
-    """
-
-    folder: Folder
-    pattern: re.Pattern[str]
-    size: tuple[int, ...]
+    folder: Folder  # where they are
+    pattern: re.Pattern[str]  # of names there; with a group for each axis, unless files hold chunks of several places
+    size: tuple[int, ...]  # what the groups count in, along the axes of the array
 
     @classmethod
     def of(cls, store: ts.TensorStore, folder: Folder) -> ChunkNames:

@@ -110,27 +110,13 @@ class LaneStream:
 
 @dataclass(frozen=True)
 class Example:
-    """One patch, in small types, and the order in which the FOV visits the neighbours of its centre.
+    """One patch, in small types, and the order in which the FOV visits the neighbours of its centre."""
 
-    Attributes
-    ----------
-    grey : uint8 or float32 ndarray of shape (Z, Y, X)
-        Indices of `levels`; without these, normalised grey levels.
-    levels : float32 ndarray of shape (256,), optional
-        Normalised grey levels.
-    kinds : uint8 ndarray of shape (Z, Y, X)
-        Whether a voxel is in the object of the central one (bit `IN_OBJECT`), `UNLABELLED`, or `NOT_COUNTED`.
-    unlabelled_weight : float
-        Loss weight of unlabelled voxels; that of voxels that do not count is 0, of all others 1.
-    moves_zyx : tuple of int triples
-        Moves from the centre, in order.
-    """
-
-    grey: np.ndarray
-    levels: np.ndarray | None
-    kinds: np.ndarray
-    unlabelled_weight: float
-    moves_zyx: tuple[ZYX, ...]
+    grey: np.ndarray  # (Z, Y, X), uint8, indices of `levels`; without these float32, normalised grey levels
+    levels: np.ndarray | None  # (256,), float32, normalised
+    kinds: np.ndarray  # (Z, Y, X), uint8: in the object of the central voxel (bit IN_OBJECT), UNLABELLED, NOT_COUNTED
+    unlabelled_weight: float  # in the loss; that of voxels that do not count is 0, of all others 1
+    moves_zyx: tuple[ZYX, ...]  # from the centre, in order
 
     def image(self, where: Any = ...) -> np.ndarray:
         """Return the normalised grey levels of a part, float32."""
