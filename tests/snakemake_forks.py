@@ -1,8 +1,7 @@
 """Snakemake, imported once: each request is answered by a fork.
 
-Starting Snakemake takes ten times as long as planning a small run. Forks of a process that has done nothing but imports
-save that time and share no state, neither with each other nor with the tests, but for what Snakemake's parser makes of
-each Snakefile: that is a third of the time of a plan, and depends on nothing but the text.
+Starting Snakemake takes ten times as long as planning a small run. Forks of a process with nothing but imports save
+that time and share no state but what the parser makes of each Snakefile, which depends on nothing but the text.
 
 Each line of standard input is a request, as JSON: `arguments` of Snakemake, the `folder` to run in, the `log` for all
 its output, and `variables` of the environment. Each line of standard output is the exit code.

@@ -156,8 +156,7 @@ def _links(part: Box, volume: Box, around: np.ndarray, numbers: np.ndarray) -> I
 def same_voxel(links: np.ndarray) -> np.ndarray:
     """Return the pairs of pieces that name the same voxel, from rows of voxel and piece."""
     voxels, pieces = links[np.argsort(links[:, 0], kind="stable")].T
-    same = voxels[1:] == voxels[:-1]
-    return np.stack([pieces[:-1], pieces[1:]], axis=1)[same]
+    return np.stack([pieces[:-1], pieces[1:]], axis=1)[voxels[1:] == voxels[:-1]]
 
 
 def _flat(places: np.ndarray, part: Box, volume: Box) -> np.ndarray:

@@ -85,8 +85,7 @@ def centres_across(jumps: np.ndarray | None, canvas: Box, radius_zyx: ZYX) -> li
 
 def face_max_offsets(pom_logit: np.ndarray, deltas_zyx: ZYX, move_logit: float) -> list[ScoredOffset]:
     """Find the strongest voxel of each of the six faces at ± deltas."""
-    center = zyx(n // 2 for n in pom_logit.shape)
-    (z, y, x), (dz, dy, dx) = center, deltas_zyx
+    (z, y, x), (dz, dy, dx) = zyx(n // 2 for n in pom_logit.shape), deltas_zyx
     box = pom_logit[z - dz : z + dz + 1, y - dy : y + dy + 1, x - dx : x + dx + 1]
     faces = [box.take(-1 if sign > 0 else 0, axis) for axis, sign in sides(deltas_zyx)]
     flats = [int(face.argmax()) for face in faces]

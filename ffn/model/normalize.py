@@ -148,8 +148,7 @@ def normalize(image_spec: str, model_folder: str, out: str, how: ImageConfig) ->
     record = {"normalize": str(method), **normalisation.as_json(), **compared, "warning": warning}
     if seen.padding:
         record["padding"] = list(seen.padding)
-    text = json.dumps(record | {"provenance": provenance("normalize", None, **inputs)})
-    write_text(out, text + "\n")
+    write_text(out, json.dumps(record | {"provenance": provenance("normalize", None, **inputs)}) + "\n")
 
 
 def read_normalisation(path: str | None, model: ModelConfig) -> Normalisation:

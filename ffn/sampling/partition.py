@@ -120,8 +120,7 @@ def classify(counts: np.ndarray, lom_radius_zyx: ZYX, thresholds: tuple[float, .
     array([0, 1, 2, 3], dtype=uint8)
     """
     volume = int(np.prod([2 * r + 1 for r in lom_radius_zyx]))
-    fractions = np.arange(volume + 1) / volume
-    classes = np.searchsorted(thresholds, fractions, side="right").astype(np.uint8) + np.uint8(1)
+    classes = np.searchsorted(thresholds, np.arange(volume + 1) / volume, side="right").astype(np.uint8) + np.uint8(1)
     classes[0] = 0
     return classes[counts]
 

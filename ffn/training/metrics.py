@@ -151,6 +151,11 @@ def read_metrics(path: str | Path) -> list[MetricsRow]:
         return [row for row in map(_numbers, csv.DictReader(file)) if row is not None]
 
 
+def is_row_log(path: Path) -> bool:
+    """Whether a file is the ``metrics.csv`` of a training here, maybe of an earlier version; others write one, too."""
+    return path.is_file() and path.read_bytes().startswith(",".join(COLUMNS[:3]).encode())
+
+
 def best_validation(rows: Iterable[MetricsRow]) -> MetricsRow:
     """Return the row of the best F1, and the latest of equals; an empty row if no row has an F1.
 
@@ -228,9 +233,8 @@ class Report:
 
     def __init__(self, folder: Path, train: TrainConfig, model: ModelConfig, step: int, same_examples: bool) -> None:
         self._training = RowLog(folder / "metrics.csv", COLUMNS, step or NO_ROWS)
-        self._validation = RowLog(
-            folder / "validation.csv", VALIDATION_COLUMNS, step if step and same_examples else NO_ROWS
-        )
+        last = step if step and same_examples else NO_ROWS
+        self._validation = RowLog(folder / "validation.csv", VALIDATION_COLUMNS, last)
         self._complained_of = self._complaints().keys()
         self._config = model
         self._best = folder / BEST

@@ -17,13 +17,14 @@ from ffn.machine.gpu import keep_programs
 from ffn.machine.processes import take_lock
 from ffn.machine.schedulers import launched_rank, local_place
 from ffn.model.choice import ASKED_FOR, FOLDER, Choice, choice_name, choose_once, sees_gpu, with_precision
-from ffn.model.store import DESCRIPTION, save_model
+from ffn.model.store import DESCRIPTION, WEIGHTS, save_model
 from ffn.options import add_options, from_arguments
 from ffn.provenance import provenance
 from ffn.training import loop
 from ffn.training.checkpoint import architecture_of
 from ffn.training.config import TrainConfig, are_matched, fine_tuning_defaults
 from ffn.training.data.volumes import TrainingVolume, open_training_volumes, tissue_of, with_contrast
+from ffn.training.metrics import is_row_log
 from ffn.training.parallel.joining import MEETING_SECONDS, configure_libraries, process_group
 from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.parallel.serving import LOOK_SECONDS, Link, connect
@@ -100,8 +101,9 @@ def train(training: Training, out_folder: str, machine: str | None = None) -> No
         If data, model and options do not fit together, or training cannot continue.
     """
     folder = Path(out_folder)
-    if (folder / DESCRIPTION).exists() and not (folder / "metrics.csv").exists():
-        raise TrainError(f"{folder}: holds a model that was not trained there, expected none. Choose another --out")
+    names = [name for name in (DESCRIPTION, WEIGHTS, "metrics.csv", "validation.csv") if (folder / name).exists()]
+    if names and not is_row_log(folder / "metrics.csv"):
+        raise TrainError(f"{folder}: holds {names[0]!r} of no training here, expected none. Choose another --out")
     with training_job(training) as (group, plan, opened):
         boxes = {name: ValidationBox(opened[name], source.box) for name, source in training.data.validation.items()}
         validation = make_validation(boxes, plan.initial.config, plan.train, plan.rng_seed, group)

@@ -1,17 +1,14 @@
 """Whoever changes what a stage makes raises its revision: `MADE` holds each revision against what it makes.
 
-The inputs are made here, from whole numbers, so that most stages do not depend on others. Only `coordinates`, `records`
-and `train` continue the chain. Machines round differently (AMX, AVX-512 and AVX2 add in another order, `exp` has other
-last digits), therefore:
+The inputs are made here, from whole numbers; only `coordinates`, `records` and `train` continue the chain. Machines
+round differently (AMX, AVX-512 and AVX2 add in another order, `exp` has other last digits), therefore:
 
 - Whole numbers and texts are compared exactly, as hashes. Their inputs decide them with a margin that no rounding
-  crosses: the network of `segment` and `agglomerate` adds the image to the POM, and logits differ by tenths. Scores
-  are computed from counts, and four of their digits are compared.
-- Arrays of other numbers are compared by a weighted mean, to four digits: grey levels of `synth`, distances, and the
-  weights after three steps of training in float32.
+  crosses: logits differ by tenths. Scores come from counts; four digits are compared.
+- Arrays of other numbers are compared by a weighted mean, to four digits.
 
-The values are those of arrays and tables, not of files, because files know the version of the package. The report and
-the studies make figures, which have no values to compare; raise their revision when what they say changes.
+The values are those of arrays and tables, because files know the version of the package. The report and the studies
+make figures, which have no values to compare; raise their revision when what they say changes.
 """
 
 import csv

@@ -171,8 +171,7 @@ class TiffVolume(SliceVolume):
         with decoding_errors(self._path):
             # Not by page: of a large stack, ImageJ describes the first slice alone, and the others follow its pixels.
             dtype = self.dtype.newbyteorder(self._file.byteorder)
-            voxels = np.memmap(self._path, dtype, "r", self._offset, self.box.shape)
-            return voxels[box.slices()].astype(self.dtype)
+            return np.memmap(self._path, dtype, "r", self._offset, self.box.shape)[box.slices()].astype(self.dtype)
 
     def _read_slice(self, index: int) -> np.ndarray:
         with self._lock, decoding_errors(self._path):

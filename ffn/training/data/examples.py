@@ -273,8 +273,7 @@ def permute_and_reflect(
     order = list(range(arrays[0].ndim))
     for axis, source in zip(permutable, rng.permutation(permutable), strict=True):
         order[axis] = int(source)
-    reverse = rng.random(arrays[0].ndim) < 0.5
-    flips = tuple(np.flatnonzero(reverse & reflects).tolist())
+    flips = tuple(np.flatnonzero((rng.random(arrays[0].ndim) < 0.5) & reflects).tolist())
     return [np.flip(array.transpose(order), flips) for array in arrays]
 
 

@@ -32,10 +32,7 @@ def two_segments(shape=(18, 24, 31)):
 
 
 def corridor():
-    """Return two segments along x and a bright corridor between them, which is open to the second at x = 4 and 5.
-
-    The membrane to the first segment is the brighter one, so without the opening the corridor would go to the first.
-    """
+    """Return segments along x and a bright corridor between them, open to the second, which has the darker membrane."""
     labels = np.zeros((6, 13, 50), np.uint64)
     labels[:, :4], labels[:, 9:] = 1, 2
     image = np.full(labels.shape, 200, np.uint8)
@@ -46,10 +43,7 @@ def corridor():
 
 
 def missed_neurite(openings=(), shape=(24, 41, 60)):
-    """Return segments 1 and 2, and an image with a neurite between them that has no segment; nor has its end in 1.
-
-    In `openings`, there is no membrane between it and these segments.
-    """
+    """Return segments 1 and 2, and an image with a neurite without a segment between them, open to `openings`."""
     labels, image = np.zeros(shape, np.uint64), np.full(shape, 200, np.uint8)
     labels[:, :11], labels[:, 30:] = 1, 2
     image[:, 12:14] = image[:, 27:29] = 20

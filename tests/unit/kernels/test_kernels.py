@@ -59,10 +59,7 @@ def test_a_library_that_was_not_built_is_warned_of(monkeypatch, caplog, tmp_path
 
 @pytest.fixture(scope="session")
 def emulated_library(float32_objects: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The operations with emulated instructions.
-
-    They are called EmulatedForward and EmulatedBackward, so that TensorFlow can also load the native ones.
-    """
+    """EmulatedForward and EmulatedBackward, with emulated instructions; TensorFlow can also load the native ones."""
     folder = tmp_path_factory.mktemp("emulated")
     ops, network, library = (folder / name for name in ("ops.cc", "network.o", "library.so"))
     ops.write_text((KERNELS / "ops.cc").read_text().replace('"Ffn', '"Emulated'))

@@ -61,6 +61,15 @@ def test_the_model_has_the_grey_levels_that_masks_leave_and_names_them(measured,
     assert model.provenance["inputs"]["masks"] == "a=#box=-99:99,-99:99,-99:10"
 
 
+def test_a_folder_in_which_another_program_trains_stays_as_it_is(no_steps, tmp_path):
+    log = tmp_path / "model/metrics.csv"
+    log.parent.mkdir()
+    log.write_text("epoch,step,train_loss\n")
+    assert main(no_steps) == 2 and log.read_text() == "epoch,step,train_loss\n"
+    log.unlink()
+    assert [main(no_steps), main(no_steps)] == [0, 0]
+
+
 def test_the_model_names_its_inputs(no_steps, data, tmp_path):
     assert main([*no_steps, "--rng-seed", "7"]) == 0
     image, labels = data.volumes["a"]
