@@ -127,8 +127,9 @@ class CheckpointFolder:
         differing = [key for key in sorted(mine.keys() | theirs.keys()) if mine.get(key) != theirs.get(key)]
         if differing:
             key, *others = differing
+            name = "num_workers × virtual_workers × batch_size" if key == "num_lanes" else key
             more = f" (and {len(others)} more)" if others else ""
-            found = f"{key} is {mine.get(key, 'unknown')}, was {theirs.get(key, 'unknown')}{more}"
+            found = f"{name} is {mine.get(key, 'unknown')}, was {theirs.get(key, 'unknown')}{more}"
         elif manifest["step"] > max_step:
             found = f"train.max_steps is {max_step}, it has {manifest['step']} steps"
         else:

@@ -333,7 +333,8 @@ def require_equal_sides(axes: Sequence[str], sides_zyx: Sequence[float], of: str
     sides = {axis: sides_zyx["zyx".index(axis)] for axis in axes}
     if sides and max(sides.values()) > ratio * min(sides.values()):
         found = " and ".join(f"{axis} {side:g}" for axis, side in sides.items())
-        raise ConfigError(f"train.permutable_axes: {of} have sides of {found}, expected equal ones. Leave one out")
+        text = f"train.permutable_axes: {of} have sides of {found}, expected equal ones to exchange axes"
+        raise ConfigError(f"{text}. Give only axes that are equal in all volumes, such as [y, x], or none: []")
 
 
 def require_stages(config: TrainConfig, model: ModelConfig) -> None:

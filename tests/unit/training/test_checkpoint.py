@@ -83,8 +83,9 @@ def test_another_training_is_refused_and_the_difference_is_named(saved):
     other = {"rng_seed": 1, "train": {"learning_rate": 0.2, "permutable_axes": ("y", "x")}}
     with pytest.raises(TrainError, match=r"step-00000030: .*train.learning_rate"):
         folder_of(saved, other).restore(100)
-    with pytest.raises(TrainError, match=r"new.a is 0"):
-        folder_of(saved, other | {"new": {"a": 0, "b": 1}}).restore(100)
+    for new, named in (({"new": {"a": 0, "b": 1}}, "new.a is 0"), ({"num_lanes": 4}, "batch_size is 4")):
+        with pytest.raises(TrainError, match=named):
+            folder_of(saved, other | new).restore(100)
     with pytest.raises(TrainError, match="train.max_steps is 25"):
         folder_of(saved).restore(25)
     assert names(saved) == ["step-00000010", "step-00000020", "step-00000030"]
