@@ -209,8 +209,8 @@ def common_box(segmentation: Volume, truth: Volume, box: Box | None) -> Box:
 def _doubt_place(volume: Volume, other: Volume) -> None:
     is_given = volume.provenance.get("config", {}).get("offset_zyx") is not None
     if volume.box.start == (0, 0, 0) and not is_given and not volume.box.contains(other.box):
-        text = "%s: covers %s, if it begins at the first voxel: nothing says so. %s covers %s"
-        log.warning(text + ". 'ffn ingest --offset' gives it its place", volume.name, volume.box, other.name, other.box)
+        text = "%s: covers %s from the origin on, as volumes without a known place do, and %s covers %s"
+        log.warning(text + ". 'ffn ingest --offset' gives it another", volume.name, volume.box, other.name, other.box)
 
 
 def _comparison(

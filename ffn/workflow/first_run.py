@@ -272,7 +272,7 @@ def _written(values: dict[str, Any], run: RunConfig, place: Place, data: Data, n
             text += ["volumes:", _line(name, None, {}, "  ").removesuffix(" null")]
             text += [_line(name, each, remarks, "    ") for name, each in volume.items()]
             if place.may_be_misplaced:
-                text.append("    # labels_offset_zyx: [0, 0, 0]  # nothing says where their first voxel lies: as this")
+                text.append("    # labels_offset_zyx: [0, 0, 0]  # the place of their first voxel, as far as known")
         else:
             text.append(_line(key, value, remarks))
     if data.zeros > SPARSE:

@@ -70,7 +70,7 @@ class Pipeline:
             found = f"{place.validate_box} is kept for validation, {place.train_box} for training"
             yield f": {found}. Give a validate_box to choose"
         if place.may_be_misplaced:
-            found = f"cover {place.labels} of {place.image}, if they begin at its first voxel: nothing says so"
+            found = f"cover {place.labels} of {place.image}, from its first voxel on, as labels without a place do"
             yield f".labels: {found}. Give their place in labels_offset_zyx, also if it is 0, 0, 0"
         if doubt := doubt_about_size(place.voxel_size_zyx_nm):
             yield f".voxel_size_zyx_nm: {doubt}"
