@@ -53,10 +53,10 @@ rule last:
 
 rule made:
     output: "made"
+    group: "parts"
     params: config["value"]
     shell: "[ {params} = 1 ] || [ -e failed ] || {{ touch failed {config[left]}; exit 1; }}; echo {params} > {output}"
 """
-GENERIC = ["--executor", "cluster-generic", "--jobs", "2", "--cores", "2", "--seconds-between-status-checks", "1"]
 
 
 def snakemake(folder, rules, *arguments, output=subprocess.DEVNULL):
@@ -65,11 +65,13 @@ def snakemake(folder, rules, *arguments, output=subprocess.DEVNULL):
     return subprocess.Popen(command, cwd=folder, stdout=output, stderr=subprocess.STDOUT)
 
 
-def script(folder, name, lines):
-    path = folder / name
-    path.write_text(f"#!/bin/bash\n{lines}\n")
+def on_a_cluster(folder):
+    """Options that submit groups of jobs."""
+    path = folder / "submit"
+    path.write_text('#!/bin/bash\nbash "$1" >/dev/null 2>&1 & echo $!\n')
     path.chmod(0o755)
-    return str(path)
+    options = ["--jobs", "2", "--cores", "2", "--seconds-between-status-checks", "1"]
+    return ["--executor", "cluster-generic", *options, "--cluster-generic-submit-cmd", str(path)]
 
 
 def wait_for(path: Path, process):
@@ -138,16 +140,17 @@ def test_snakemake_and_its_job_end_after_any_number_of_sigterms(tmp_path):
 
 @pytest.mark.slow
 def test_a_failed_group_repeats_only_what_is_not_done(tmp_path):
-    submit = script(tmp_path, "submit", 'bash "$1" >/dev/null 2>&1 & echo $!')
     groups = ["--group-components", "parts=2", "--retries", "1", "--keep-incomplete"]
-    process = snakemake(tmp_path, GROUPED, *GENERIC, *groups, "--cluster-generic-submit-cmd", submit)
-    assert process.wait() == 0
+    assert snakemake(tmp_path, GROUPED, *on_a_cluster(tmp_path), *groups).wait() == 0
     assert [len((tmp_path / f"ran-{n}").read_text().splitlines()) for n in (1, 2)] == [1, 2]
 
 
-@pytest.mark.parametrize("left", ["", "made"])
-def test_what_failed_after_a_change_is_still_to_be_done(tmp_path, left):
-    options = ["--cores", "1", "--config", f"left={left}"]
+@pytest.mark.parametrize(
+    ("left", "is_grouped"),
+    [("", False), ("made", False), pytest.param("made; kill -9 $PPID", True, marks=pytest.mark.slow)],
+)
+def test_what_failed_after_a_change_is_still_to_be_done(tmp_path, left, is_grouped):
+    options = [*(on_a_cluster(tmp_path) if is_grouped else ["--cores", "1"]), "--config", f"left={left}"]
     runs = [snakemake(tmp_path, CHANGED, *options, f"value={i}").wait() for i in (1, 2, 2)]
     assert runs == [0, 1, 0] and (tmp_path / "last").read_text() == "2\n"
 
