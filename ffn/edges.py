@@ -29,18 +29,10 @@ def compiled(function: F) -> F:
 
 
 def edge_strength(image: np.ndarray, threads: int = 1, by_section: bool = False) -> np.ndarray:
-    """Return the magnitude of the Sobel gradient, in 3D or of each section for itself.
+    """Return the magnitude of the Sobel gradient (float32), in 3D or of each section for itself.
 
-    Parameters
-    ----------
-    image : ndarray of shape (Z, Y, X)
-        Grey levels of any real type, mirrored at the borders (``d c b a | a b c d``).
-    threads : int
-        Threads to use; the result does not depend on it, here and in all functions below.
-
-    Returns
-    -------
-    float32 ndarray of shape (Z, Y, X)
+    Grey levels are of any real type, and mirrored at the borders (``d c b a | a b c d``). The result does not depend on
+    the number of threads, here and in all functions below.
     """
     grey = image.astype(np.float32, copy=False)
     strength = np.empty_like(grey)
@@ -135,21 +127,9 @@ def reach(voxel_size_zyx_nm: VoxelSize, blur_nm: float = BLUR_NM) -> ZYX:
 
 
 def distance(edges: np.ndarray, voxel_size_zyx: tuple[float, ...], threads: int = 1) -> np.ndarray:
-    """Return the Euclidean distance of every voxel to the nearest edge voxel.
+    """Return the Euclidean distance of every voxel to the nearest edge voxel (float32), in the unit of the voxel size.
 
-    Parameters
-    ----------
-    edges : bool ndarray of shape (Z, Y, X) or (Y, X)
-        True on edges.
-    voxel_size_zyx : tuple of float
-        Voxel size, in any unit.
-    threads : int
-        Threads to use.
-
-    Returns
-    -------
-    float32 ndarray of shape (Z, Y, X) or (Y, X)
-        In that unit; infinite if there is no edge at all.
+    It is infinite if there is no edge at all.
     """
     import edt
 

@@ -352,23 +352,10 @@ def cut(box: Box, size_zyx: ZYX) -> Grid:
 
 
 def tile(box: Box, size_zyx: ZYX, overlap_zyx: ZYX) -> Grid:
-    """Cover `box` with overlapping subvolumes of equal size.
+    """Cover `box` with overlapping subvolumes of equal size, in zyx order of their starts.
 
-    The last tile of an axis is moved back into the box. Its overlap grows, but no tile is a sliver.
-
-    Parameters
-    ----------
-    box : Box
-        Box to cover.
-    size_zyx : tuple of int
-        Size of one subvolume, voxels. A shorter axis of the box gets a single tile of that length.
-    overlap_zyx : tuple of int
-        Voxels that neighbours share; smaller than the size.
-
-    Returns
-    -------
-    Grid
-        Subvolumes in zyx order of their starts.
+    The last tile of an axis is moved back into the box. Its overlap grows, but no tile is a sliver. An axis of the box
+    that is shorter than a subvolume gets a single tile of its length.
 
     Raises
     ------

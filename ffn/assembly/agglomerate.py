@@ -78,7 +78,7 @@ def agglomerate(
     box: Box | None = None,
     objects: Objects | None = None,
 ) -> None:
-    """Write the agglomeration graph of a segmentation, which is not changed.
+    """Write the agglomeration graph of a segmentation, which is not changed, as a CSV file; see `MergeEdge`.
 
     Candidates are places where two segments touch and where both claimed some of the same voxels during flood filling
     (the table ``overlaps`` in the segmentation's file). Places with few such voxels for the size of the contact there
@@ -86,18 +86,8 @@ def agglomerate(
     around each: one after the other, and as many windows at once as there are canvases. Points do not depend on `box`,
     so jobs that tile the volume find each once. A killed job resumes.
 
-    Parameters
-    ----------
-    inputs : AgglomerateInputs
-        Supervoxels, image and network.
-    out_path : str
-        CSV file to write; see `MergeEdge`.
-    config : Agglomeration
-        Choice of candidates, windows, thresholds, engine.
-    box : Box, optional
-        Only score decision points inside it; default all. Several jobs can share a volume, each with its own box.
-    objects : Objects, optional
-        Of which the segments are components; default: they are read.
+    Several jobs can share a volume: each scores the decision points inside its own box. `objects`, of which the
+    segments are components, are read unless they are given.
 
     Notes
     -----

@@ -62,17 +62,8 @@ def consensus(a_spec: str, b_spec: str, out: str, config: ConsensusConfig, job: 
     that follow from it. What makes the tables needs memory for the pairs of ids that occur, or for the pairs of
     fragments that touch; what writes, only for those near its block. The result does not depend on blocks or jobs.
 
-    Parameters
-    ----------
-    a_spec, b_spec : str
-        Segmentations; 0 is background. Ids come from the first.
-    out : str
-        ``NAME.zarr``, uint64. It also gets the table ``overlaps`` of `candidates`, from which
-        agglomeration starts, and those ``origins`` of the first segmentation, if it has any, whose ids remain.
-    config : ConsensusConfig
-        Smallest fragment.
-    job : Job
-        Which blocks to count or write, see `ffn.io.blocks`.
+    Ids come from the first segmentation; 0 is background. The store also gets the table ``overlaps`` of `candidates`,
+    from which agglomeration starts, and those ``origins`` of the first segmentation, if it has any, whose ids remain.
     """
     with Inputs("consensus", config, out, a=a_spec, b=b_spec) as inputs:
         a, b = inputs.segmentation("a"), inputs.segmentation("b")

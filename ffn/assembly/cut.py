@@ -80,18 +80,9 @@ def run(arguments: argparse.Namespace) -> None:
 def cut(inputs: AgglomerateInputs, corrections_path: str, out_path: str, config: Agglomeration) -> None:
     """Write the voxels that get new ids because people have cut their supervoxel, or traced an object there.
 
-    Parameters
-    ----------
-    inputs : AgglomerateInputs
-        Supervoxels, image and network.
-    corrections_path : str
-        File of `Correction`; those of the kinds ``cut`` and ``trace`` count. Cuts of one supervoxel whose windows
-        overlap are one cut with several points on each side: the first ends are of one neuron, the second ends of
-        another.
-    out_path : str
-        CSV file to write, see `ffn.assembly.given.WithCuts`. The largest part keeps its id.
-    config : Agglomeration
-        Window and flood filling.
+    Corrections of the kinds ``cut`` and ``trace`` count. Cuts of one supervoxel whose windows overlap are one cut with
+    several points on each side: the first ends are of one neuron, the second ends of another. The largest part keeps
+    its id. The CSV file is what `ffn.assembly.given.WithCuts` reads.
 
     Raises
     ------
@@ -279,23 +270,10 @@ def without_overrun(claims: Sequence[np.ndarray], sides: Sides) -> list[np.ndarr
 
 
 def divided(height: np.ndarray, own: np.ndarray, markers: np.ndarray, sides: Sides) -> np.ndarray:
-    """Divide a segment between two sides.
+    """Divide the voxels of a segment, `own`, between two sides, which meet where `height` is high.
 
-    Parameters
-    ----------
-    height : float ndarray of shape (Z, Y, X)
-        Where it is high, the sides meet.
-    own : bool ndarray of shape (Z, Y, X)
-        The segment.
-    markers : int32 ndarray of shape (Z, Y, X)
-        1 and 2 where the side is known. Each must be connected with a point of its side, or it does not count.
-    sides : pair of sequences
-        Points (zyx) of each side.
-
-    Returns
-    -------
-    int32 ndarray of shape (Z, Y, X)
-        1 and 2; 0 outside the segment, and in pieces of it without a point.
+    `markers` (int32) are 1 and 2 where the side is known. Each must be connected with a point (zyx) of its side, or it
+    does not count. The result has 1 and 2 as well; 0 outside the segment, and in pieces of it without a point.
     """
     from skimage.segmentation import watershed
 

@@ -59,19 +59,9 @@ def fill(out: str, config: FillConfig, masks: tuple[Mask, ...] = (), job: Job = 
     borders as those of 256³; 0.2 % with twice the halo, 0.8 % with half of it. Without masks and jumps, the set of
     filled voxels never depends on it.
 
-    Parameters
-    ----------
-    out : str
-        ``NAME.zarr``, uint64.
-    config : FillConfig
-        Maximum distance, smoothing, least mean affinities, block size.
-    masks : tuple of Mask
-        Voxels that are not filled.
-    job : Job
-        Which blocks to write, see `ffn.io.blocks`.
-    **specs : str
-        ``segmentation`` (labels, 0 where nothing was segmented) and ``image``, which covers it; ``affinities``, a store
-        of `ffn.inference.affinities.affinities`, and with it ``corrections``: segments that they separate stay apart.
+    `specs` are ``segmentation`` (labels, 0 where nothing was segmented) and ``image``, which covers it; ``affinities``,
+    a store of `ffn.inference.affinities.affinities`, and with it ``corrections``: segments that they separate stay
+    apart. Masked voxels are not filled.
     """
     require_replaceable(out, {MAIN})  # not after the step
     if affinities := specs.pop("affinities", None):

@@ -62,18 +62,8 @@ def merge(
 ) -> None:
     """Write a copy of the supervoxels with joined ids, block by block.
 
-    Parameters
-    ----------
-    inputs : GraphInputs
-        Supervoxels and graph. The step `MAPPING` reads graph and corrections, once for all jobs.
-    out : str
-        ``NAME.zarr``, uint64. A group gets the smallest id of its members.
-    config : MergeConfig
-        Threshold.
-    mapping_path : str, optional
-        CSV file to write, with ``base_id,group_id`` of every joined segment.
-    job : Job
-        Which blocks to write, see `ffn.io.blocks`.
+    The step `MAPPING` reads graph and corrections, once for all jobs. A group gets the smallest id of its members. The
+    file at `mapping_path` is a CSV file with ``base_id,group_id`` of every joined segment.
     """
     read = {"segmentation": inputs.segmentation, **inputs.given}
     for written in filter(None, (out, mapping_path)):
@@ -184,19 +174,9 @@ def merge_groups(
 
     So one wrong edge joins two segments, but not two groups that other edges hold apart.
 
-    Parameters
-    ----------
-    scores : uint64 ndarray of shape (N, 3)
-        Of `pair_scores`.
-    threshold : float
-        Smallest mean score that joins.
-    constraints : Constraints
-        Pairs that are joined before the first score counts, and pairs that no score joins.
-
-    Returns
-    -------
-    base_ids, group_ids : uint64 ndarrays of shape (N,)
-        Only segments that were joined, by ascending id. A group has the smallest id of its members.
+    `scores` are those of `pair_scores`. Some pairs are joined before the first score counts, and some by no score, as
+    the constraints say. The result has the ids of joined segments alone, ascending, and their groups, which have the
+    smallest ids of their members.
 
     Notes
     -----

@@ -148,12 +148,8 @@ class Linkage:
     The two with the best mean are joined first; of equal means, those with the smallest names. Groups without a link
     between them say nothing about each other.
 
-    Parameters
-    ----------
-    links : int or uint64 ndarray of shape (N, 4)
-        Two nodes, the sum of the links between them, and their number. Pairs may repeat.
-    apart : int or uint64 ndarray of shape (M, 2)
-        Nodes whose groups no link joins.
+    `links` (int or uint64, (N, 4)) are two nodes, the sum of the links between them, and their number; pairs may
+    repeat. No link joins the groups of two nodes in a row of `apart`.
     """
 
     def __init__(self, links: np.ndarray, apart: np.ndarray) -> None:

@@ -79,14 +79,9 @@ class Question(NamedTuple):
 def gather(edges: Iterable[MergeEdge], claims: np.ndarray, sizes: Mapping[int, int]) -> Pairs:
     """Collect what is known of each pair.
 
-    Parameters
-    ----------
-    edges : iterable of MergeEdge
-        Of the graph. Of several points of a pair, the one with the best score counts.
-    claims : int64 ndarray of shape (M, 6)
-        Rows of the table ``overlaps``: two segments, first voxel of a cell, voxels in it that both claimed.
-    sizes : mapping of int to int
-        Voxels of each segment; pairs with others are left out.
+    Of several points of a pair, the one with the best score counts. `claims` (int64, (M, 6)) are rows of the table
+    ``overlaps``: two segments, first voxel of a cell, voxels in it that both claimed. Pairs with a segment whose voxels
+    `sizes` does not have are left out.
     """
     claimed: dict[Pair, int] = defaultdict(int)
     places: dict[Pair, tuple[int, ...]] = {}
@@ -152,18 +147,8 @@ def ask(
 ) -> tuple[list[Question], Forest]:
     """Return all open questions, the most valuable first, and the objects that they are about.
 
-    Parameters
-    ----------
-    pairs : Pairs
-        All contacts.
-    same : float64 ndarray of shape (N,)
-        Of `Pairs.probabilities`.
-    answers : mapping of pairs of ids to bool
-        Which segments people said to be one neuron, or not.
-    objects : mapping of int to int
-        The object of each segment that was joined with others.
-    sizes : mapping of int to int
-        Voxels of each segment.
+    `same` are the `Pairs.probabilities`. `answers` tell which segments people said to be one neuron, or not; `objects`,
+    the object of each segment that was joined with others; `sizes`, the voxels of each segment.
     """
     forest = Forest(answers, sizes)
     listed, likeliest_first = [(a, b) for a, b in pairs.ids.tolist()], np.argsort(-same, kind="stable").tolist()

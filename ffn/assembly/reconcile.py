@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def reconcile(specs: Sequence[str], out: str, config: ReconcileConfig, job: Job = WHOLE) -> None:
-    """Write all subvolumes as one volume in which an object has the same id everywhere.
+    """Write all subvolumes of a tiling as one volume in which an object has the same id everywhere.
 
     The result depends only on the voxels: not on the order of `specs`, the ids inside a subvolume, blocks or jobs.
     Objects are numbered by the first subvolume that contains them, and within it by their first voxel.
@@ -60,17 +60,8 @@ def reconcile(specs: Sequence[str], out: str, config: ReconcileConfig, job: Job 
     written. What ends `MATCH` needs memory for the ids of all subvolumes, what ends `LABEL` for the
     pieces of all blocks, and what works on blocks only for the rows of its block.
 
-    Parameters
-    ----------
-    specs : sequence of str
-        Segmented subvolumes of one tiling (`ffn.geometry.tile`).
-    out : str
-        ``NAME.zarr``, uint64. Voxels in an overlap come from the subvolume whose core they are
-        in. It also gets the tables of `global_tables`.
-    config : ReconcileConfig
-        Criteria of a match.
-    job : Job
-        Which subvolumes or blocks to work on, see `ffn.io.blocks`.
+    Voxels in an overlap come from the subvolume whose core they are in. The store also gets the tables of
+    `global_tables`.
     """
     require_other_file(out, *specs)
     require_replaceable(out, {MAIN, *TABLES, FIRST_OVERLAP})
@@ -164,23 +155,12 @@ def needed_voxels(
 
 
 def best_of_each_other(table: ContingencyTable, needed: np.ndarray, config: ReconcileConfig) -> np.ndarray:
-    """Choose the pairs of ids that are each other's best partner.
+    """Choose the pairs of ids that are each other's best partner; return whether each pair of `table` is chosen.
 
-    Parameters
-    ----------
-    table : ContingencyTable
-        Voxels of overlaps by their ids in the first and the second subvolume, different ones in each overlap. Only
-        voxels that both segmented count: flood filling reaches only part of the outer shell, half a FOV thick, so
-        background there means nothing.
-    needed : float64 ndarray of shape (N,)
-        Minimum voxels of each pair, see `needed_voxels`.
-    config : ReconcileConfig
-        Minimum share of both sides.
-
-    Returns
-    -------
-    bool ndarray of shape (N,)
-        A tie for the best partner joins nothing: a wrong merge costs more than a split.
+    `table` has the voxels of overlaps by their ids in the first and the second subvolume, different ones in each
+    overlap. Only voxels that both segmented count: flood filling reaches only part of the outer shell, half a FOV
+    thick, so background there means nothing. The minimum voxels of each pair are `needed`, see `needed_voxels`. A tie
+    for the best partner joins nothing: a wrong merge costs more than a split.
     """
     chosen = table.voxels >= needed
     for ids in (table.a, table.b):

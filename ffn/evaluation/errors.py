@@ -103,14 +103,8 @@ def locate(errors: Sequence[Error], tables: Iterable[tuple[Box, ContingencyTable
     Of all voxels of the piece that are as close, it is the middle one. A piece that has no main part within
     `REACH_ZYX` is located in its own middle, and its gap has one end.
 
-    Parameters
-    ----------
-    errors : sequence of Error
-        Their pieces occur in the box.
-    tables : iterable of pairs of Box and ContingencyTable
-        The blocks that tile the box, each with its pairs of body and segment: only blocks with a piece are read.
-    scene : Scene
-        Where to look.
+    `tables` are of the blocks that tile the box, each with its pairs of body and segment: only blocks with a piece are
+    read.
     """
     pairs = list(dict.fromkeys(error.ids(part) for error in errors for part in (error.main, error.piece)))
     lookup = RowLookup(*np.array(pairs, np.uint64).reshape(-1, 2).T)

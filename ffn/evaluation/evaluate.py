@@ -126,16 +126,8 @@ def evaluate(
 
     The last job makes the baseline, and reads those blocks again that hold the worst errors.
 
-    Parameters
-    ----------
-    inputs, config, box
-        What to read, limits of the baseline, and the part to score.
-    out : path
-        JSON file to write, see docs/outputs.md.
-    rng_seed : int
-        Fixes the intervals.
-    job : Job
-        Which blocks to compare, and whether to score, or to return nothing; see `ffn.io.blocks`.
+    The JSON file is described in docs/outputs.md. `rng_seed` fixes the intervals. A job that compares blocks alone
+    returns nothing.
     """
     for written in filter(None, (str(out), inputs.baseline_out)):
         require_other_file(written, *inputs.given().values(), *(mask.path for mask in inputs.masks if mask.path))

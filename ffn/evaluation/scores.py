@@ -79,19 +79,7 @@ RATIOS = [metric.name for metric in METRICS if metric.by_convention]
 
 
 def score(table: ContingencyTable, convention: str) -> Scores:
-    """Compute the scores under one convention.
-
-    Parameters
-    ----------
-    table : ContingencyTable
-        Pairs of body and segment.
-    convention : {"foreground", "all", "cremi"}
-        Key of `CONVENTIONS`.
-
-    Returns
-    -------
-    dict
-        The values of `METRICS` that depend on the convention; all None if it leaves no voxel.
+    """Return the values of `METRICS` that depend on the convention, a key of `CONVENTIONS`; all None without voxels.
 
     Notes
     -----

@@ -87,19 +87,10 @@ def join(skeletons: Iterable[Skeleton]) -> Skeletons:
 
 
 def read_skeletons(path: str | Path, voxel_size_zyx_nm: VoxelSize | None = None) -> Skeletons:
-    """Read skeletons of the ground truth.
+    """Read skeletons of the ground truth: a file of ``ffn skeletonize``, or SWC, one file or a folder (x, y, z in nm).
 
-    Parameters
-    ----------
-    path : path
-        A file of ``ffn skeletonize``, an SWC file or a folder of them (x, y, z in nm).
-    voxel_size_zyx_nm : tuple of float, optional
-        Of the segmentation. It reveals skeletons in µm.
-
-    Returns
-    -------
-    Skeletons
-        Empty only if ``ffn skeletonize`` found no body large enough.
+    The voxel size of the segmentation reveals skeletons in µm. They are empty only if ``ffn skeletonize`` found no body
+    large enough.
 
     Raises
     ------
@@ -239,18 +230,10 @@ def skeletonize(
     masks: tuple[Mask, ...] = (),
     job: Job = WHOLE,
 ) -> Skeletons | None:
-    """Skeletonize every body of a label volume, and write nodes and edges.
+    """Skeletonize every body of a label volume; write nodes and edges as HDF5, for ``ffn evaluate --skeletons``.
 
-    Parameters
-    ----------
-    labels_spec, config, box
-        Volume of integer labels; spacing and smallest body; part to skeletonize.
-    out : path
-        HDF5 file to write, for ``ffn evaluate --skeletons``.
-    masks : tuple of Mask
-        Voxels that are not scored, so bodies have no skeleton there.
-    job : Job
-        Which blocks, and whether to join their skeletons; without, None is returned. See `ffn.io.blocks`.
+    Masked voxels are not scored, so bodies have no skeleton there. A job that does not join the skeletons of all blocks
+    returns None.
 
     Raises
     ------

@@ -68,20 +68,9 @@ def sweep(inputs: SweepInputs, out: str, config: SweepConfig, box: Box | None = 
 
     Blocks are compared once for all thresholds, and their counts are added up.
 
-    Parameters
-    ----------
-    inputs : SweepInputs
-        Files and volumes to read.
-    out : str
-        JSON file to write. The scores are those of the agglomerated segmentation, not filled. Under ``sweep`` it has a
-        list of rows for each of `SWEPT_CONVENTIONS`, by falling threshold. The first row is without any merge but
-        those of corrections. ``abstained`` is the share of decision points without an answer.
-    config : SweepConfig
-        Thresholds.
-    box : Box, optional
-        Part of the volumes to score.
-    job : Job
-        Which blocks to compare, and whether to score; see `ffn.io.blocks`.
+    The scores in the JSON file are those of the agglomerated segmentation, not filled. Under ``sweep``, it has a list
+    of rows for each of `SWEPT_CONVENTIONS`, by falling threshold. The first row is without any merge but those of
+    corrections. ``abstained`` is the share of decision points without an answer.
 
     Raises
     ------

@@ -66,21 +66,10 @@ def run(arguments: argparse.Namespace) -> None:
 def affinities(image_spec: str, network_path: str, out: str, box: Box | None = None, job: Job = WHOLE) -> None:
     """Write affinities and fragments, part by part.
 
-    Parameters
-    ----------
-    image_spec : str
-        Raw image; what it shows around the box is seen, too.
-    network_path : str
-        File of ``ffn learn-affinities``.
-    out : str
-        ``NAME.zarr`` to write: ``z``, ``y``, ``x`` (uint8, the affinity to the voxel before on that axis, 255 stands
-        for certainty; 0 along z in a displaced section), and ``fragments`` (uint64; the id is one more than the flat
-        index of the first voxel in the box). Fragments are 2D where sections are more than twice as thick as their
-        pixels.
-    box : Box, optional
-        Default: the whole image.
-    job : Job
-        Which blocks to write, see `ffn.io.blocks`.
+    ``NAME.zarr`` gets ``z``, ``y``, ``x`` (uint8, the affinity to the voxel before on that axis, 255 stands for
+    certainty; 0 along z in a displaced section), and ``fragments`` (uint64; the id is one more than the flat index of
+    the first voxel in the box). Fragments are 2D where sections are more than twice as thick as their pixels. What the
+    image shows around the box is seen, too.
 
     Raises
     ------
@@ -134,19 +123,8 @@ def displaced(jumps: np.ndarray | None, box: Box) -> np.ndarray:
 def fragment(affinities: np.ndarray, outer: Box, part: Box, box: Box, voxel_size_zyx_nm: VoxelSize) -> np.ndarray:
     """Cut a part of a box into fragments by a watershed of the mean affinity, section by section if these are thick.
 
-    Parameters
-    ----------
-    affinities : uint8 ndarray of shape (3, Z, Y, X)
-        Of `outer`.
-    outer, part, box : Box
-        What is known, what is cut, and what ids are counted in.
-    voxel_size_zyx_nm : tuple of float
-        Sides of a voxel.
-
-    Returns
-    -------
-    uint64 ndarray of shape ``part.shape``
-        Ids, none of which is 0 unless no voxel of a section lies inside of a body.
+    `affinities` (uint8, (3, Z, Y, X)) are those of `outer`, and ids are counted in `box`. None is 0 unless no voxel of
+    a section lies inside of a body.
     """
     from scipy import ndimage
     from skimage.segmentation import watershed
@@ -246,19 +224,10 @@ class Sections:
 
 
 def predict(net: keras.Model, sections: np.ndarray) -> np.ndarray:
-    """Return affinities.
+    """Return affinities along z, y and x: uint8 of shape (3, Z, Y, X); 255 stands for certainty.
 
-    Parameters
-    ----------
-    net : keras.Model
-        Of `network`.
-    sections : float32 ndarray of shape (Z + 2 * NEAR, Y, X)
-        Of `Sections`; Y and X are multiples of `STEP`. What lies within `REACH` pixels of the rim is less certain.
-
-    Returns
-    -------
-    uint8 ndarray of shape (3, Z, Y, X)
-        Along z, y and x; 255 stands for certainty.
+    The sections are those of `Sections`: float32 of shape (Z + 2 * NEAR, Y, X), where Y and X are multiples of `STEP`.
+    What lies within `REACH` pixels of the rim is less certain.
     """
     seen = np.lib.stride_tricks.sliding_window_view(sections, 2 * NEAR + 1, axis=0)
     logits = np.concatenate([net.predict_on_batch(seen[z : z + 1]) for z in range(len(seen))])

@@ -86,19 +86,8 @@ def segment(
     `ffn.geometry.cell_shape`). During the run, ``<out>.checkpoint`` holds the state. After a kill, the same call
     resumes from it, and the output is the same, byte for byte.
 
-    Parameters
-    ----------
-    inputs : SegmentInputs
-        Image, network, normalisation, masks and given segments.
-    out : str
-        ``NAME.zarr`` to write.
-    config : SegmentConfig
-        Thresholds, limits and engine.
-    box : Box, optional
-        Subvolume; default: the whole image. It takes about 17 bytes of memory per voxel while seeds are found, then 15
-        while it is on a canvas, including what FOVs see around it.
-    within : Box, optional
-        Box of which it is a subvolume, see `Frame.of`; default: `box`.
+    The box, by default the whole image, takes about 17 bytes of memory per voxel while seeds are found, then 15 while
+    it is on a canvas, including what FOVs see around it. It is a subvolume of `within`, see `Frame.of`.
     """
     require_replaceable(out, NAMES)  # not after the flood: its checkpoint is of this output
     require_other_file(out, *inputs.files())
@@ -125,20 +114,8 @@ def segment_subvolumes(
 
     Subvolumes that are finished are skipped, so a killed call loses only those that it had begun.
 
-    Parameters
-    ----------
-    inputs : SegmentInputs
-        See `segment`; the default of ``machine`` is a folder of this name in `folder`.
-    folder : str
-        For the files, and for the records of those that are finished.
-    config : SegmentConfig
-        See `segment`.
-    tiles : SubvolumesConfig
-        Size and overlap of the subvolumes.
-    box : Box, optional
-        What to cover; default: the whole image.
-    job : Job
-        Which of the subvolumes; see `ffn.io.blocks`.
+    They cover the box, by default the whole image. Records of those that are finished are in the folder, too, and so is
+    ``machine``, unless the inputs name another one.
     """
     inputs = replace(inputs, machine=inputs.machine or f"{folder}{FOLDER}")
     with open_volume(inputs.image) as volume:
