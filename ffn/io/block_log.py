@@ -52,14 +52,7 @@ NOWHERE = -1
 class BlockLogs(Sequence[Result]):
     """The logs of all jobs that share a list of blocks, and the results in them, read one block at a time.
 
-    Parameters
-    ----------
-    folder : path
-        For the logs, in a file system; it may hold other files, too.
-    key : dict
-        All that the results depend on, ready for JSON.
-    blocks : sequence of Box
-        All blocks, in order.
+    They are in `folder`, which may hold other files, too. All that the results depend on is in `key`, ready for JSON.
     """
 
     def __init__(self, folder: str | Path, key: Mapping[str, Any], blocks: Sequence[Box]) -> None:
@@ -193,14 +186,7 @@ class JobLog:
     end together, and the rest of a killed one is done. The block that a killed job was at waits until this job comes
     back, or for a job whose share is everything.
 
-    Parameters
-    ----------
-    logs : BlockLogs
-        Of all jobs.
-    number, of : int
-        Which share, from 1, of how many.
-    has : callable, optional
-        Whether the files of a block are there. A finished block of the share whose files have gone is done again.
+    Its share is `number`, from 1, of `of`. A finished block of it is done again if its files have gone, as `has` tells.
     """
 
     def __init__(self, logs: BlockLogs, number: int, of: int, has: Has = lambda _: True) -> None:

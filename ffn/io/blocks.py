@@ -218,23 +218,9 @@ def reduce_blocks(
 ) -> Results | None:
     """Do a job's part of the blocks of a stage that writes no voxels; finished blocks are skipped.
 
-    Parameters
-    ----------
-    path : str
-        What the stage writes. Logs are next to it; `forget_blocks` comes after it.
-    blocks : sequence of Box
-        In order.
-    work : callable
-        Takes a block and returns its result, see `map_blocks`.
-    key, job
-        See `map_blocks`.
-    step : str
-        Step of the stage that the blocks belong to.
-
-    Returns
-    -------
-    sequence of dict or None
-        The results, in the order of the blocks, each read when it is asked for; None if `job` does not finish.
+    `path` is what the stage writes; logs are next to it, and `forget_blocks` comes after it. `work` takes a block and
+    returns its result, see `map_blocks`. The results, in the order of the blocks, are read when they are asked for;
+    they are None if `job` does not finish.
     """
     logs = BlockLogs(jobs_folder(path, step), key, blocks)
     job.run(logs, work)
@@ -255,19 +241,9 @@ def reduce_step(
 ) -> Tables | None:
     """Do a job's part of a step, which makes tables that the jobs of what comes next read.
 
-    Parameters
-    ----------
-    path, blocks, work, key, job
-        See `reduce_blocks`. There are no blocks if the step only combines.
-    step : str
-        Its name; the steps of a stage have different ones.
-    combine : callable
-        Makes the tables of the results: arrays of one or more dimensions, by name. It goes through the results once.
-
-    Returns
-    -------
-    Tables or None
-        None if `job` does nothing after this step.
+    See `reduce_blocks`. There are no blocks if the step only combines. `combine` goes through the results once and
+    makes tables of them: arrays of one or more dimensions, by name. They are None if `job` does nothing after this
+    step.
 
     Raises
     ------
@@ -293,16 +269,8 @@ def make_files(
 ) -> Iterator[JobLog]:
     """Yield the boxes that a job makes files of, one after the other; each is given to `JobLog.finish` when it is made.
 
-    Parameters
-    ----------
-    folder : str
-        Where ``z…-y…-x….SUFFIX`` go.
-    suffix : str
-        Such as ``.csv``. A file that is gone is made again.
-    boxes : sequence of Box
-        Of all jobs, with different starts. A file must not depend on the other boxes.
-    key, job
-        See `map_blocks`.
+    The files are ``z…-y…-x….SUFFIX`` in `folder`. `boxes` are those of all jobs, with different starts; a file must not
+    depend on the other boxes. One that is gone is made again.
     """
     logs = BlockLogs(jobs_folder(folder, LAST), key, boxes)
 

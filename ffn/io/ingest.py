@@ -85,15 +85,9 @@ def ingest(source: str, out: str, config: IngestConfig, box: Box | None = None, 
     of an image's layer once more, to compare the next layer with it. A mip that the source does not have is made of the
     coarsest that it has, see `ffn.io.coarser`.
 
-    Parameters
-    ----------
-    source, out : str
-        Any volume, and ``NAME.zarr``. Supervoxels of a NeuroProof file (datasets `stack` and `transforms`) are mapped
-        to bodies. Signed images become unsigned, labels uint64, and those to ignore `IGNORED`.
-    config, job
-        What the source may not say of itself; which layers to copy, see `ffn.io.blocks`.
-    box : Box, optional
-        Part to copy, in full-volume voxels of the mip after ``config.offset_zyx`` is applied; default: all.
+    Supervoxels of a NeuroProof file (datasets `stack` and `transforms`) are mapped to bodies. Signed images become
+    unsigned, labels uint64, and those to ignore `IGNORED`. The box is in full-volume voxels of the mip after
+    ``config.offset_zyx`` is applied.
     """
     require_other_file(out, source)
     is_placed = config.offset_zyx is not None

@@ -213,20 +213,7 @@ def stage_options(arguments: argparse.Namespace, config: type[C]) -> tuple[C, tu
 
 
 class Inputs(contextlib.ExitStack):
-    """The inputs of a stage: opened when they are asked for, closed at the end of the ``with`` block.
-
-    Parameters
-    ----------
-    stage : str
-        Name of the stage.
-    config : Section
-        Its options.
-    out : str
-        What it writes.
-    masks : tuple of Mask
-        Voxels that are left out.
-    **specs : str
-        Volumes that it reads, by their names in provenance.
+    """The inputs of a stage by name: opened when they are asked for, closed at the end of the ``with`` block.
 
     Raises
     ------

@@ -80,12 +80,9 @@ def readable_formats() -> str:
 
 @contextlib.contextmanager
 def open_volume(spec: str | Path) -> Iterator[Volume]:
-    """Open a volume for the duration of a ``with`` block.
+    """Open anything in `readable_formats` for the duration of a ``with`` block.
 
-    Parameters
-    ----------
-    spec : str
-        Anything in `readable_formats`; ``file.h5`` is enough for a file with one 3D dataset.
+    ``file.h5`` is enough for a file with one 3D dataset.
 
     Raises
     ------
@@ -115,14 +112,8 @@ def open_mip_or_finer(
 ) -> Iterator[tuple[Volume, int]]:
     """Open one mip of a volume, or the coarsest that it has, and also return how many mips further the wanted one is.
 
-    Parameters
-    ----------
-    spec, mip, size_zyx_nm
-        As for `open_mip`. Only a number can be that of a mip that the volume does not have.
-    is_placed : bool
-        Whether the place of the first voxel is given. Then it does not matter if the source has it between voxels.
-    config : FoundConfig, optional
-        What may be missing; default: nothing.
+    Only a number can be that of a mip that the volume does not have. Where the place of the first voxel is given, it
+    does not matter if the source has it between voxels. `config` says what may be missing.
 
     Raises
     ------
@@ -175,12 +166,8 @@ def read_table(
 ) -> np.ndarray | None:
     """Return the table `name` of a store, None if there is no such table.
 
-    Parameters
-    ----------
-    spec, name : str
-        The volume and the table.
-    keep : callable, optional
-        Takes some rows and returns which of them to keep, bool; a table of a large volume is never all in memory then.
+    `keep` takes some rows and returns which of them to keep, bool; a table of a large volume is never all in memory
+    then.
 
     Raises
     ------

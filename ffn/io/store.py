@@ -240,21 +240,8 @@ def create_volumes(
 ) -> Iterator[dict[str, ShardWriter]]:
     """Create a store, written by this process alone; it appears when the block ends without an error.
 
-    Parameters
-    ----------
-    path : path
-        Folder ``NAME.zarr``.
-    dtypes, placement
-        See `Store`.
-    tables : dict of str to ndarray, optional
-        Small arrays, such as lists of origins.
-    former : collection of str
-        Tables that only a former result may have; they go with it.
-
-    Yields
-    ------
-    dict of str to ShardWriter
-        One writer for each volume; voxels that are not written are 0.
+    It has small tables, such as lists of origins; `former` are tables that only a former result may have, which go with
+    it. Voxels that are not written are 0.
 
     Raises
     ------

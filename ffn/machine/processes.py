@@ -127,19 +127,10 @@ def handling(numbers: Iterable[int], handler: Callable[[int, FrameType | None], 
 
 
 def take_lock(folder: str | Path, seconds: float = 0.0) -> IO[str] | None:
-    """Lock a folder until the file that is returned is closed, or this process ends.
+    """Lock a folder, which may be new, until the file that is returned is closed, or this process ends.
 
-    Parameters
-    ----------
-    folder : path
-        Created if it does not exist.
-    seconds : float, default 0
-        How long to wait for another process to release the lock.
-
-    Returns
-    -------
-    file or None
-        A context manager; None if the file system has no locks, as Lustre mounted without `flock`.
+    If another process holds the lock, this one waits for so many seconds. The result is None if the file system has no
+    locks, as Lustre mounted without `flock`.
 
     Raises
     ------

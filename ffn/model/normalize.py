@@ -113,17 +113,6 @@ def normalize(image_spec: str, model_folder: str, out: str, how: ImageConfig) ->
     ``distance`` of the two and ``seen_distance`` after normalisation (see `ffn.model.tissue.distance`),
     ``warning``, null if there is none, and ``padding``, where grey levels fill regions and do not count.
 
-    Parameters
-    ----------
-    image_spec : str
-        Raw image, uint8 or uint16.
-    model_folder : str
-        Model folder.
-    out : str
-        File to write.
-    how : ImageConfig
-        Method, and masks of voxels that do not count.
-
     Raises
     ------
     VolumeError

@@ -119,14 +119,8 @@ def weights_checksum(weights: Weights) -> str:
 def import_published(prefix: str, out_folder: str, config: ModelConfig) -> None:
     """Convert a published TensorFlow 1 checkpoint (google/ffn ``convstack_3d``) to a model folder.
 
-    Parameters
-    ----------
-    prefix : str
-        Checkpoint without suffix, such as ``model.ckpt-27465036``.
-    out_folder : str
-        Model folder to write.
-    config : ModelConfig
-        FOV, deltas and normalisation, which a checkpoint does not hold; depth and features come from the checkpoint.
+    A checkpoint (without suffix, such as ``model.ckpt-27465036``) does not hold FOV, deltas and normalisation: they
+    come from `config`, depth and features from the checkpoint.
 
     Raises
     ------

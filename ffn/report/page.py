@@ -59,16 +59,9 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def report(run_dir: str | Path, out: str | Path, first: bool = False) -> None:
-    """Write the report of a run. For parts that the run lacks, the page says so.
+    """Write the report of a run, or its first look alone (see `ffn.report.look`). It says what the run lacks.
 
-    Parameters
-    ----------
-    run_dir : path
-        Folder of the run, with the workflow's layout.
-    out : path
-        HTML file to write. It needs no other file and no network.
-    first : bool
-        Whether to write only the first look at images and labels, see `ffn.report.look`.
+    The page needs no other file and no network.
 
     Raises
     ------

@@ -79,15 +79,8 @@ def coordinates(
 ) -> None:
     """Write the coordinates of all eligible voxels, one table for each partition.
 
-    Parameters
-    ----------
-    partitions_spec, membrane_spec
-        From the stages `partition` and `membrane`; None instead of distances keeps voxels near membranes.
-    out_path : path
-        HDF5 file to write, with ``partitions/1`` and so on: int32 of shape (N, 3), full-volume voxels, zyx, block by
-        block. Its attributes tell how many voxels each condition removed.
-    config, box, masks, job
-        Margin, distances, background; the part to search; voxels that are no centres; rows of blocks to look at.
+    The HDF5 file has ``partitions/1`` and so on: int32 of shape (N, 3), full-volume voxels, zyx, block by block. Its
+    attributes tell how many voxels each condition removed. Without distances to membranes, voxels near them are kept.
 
     Raises
     ------

@@ -48,19 +48,7 @@ def membrane(
     Blocks are read with a margin, so that neither blocks nor box change the result: it equals that of the whole volume,
     bit for bit.
 
-    Parameters
-    ----------
-    image_spec : str
-        uint8, uint16 or floating-point image.
-    out_path : path
-        ``NAME.zarr`` to write, with `edges` (uint8, 1 on an edge) and `distance` (float32, nm, at most
-        `MAX_DISTANCE_NM`).
-    config : MembraneConfig
-        Blur.
-    box : Box, optional
-        Part to write; default: the whole image.
-    job : Job
-        Which blocks to compute, see `ffn.io.blocks`.
+    ``NAME.zarr`` has `edges` (uint8, 1 on an edge) and `distance` (float32, nm, at most `MAX_DISTANCE_NM`).
 
     Raises
     ------

@@ -64,24 +64,14 @@ def run(arguments: argparse.Namespace) -> None:
 def partition(
     labels_spec: str, out: str, config: PartitionConfig, box: Box | None = None, threads: int = 0, job: Job = WHOLE
 ) -> None:
-    """Write the partition of every voxel.
+    """Write the partition of every voxel as uint8.
 
     The step `SIZES` counts the voxels of each label, and makes a table of those that are large enough.
 
-    Parameters
-    ----------
-    labels_spec, config
-        Integer labels, 0 is background; LOM, thresholds, smallest object.
-    out : str
-        ``NAME.zarr`` of uint8: 1, 2, … for rising active fractions, 0 for background and labels smaller than
-        ``config.min_label_um3``, 255 for ignored voxels and those without a whole LOM inside the box.
-    box : Box, optional
-        Part to read and write; default: all. Nothing outside is read, so held-out labels have no influence, and the
-        sizes of labels are those inside.
-    threads : int
-        0 takes all cores of the job; the result does not depend on it.
-    job : Job
-        What to do of it, see `ffn.io.blocks`.
+    Partitions 1, 2, … are of rising active fractions. 0 stands for background and labels smaller than
+    ``config.min_label_um3``, 255 for ignored voxels and those without a whole LOM inside the box. Nothing outside the
+    box is read, so held-out labels have no influence, and the sizes of labels are those inside. The result does not
+    depend on the number of threads.
     """
     require_other_file(out, labels_spec)
     with open_labels(labels_spec) as labels:
@@ -170,23 +160,10 @@ def _read_ids(labels: Volume, box: Box) -> np.ndarray:
 
 
 def lom_counts(labels: np.ndarray, lom_radius_zyx: ZYX, ids: np.ndarray, threads: int = 1) -> np.ndarray:
-    """Count the voxels of the same object within `lom_radius_zyx` of every voxel.
+    """Count the voxels of the same object within `lom_radius_zyx` of every voxel that has a whole LOM (int32).
 
-    Parameters
-    ----------
-    labels : uint64 ndarray of shape (Z, Y, X)
-        Segment ids.
-    lom_radius_zyx : tuple of int
-        Half-size of the LOM, voxels.
-    ids : uint64 ndarray of shape (N,)
-        Objects to count, ascending; voxels of all others get 0, as background does.
-    threads : int
-        Threads to use; the result does not depend on it.
-
-    Returns
-    -------
-    int32 ndarray of shape (Z - 2rz, Y - 2ry, X - 2rx)
-        Counts of the voxels with a whole LOM.
+    `ids`, ascending, are the objects to count; voxels of all others get 0, as background does. The result does not
+    depend on the number of threads.
 
     Notes
     -----

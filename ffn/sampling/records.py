@@ -67,25 +67,10 @@ def records(
     size of the largest partition or to its share of ``config.max_records``. A partition larger than that is sampled
     without replacement.
 
-    Parameters
-    ----------
-    paths : dict of str to path
-        File from 'ffn coordinates' for each volume, by the name that training uses.
-    out_dir : path
-        Folder of GZIP TFRecord shards and ``index.json``, written atomically. It replaces an earlier folder of records,
-        but nothing else.
-    config : RecordsConfig
-        Number of shards and records.
-    rng_seed : int
-        Random seed; the same seed gives the same bytes.
-    weights : mapping of str to float, optional
-        How often a voxel of a volume is drawn, relative to voxels of the same partition in other volumes; default: 1.
-        The number of records does not depend on weights.
-
-    Returns
-    -------
-    RecordIndex
-        Index of the folder.
+    `paths` has the file of coordinates of each volume, by the name that training uses; the weights say how often a
+    voxel of a volume is drawn, relative to voxels of the same partition in other volumes. The number of records does
+    not depend on them. The folder, GZIP TFRecord shards and ``index.json``, is written atomically, and replaces an
+    earlier folder of records, but nothing else. The same seed gives the same bytes.
 
     Raises
     ------

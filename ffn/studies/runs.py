@@ -39,16 +39,9 @@ log = logging.getLogger(__name__)
 def train_point(training: Training, runs_folder: str, out_path: str, rates_path: str | None = None) -> None:
     """Train, or resume training, and write the metrics; a run that diverges ends early, which is also a result.
 
-    Parameters
-    ----------
-    training : Training
-        One process, whose virtual workers are the workers.
-    runs_folder : str
-        Folder for the model folder, which is named after workers, rate and seed.
-    out_path : str
-        CSV file to write.
-    rates_path : str, optional
-        Output of the study of the learning rate; its best rate replaces that of `training`.
+    `training` is that of one process, whose virtual workers are the workers. The model folder in `runs_folder` is named
+    after workers, rate and seed. With the output of the study of the learning rate, its best rate replaces that of
+    `training`.
     """
     config = training.config
     workers = config.total_workers

@@ -176,14 +176,8 @@ def _step_seconds(plan: TrainingPlan, group: ProcessGroup, num_steps: int) -> np
 def study_scaling(measured: list[str], out_path: str, config: ScalingConfig) -> None:
     """Compare measured throughputs, and extrapolate them by a model of stragglers and exchange.
 
-    Parameters
-    ----------
-    measured : list of str
-        Output files of `measure`, one for each number of processes.
-    out_path : str
-        JSON file; the figure gets the same name with ``.png``.
-    config : ScalingConfig
-        Largest number of nodes, and the network between them.
+    `measured` are outputs of `measure`, one for each number of processes. The figure gets the name of the JSON file
+    with ``.png``.
     """
     measurements = sorted((read_measurement(path) for path in measured), key=lambda m: m.processes)
     alone, network = measurements[0], NETWORKS[config.network]

@@ -95,17 +95,9 @@ def study_staleness(training: Training, out_path: str, measured: str | None, con
     they would. Finished runs are kept beside the output, in a folder of its name: a killed study continues with the
     next one.
 
-    Parameters
-    ----------
-    training : Training
-        Data with a validation box, network and options; their learning rate is tried with each of `FACTORS`.
-    out_path : str
-        JSON file; the figure gets the same name with ``.png``.
-    measured : str or None
-        Output of `ffn.studies.scaling.measure`, for the time of a gradient and the size of messages; None: the nodes
-        and the network of Dong et al. 2019, with a spread of 10 %.
-    config : StalenessConfig
-        Stragglers, and the network.
+    The learning rate of `training` is tried with each of `FACTORS`. The time of a gradient and the size of messages
+    come from an output of `ffn.studies.scaling.measure`; without one, they are those of the nodes and the network of
+    Dong et al. 2019, with a spread of 10 %. The figure gets the name of the JSON file with ``.png``.
     """
     workers = training.config.total_workers
     train = training.config.model_copy(update={"num_workers": 1, "virtual_workers": workers})

@@ -85,18 +85,7 @@ def learn(
 ) -> None:
     """Write a network that was trained on crops of the labelled boxes.
 
-    Parameters
-    ----------
-    volumes : dict of str to ValidationSource
-        Image, labels and box by name; all have the same voxel size.
-    masks : dict of str to sequence of Mask
-        Voxels that are not learnt from, by the name of their volume. Ignored labels are not, either.
-    config : AffinitiesConfig
-        Number of steps, and affinities to start from.
-    rng_seed : int
-        Of initial weights and crops.
-    out : str
-        HDF5 file to write.
+    All volumes have the same voxel size. Masked voxels and ignored labels are not learnt from.
 
     Raises
     ------

@@ -85,15 +85,9 @@ def train(training: Training, out_folder: str, machine: str | None = None) -> No
 
     An interrupted run resumes from its newest usable checkpoint and ends with the same weights.
 
-    Parameters
-    ----------
-    training : Training
-        Data, network and options.
-    out_folder : str
-        Model folder: ``model.yaml``, ``weights.h5``, ``checkpoints/``, ``metrics.csv``, ``validation.csv``.
-    machine : str, optional
-        Folder that records what ``auto`` takes as engine and precision, by default one in the model folder. A training
-        that resumes elsewhere takes the same.
+    The model folder holds ``model.yaml``, ``weights.h5``, ``checkpoints/``, ``metrics.csv`` and ``validation.csv``.
+    What ``auto`` takes as engine and precision is recorded in `machine`, by default a folder in the model folder; a
+    training that resumes elsewhere takes the same.
 
     Raises
     ------

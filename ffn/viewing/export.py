@@ -55,18 +55,8 @@ def run(arguments: argparse.Namespace) -> None:
 def export(sources: Sources, out: str | Path, config: ExportConfig, box: Box | None = None, job: Job = WHOLE) -> None:
     """Write an export folder, whose state is written last; an export without it is not finished, and is resumed.
 
-    Parameters
-    ----------
-    sources : Sources
-        What to export. Each volume becomes a folder with its name.
-    out : path
-        Folder to create, or an earlier export to replace.
-    config : ExportConfig
-        Encoding, meshes and skeletons, threads.
-    box : Box, optional
-        Part to export, full-volume voxels; default all. Each volume contributes the part that it covers.
-    job : Job
-        What to do of the `STEPS`, and of the last one; see `ffn.io.blocks`.
+    Each volume becomes a folder with its name, and contributes the part of the box (full-volume voxels) that it covers.
+    An earlier export is replaced.
 
     Raises
     ------

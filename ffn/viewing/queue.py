@@ -296,14 +296,7 @@ def write_confirmed(inputs: QueueInputs, objects: Sequence[int], out: str | Path
     those of other segments at the border, and those that affinities alone gave to the object are `IGNORED`, because
     nobody has told whose they are.
 
-    Parameters
-    ----------
-    inputs : QueueInputs
-        The run, with all answers, which it has applied.
-    objects : sequence of int
-        Ids of more objects that a person has found to be right.
-    out : path
-        ``NAME.zarr`` of uint64.
+    The run has applied all answers. `objects` are ids of more objects that a person has found to be right.
 
     Raises
     ------

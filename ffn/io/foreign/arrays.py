@@ -21,21 +21,7 @@ IMOD_START = 152 - 112  # within `extra2`
 
 
 class ArrayVolume(Volume):
-    """An array as a volume.
-
-    Parameters
-    ----------
-    name : str
-        Path for messages.
-    array : ndarray
-        Voxels; may be a memory map.
-    voxel_size_zyx_nm : tuple of float, optional
-        None where the source declares none.
-    start_zyx : tuple of int
-        First voxel in full-volume coordinates.
-    order : str
-        Order of the axes: ``zyx`` or ``xyz``.
-    """
+    """An array, which may be a memory map, as a volume; `order` is that of its axes, ``zyx`` or ``xyz``."""
 
     def __init__(
         self,

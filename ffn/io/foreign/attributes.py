@@ -219,13 +219,6 @@ def _units(attributes: Attributes) -> tuple[str, ...]:
 def find_mips(folder: Folder, name: str) -> list[Mip]:
     """Return the mips of an image in a group, finest first; of an array, that one.
 
-    Parameters
-    ----------
-    folder : Folder
-        A group or an array.
-    name : str
-        Name of the volume, for messages.
-
     Raises
     ------
     VolumeError

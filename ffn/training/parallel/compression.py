@@ -181,11 +181,6 @@ class LowRankExchange(FeedbackExchange):
 class OneBit:
     """Sends the sign of every entry, and the means of the positive and the negative entries of each weight tensor.
 
-    Parameters
-    ----------
-    sizes : sequence of int
-        Entries of each weight tensor.
-
     Notes
     -----
     Source: Seide et al. 2014, 1-bit SGD. It converges only with error feedback. Zeros count as positive.
