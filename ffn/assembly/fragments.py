@@ -19,7 +19,7 @@ from ffn.assembly.contacts import faces_in
 from ffn.assembly.given import Constraints, corrected
 from ffn.assembly.merge import apply_groups
 from ffn.assembly.merge_graph import Linkage
-from ffn.contingency import RowSum, add_up, count_pairs, largest_parts
+from ffn.contingency import RowLookup, RowSum, add_up, count_pairs, largest_parts
 from ffn.errors import VolumeError
 from ffn.geometry import Box, add
 from ffn.inference.affinities import AXES, FRAGMENTS
@@ -100,6 +100,7 @@ class Fragments(NamedTuple):
         ids, labels = self.read(box).astype(np.uint64), self.segmentation.read(box).astype(np.uint64)
         if self.masks:
             labels[self.masks.read(box)] = 0
+        ids[RowLookup(*settled.read("divided").T).of_voxels(ids, labels) >= 0] = 0
         kept = _renamed(labels, settled, "segments", "names")
         return np.where(ids > 0, _renamed(ids, settled, "fragments", "owners"), kept)
 
@@ -113,7 +114,7 @@ def _renamed(ids: np.ndarray, settled: Tables, keys: str, values: str) -> np.nda
 def settle(results: Iterable[Result], config: FillConfig, given: Constraints) -> dict[str, Table]:
     """Choose the segment of each fragment from the results of all tiles: ``fragments`` and ``owners`` (uint64).
 
-    ``segments`` and ``names`` (uint64) tell what became of the segments that own any.
+    ``segments`` and ``names`` (uint64) tell what became of the segments that own any; ``divided`` is of `divided`.
     A segment takes the fragments that it covers mostly, unless affinities deny them, see `without_runaways` and
     `undenied`. Groups are joined as long as the mean affinity between two of them is high enough, but never if
     corrections separate their segments. The others get new ids.
@@ -146,7 +147,20 @@ def settle(results: Iterable[Result], config: FillConfig, given: Constraints) ->
     counts = (len(fragments), (owners > 0).sum(), number, number - len(np.unique(roots[:number])), len(new))
     log.info("%d fragments, %d of them in %d segments, %d of which joined others; %d new segments", *counts)
     tables = {"fragments": fragments.astype(np.uint64), "owners": names[roots[nodes]]}
-    return tables | {"segments": segments, "names": names[roots[:number]]}
+    return tables | {"segments": segments, "names": names[roots[:number]], "divided": divided(rows, given.apart)}
+
+
+def divided(covered: np.ndarray, apart: np.ndarray) -> np.ndarray:
+    """Return the fragments that have voxels of two segments which corrections separate, with each of the two.
+
+    These keep their voxels there, or a cut through a fragment would be lost. Parameters and result are rows of uint64.
+    """
+    found = [np.empty((0, 2), np.uint64)]
+    for pair in apart:
+        of_both = covered[np.isin(covered[:, 1], pair), :2]
+        ids, count = np.unique(of_both[:, 0], return_counts=True)
+        found.append(of_both[np.isin(of_both[:, 0], ids[count > 1])])
+    return np.unique(np.concatenate(found), axis=0)
 
 
 def owners_of(covered: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

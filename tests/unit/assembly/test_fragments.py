@@ -6,7 +6,7 @@ import pytest
 from ffn.assembly.config import FillConfig
 from ffn.assembly.fill import fill
 from ffn.assembly.fragments import agglomerate, settle, undenied, without_runaways
-from ffn.assembly.given import NOTHING_GIVEN, Constraints
+from ffn.assembly.given import NOTHING_GIVEN, Constraints, Correction, corrections_text
 from ffn.config import Mask
 from ffn.errors import VolumeError
 from ffn.geometry import Box
@@ -63,8 +63,7 @@ def test_a_segment_of_several_bodies_is_let_go_even_if_they_touch_where_no_membr
     leaks = [(0, 1, 255 * 10, 100), (1, 2, 255 * 29, 100), (2, 3, 0, 100)]
     assert owners([4, 3, 3, 9], *leaks) == [0, 0, 0, 8]
     assert owners([8, 1, 1, 9], *leaks) == owners([4, 3, 3, 9], *leaks, given=[7]) == [7, 7, 7, 8]
-    alone = owners([4, 3, 3, 9], (0, 1, 255 * 30, 100))  # the third touches nothing, so nothing denies it
-    assert alone == [7, 7, 7, 8]
+    assert owners([4, 3, 3, 9], (0, 1, 255 * 30, 100)) == [7, 7, 7, 8], "the third is alone"
 
 
 def test_bodies_that_a_segment_has_joined_become_new_segments():
@@ -112,11 +111,20 @@ def written(folder, fragments, labels):
 
 def test_segments_take_fragments_and_the_rest_becomes_new(scene, tmp_path):
     affinities, specs = scene
-    out = f"{tmp_path}/out.zarr"
     mask = Mask.model_validate({"box": "0:6,0:8,38:40"})
-    fill(out, CONFIG, (mask,), affinities=affinities, **specs)
+    fill(out := f"{tmp_path}/out.zarr", CONFIG, (mask,), affinities=affinities, **specs)
     expected = np.broadcast_to(np.repeat([7, 8, 0], [20, 18, 2]), SHAPE)
     assert np.array_equal(read(out), expected)
+
+
+@pytest.mark.parametrize("stop", [12, 23], ids=["of no segment", "of the larger one"])
+def test_a_fragment_is_divided_where_people_have_separated_its_segments(tmp_path, stop):
+    labels = np.zeros(SHAPE, np.uint64)
+    labels[..., 3:stop], labels[..., 30:33] = 7, 8
+    affinities, specs = written(tmp_path, np.ones(SHAPE), labels)
+    (tmp_path / "c.csv").write_text(corrections_text([Correction("cut", (1, 1, 5), (1, 1, 31))]))
+    fill(out := f"{tmp_path}/out.zarr", CONFIG, affinities=affinities, corrections=f"{tmp_path}/c.csv", **specs)
+    assert np.array_equal(read(out)[labels > 0], labels[labels > 0])
 
 
 def test_voxels_without_a_fragment_keep_their_segment(tmp_path):
