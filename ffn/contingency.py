@@ -23,11 +23,6 @@ class ContingencyTable:
         """Number of voxels counted."""
         return int(self.voxels.sum())
 
-    @property
-    def pairs(self) -> np.ndarray:
-        """Ids as one uint64 array of shape (N, 2)."""
-        return np.stack([self.a, self.b], axis=1)
-
     def keep(self, rows: np.ndarray) -> ContingencyTable:
         """Return the table of the selected rows: a boolean array of shape (N,), or ascending row numbers."""
         return ContingencyTable(self.a[rows], self.b[rows], self.voxels[rows])

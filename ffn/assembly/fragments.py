@@ -19,7 +19,7 @@ from ffn.assembly.contacts import faces_in
 from ffn.assembly.given import Constraints, corrected
 from ffn.assembly.merge import apply_groups
 from ffn.assembly.merge_graph import Linkage
-from ffn.contingency import RowLookup, RowSum, add_up, count_pairs, largest_parts
+from ffn.contingency import RowLookup, RowSum, add_up, count_pairs, largest_parts, rows_of
 from ffn.errors import VolumeError
 from ffn.geometry import Box, add
 from ffn.inference.affinities import AXES, FRAGMENTS
@@ -88,7 +88,7 @@ class Fragments(NamedTuple):
             rows.append(np.column_stack([ends, values, np.ones(len(ends), np.int64)]))
         found = add_up(np.concatenate(rows))
         sums = np.column_stack([found[:, :2], found[:, 2] * found[:, 3]])
-        covered = np.stack([pairs.a, pairs.b, pairs.voxels.astype(np.uint64)], axis=1)[(pairs.a > 0) | (pairs.b > 0)]
+        covered = rows_of(pairs.keep((pairs.a > 0) | (pairs.b > 0)))
         return {"covered": covered, "sums": add_up(sums), "faces": add_up(found[:, [0, 1, 3]])}
 
     def settle(self, results: Iterable[Result]) -> dict[str, Table]:

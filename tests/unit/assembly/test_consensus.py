@@ -10,7 +10,7 @@ from ffn.assembly.config import ConsensusConfig
 from ffn.assembly.consensus import candidates, consensus, fragment_ids
 from ffn.assembly.contacts import ALONE, spread
 from ffn.cli import main
-from ffn.contingency import ContingencyTable, count_pairs
+from ffn.contingency import ContingencyTable, count_pairs, rows_of
 from ffn.errors import VolumeError
 from ffn.geometry import Box
 from ffn.io.open import open_volume, read_table
@@ -95,7 +95,7 @@ def test_jobs_and_kills_do_not_show(tmp_path, monkeypatch):
 def test_ids_follow_the_rules(a, b, expected):
     a, b = np.array(a, np.uint64), np.array(b, np.uint64)
     table = count_pairs(a, b)
-    by_pair = dict(zip(map(tuple, table.pairs.tolist()), fragment_ids(table, 2).tolist(), strict=True))
+    by_pair = dict(zip(map(tuple, rows_of(table)[:, :2].tolist()), fragment_ids(table, 2).tolist(), strict=True))
     assert [by_pair[pair] for pair in zip(a.tolist(), b.tolist(), strict=True)] == expected
 
 

@@ -9,7 +9,7 @@ from ffn.assembly.components import connected_roots
 from ffn.assembly.config import ReconcileConfig
 from ffn.assembly.reconcile import best_of_each_other, global_ids, needed_voxels
 from ffn.assembly.subvolumes import SubvolumeTables, Tiling
-from ffn.contingency import ContingencyTable
+from ffn.contingency import ContingencyTable, rows_of
 from ffn.geometry import Box, tile
 
 TILED = Box((3, 0, 10), (43, 60, 70))
@@ -58,7 +58,7 @@ def joined_pair_by_pair(tiling, learnt):
             whole, box = (voxels[table.a], voxels[table.b]), tiling[first].intersect(tiling[second])
             share = min(n / side for n, side in zip(box.shape, tiling[first].shape, strict=True))
             best = best_of_each_other(table, needed_voxels(whole, share, CONFIG), CONFIG)
-            edges += table.pairs[best].tolist()
+            edges += rows_of(table)[best, :2].tolist()
         own = {key: node[first, key] for key in each["ids"].tolist()}
         claimed += [(own[a % 2**64], own[b % 2**64], *rest) for a, b, *rest in each["overlaps"].tolist()]
         origins += [(own[a % 2**64], *rest) for a, *rest in each["origins"].tolist()]
