@@ -311,7 +311,8 @@ def _faults_of_boxes(place: Place, config: RunConfig) -> Iterator[str]:
         for axis, size, need in zip("zyx", place.train_box.shape, _trainable_size(config), strict=True):
             if size < need:
                 found = f"train_box: {place.train_box} has {size} voxels on axis {axis}"
-                yield f"{found}, at least {need} are needed for one LOM and the margin"
+                needed = f"at least {need} are needed for one LOM and the margin"
+                yield f"{found}, {needed}. Take a larger box; of ffn round, it is the segment_box of the last run"
     if place.config.is_validated_on:
         (z, y, x), labelled = _patch_size(config), _surroundings(place, "validate_box")
         if place.validate_box.intersect(labelled.grow((-(z // 2), -(y // 2), -(x // 2)))).is_empty:
