@@ -64,8 +64,7 @@ def test_the_weights_of_the_demo_are_small_fit_it_and_come_from_other_phantoms(p
     assert model.config.model_dump(exclude=size) == demo.model.model_dump(exclude=size)
     assert model.provenance["stage"] == "train"
     assert sum(file.stat().st_size for file in WEIGHTS.iterdir()) < 2**20
-    monkeypatch.chdir(pytestconfig.rootpath)
-    demo, others = configuration("config.yaml"), configuration("config/demo-weights.yaml")
+    others = configuration("config/demo-weights.yaml")
     assert not set(seed for seed, _ in phantoms(demo)) & set(seed for seed, _ in phantoms(others))
     for of_demo in demo.volumes.values():
         for other in others.volumes.values():
