@@ -198,7 +198,7 @@ class Budget(NamedTuple):
 
 
 BUDGETS = [
-    Budget("lines of ffn/", lambda: lines("ffn"), 36_160),
+    Budget("lines of ffn/", lambda: lines("ffn"), 35_540),
     Budget("code lines of ffn/", lambda: code_lines("ffn"), 23_500),
     Budget("lines of tests/", lambda: lines("tests"), 27_721),
     Budget("command-line options", command_options, 372),
