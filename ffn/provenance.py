@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # `ffn --help` reads the revisions, and pydantic takes long t
 # Raise a stage's number when its results change: `{"fill": 2}`. The workflow then makes them again, and checkpoints of
 # the stage count no more; the version of the package does neither. tests/stages/test_revisions.py fails if you forget.
 REVISIONS: dict[str, int] = {
+    "affinities": 2,
     "agglomerate": 9,
     "consensus": 4,
     "coordinates": 2,

@@ -135,11 +135,11 @@ def fragment(affinities: np.ndarray, outer: Box, part: Box, box: Box, voxel_size
     if is_thick:
         near[[0, 2]] = corners[[0, 2]] = False
         sampling[0] = FAR_NM
-    distance = ndimage.distance_transform_edt(mean >= INSIDE, sampling)
-    window = [2 * int(SEEDS_NM / side) + 1 for side in sampling]
-    peaks = (distance > 0) & (ndimage.maximum_filter(distance, window) == distance)
     inside = part.slices(outer.start)
-    seeds, _ = ndimage.label(peaks[inside], corners)
+    # Peaks of the part itself: a body whose own peak lies beyond its face would have no seed here.
+    distance = ndimage.distance_transform_edt(mean >= INSIDE, sampling)[inside]
+    window = [2 * int(SEEDS_NM / side) + 1 for side in sampling]
+    seeds, _ = ndimage.label((distance > 0) & (ndimage.maximum_filter(distance, window) == distance), corners)
     numbers = watershed(-mean[inside], seeds, near)
     _, first = np.unique(numbers, return_index=True)
     places = np.stack(np.unravel_index(first, part.shape)) + np.subtract(part.start, box.start)[:, None]

@@ -102,7 +102,7 @@ MADE = {
     "sweep": (7, "f88ddebcb26e", 0.0),
     "fill": (9, "075099d06089", 0.0),
     "learn-affinities": (2, "44136fa355b3", -0.1325192),
-    "affinities": (1, "acfe12c9a7fc", 985.6723736),
+    "affinities": (2, "acfe12c9a7fc", 985.6723736),
     "skeletonize": (2, "84444ea14768", 203.9671361),
     "evaluate": (9, "552768cd9be8", 0.0),
     "export": (9, "fd9985f0d951", 0.0),

@@ -45,11 +45,12 @@ def test_an_example_is_mirrored_and_transposed_with_its_bodies(tmp_path):
     assert len(starts) == 8
 
 
+@pytest.mark.parametrize("width", [40, 25])  # of a part, which may end before the middle of the second body
 @pytest.mark.parametrize("size", [THICK, CUBES])
-def test_fragments_lie_in_bodies(size):
-    labels, box = two_bodies(), Box.from_shape((8, 24, 40), (3, 5, 7))
+def test_fragments_lie_in_bodies(size, width):
+    labels, box, part = two_bodies(), Box.from_shape((8, 24, 40), (3, 5, 7)), Box.from_shape((8, 24, width), (3, 5, 7))
     affinities = np.moveaxis(np.rint(255 * affinities_of(labels)[0]).astype(np.uint8), -1, 0)
-    found = fragment(affinities, box, box, box, size)
+    found, labels = fragment(affinities, box, part, part, size), labels[..., :width]
     assert found.all()
     for one in np.unique(found[labels > 0]):
         assert len(np.unique(labels[(found == one) & (labels > 0)])) == 1
