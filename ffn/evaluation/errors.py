@@ -209,8 +209,8 @@ def _gaps(bodies: np.ndarray) -> Iterator[Fault]:
 
 
 def _rim(bodies: np.ndarray) -> Iterator[Fault]:
-    """Yield ids that lie within `RIM` voxels of the faces alone."""
-    inner = bodies[tuple(slice(RIM, max(RIM, n - RIM)) for n in bodies.shape)]
+    """Yield ids that lie within `RIM` voxels of the faces alone; a few sections have no rim along z."""
+    inner = bodies[tuple(slice(RIM, n - RIM) if n > 2 * RIM else slice(n) for n in bodies.shape)]
     for label in np.setdiff1d(bodies, [*np.unique(inner), 0]).tolist():
         places = np.argwhere(bodies == label)
         yield Fault("only at the rim", label, len(places), zyx(places[0]))

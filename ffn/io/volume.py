@@ -172,7 +172,8 @@ class SpatialAxes:
             long = [axis for axis, n in enumerate(shape) if n != 1]
             kept = (long if len(shape) > 3 else list(range(len(shape))))[:: -1 if order == "xyz" else 1]
         if len(kept) != 3 or 0 in shape or any(n != 1 for axis, n in enumerate(shape) if axis not in kept):
-            raise VolumeError(f"{name}: has shape {tuple(shape)}, expected three axes. Save one channel alone")
+            advice = "Save one channel alone" if len(shape) > 3 else "Save one section as (1, Y, X)"
+            raise VolumeError(f"{name}: has shape {tuple(shape)}, expected three axes. {advice}")
         z, y, x = kept
         return cls((z, y, x), len(shape))
 

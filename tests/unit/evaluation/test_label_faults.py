@@ -31,6 +31,7 @@ def painted():
 def test_a_planted_fault_is_found_with_its_place(slices, value, kind, found):
     labels = painted()
     assert faults(labels, Box.from_shape(labels.shape, START)) == []
+    assert faults(labels[1:5], Box.from_shape((4, 30, 30), START)) == []  # a section has no inside
     labels[slices] = value
     of_kind = [each for each in faults(labels, Box.from_shape(labels.shape, START)) if each.kind == kind]
     assert [each[1:] for each in of_kind] == [found]
