@@ -113,12 +113,13 @@ def ends_in(export: Path, cuts: str | None = None) -> Iterator[EndAt]:
         def end_at(place_zyx: ZYX, segment: int) -> End | None:
             def wanted(box: Box) -> np.ndarray:
                 labels, supervoxels = segmentation.read(box), base.read(box)
+                if not segment:  # of a line that is there already: many are looked up
+                    return (labels > 0) & (supervoxels > 0)
                 around = box.grow(steps_within(AROUND_NM, voxel_size_of(base))).intersect(segmentation.box)
                 pairs = count_pairs(base.read(around), segmentation.read(around))
                 most = largest_parts(pairs.a, pairs.b, pairs.voxels)
                 owners = apply_groups(supervoxels, pairs.a[most], pairs.b[most])
-                own = (supervoxels > 0) & (labels > 0) & (labels == owners)
-                return own & (labels == np.uint64(segment)) if segment else own
+                return (supervoxels > 0) & (labels == np.uint64(segment)) & (labels == owners)
 
             voxel = nearest_voxel(segmentation, place_zyx, wanted)
             return None if voxel is None else End(voxel, *(id_at(volume, voxel) for volume in (segmentation, base)))
