@@ -6,6 +6,7 @@ import argparse
 import difflib
 import importlib
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,8 @@ def _require_usable(keys: list[yaml.ScalarNode], path: str | Path, of_run: bool)
     for key in keys:
         first = found.setdefault(key.value, key)
         here, there = (f"line {each.start_mark.line + 1}" for each in (key, first))
+        if (of_run or first is not key) and re.fullmatch(r"-?\d+:-?\d+", key.value):
+            raise ConfigError(f"{path}: {here}: YAML ends a box in braces at its comma, before {key.value}. Quote it")
         if first is not key:
             again = f"{path}: {here}: {key.value!r} is also in {there}"
             raise ConfigError(f"{again}, which would not count, expected it once. Join the two, or rename one")
