@@ -115,9 +115,10 @@ class FillConfig(Section):
         0.0, description="largest distance from a segment, nm; 0 fills nothing"
     )
     sigma_nm: Annotated[float, Field(ge=0)] = Field(3.0, description="standard deviation of the image's smoothing, nm")
-    # Chosen on SNEMI3D (z 56:80) and FIB-25 (z 105:170).
-    min_affinity: Probability = Field(
-        0.45, description="with affinities: lowest mean between two fragments or groups that joins them"
+    min_affinity: Probability | None = Field(
+        None,
+        description="with affinities: lowest mean between two fragments or groups that joins them, more for large "
+        "ones; null: 0.3 where sections are thick, else 0.45",
     )
     min_segment_affinity: Fraction = Field(
         0.7, description="with affinities: lowest mean between two groups that both have a segment that joins them"

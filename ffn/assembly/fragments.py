@@ -1,13 +1,14 @@
 """Fragments of bodies, joined to segments: by the segments that cover them, and by the affinities between them.
 
-A segment takes the fragments that it covers mostly; the mean affinity joins all others to it, or to each other, see
-`settle`. Voxels without a fragment, as in a section that is wholly dark, keep their segment. The end of the step needs
-memory for all fragments and their contacts. Masked voxels are 0.
+A segment takes the fragments that it covers mostly; affinities join all others to it, or to each other, see `settle`
+and `Bodies`. Voxels without a fragment, as in a section that is wholly dark, keep their segment. The end of the step
+needs memory for all fragments and their contacts. Masked voxels are 0.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -21,12 +22,12 @@ from ffn.assembly.merge import apply_groups
 from ffn.assembly.merge_graph import Linkage
 from ffn.contingency import RowLookup, RowSum, add_up, count_pairs, largest_parts, rows_of
 from ffn.errors import VolumeError
-from ffn.geometry import Box, add
+from ffn.geometry import Box, VoxelSize, add, has_thick_sections
 from ffn.inference.affinities import AXES, FRAGMENTS
 from ffn.io.block_log import Result
 from ffn.io.masks import Inputs, Masks
 from ffn.io.scratch import Table, Tables
-from ffn.io.volume import Volume, require_inside
+from ffn.io.volume import Volume, require_inside, voxel_size_of
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +39,9 @@ MIN_DENIED = 100  # faces between two parts, all of them below that
 # What tells a segment of several bodies; our choices, on FIB-25: docs/experiments.md
 MIN_JOINED = 0.3  # mean affinity between two parts of a body, by average linkage
 MIN_LARGEST = 0.7  # share of a body in its largest part
+# What joins fragments and groups; our choices, on FIB-25 at 30 nm and SNEMI3D: docs/experiments.md
+MIN_AFFINITY, MIN_AFFINITY_THICK = 0.45, 0.3  # of voxels of one side, and of thick sections
+SMALL_UM3, SURER = 0.0013, 0.05  # where both are larger, every tenfold of the smaller one asks for more affinity
 CERTAIN = 255  # affinity
 MAX_ID = np.uint64(2**64 - 1)
 NO_PAIRS = np.empty((0, 2), np.int64)
@@ -82,18 +86,21 @@ class Fragments(NamedTuple):
         outer = Box(tile.start, add(tile.stop, (1, 1, 1))).intersect(self.segmentation.box)
         ids = self.read(outer)
         pairs = count_pairs(ids[tile.slices(outer.start)], self.segmentation.read(tile))
-        rows = [np.empty((0, 4), np.int64)]
+        rows = [np.empty((0, 5), np.int64)]
         for volume, (ends, places, step) in zip(self.affinities, faces_in(ids, tile, outer), strict=True):
             values = volume.read(outer)[tuple((places - outer.start + step).T)]
-            rows.append(np.column_stack([ends, values, np.ones(len(ends), np.int64)]))
+            kinds, ones = np.full(len(ends), int(step[0] == 0)), np.ones(len(ends), np.int64)
+            rows.append(np.column_stack([ends, kinds, values, ones]))
         found = add_up(np.concatenate(rows))
-        sums = np.column_stack([found[:, :2], found[:, 2] * found[:, 3]])
+        sums = np.column_stack([found[:, :3], found[:, 3] * found[:, 4]])
         covered = rows_of(pairs.keep((pairs.a > 0) | (pairs.b > 0)))
-        return {"covered": covered, "sums": add_up(sums), "faces": add_up(found[:, [0, 1, 3]])}
+        return {"covered": covered, "sums": add_up(sums), "faces": add_up(found[:, [0, 1, 2, 4]])}
 
     def settle(self, results: Iterable[Result]) -> dict[str, Table]:
         """Choose the segment of each fragment."""
-        return settle(results, self.config, corrected(self.corrections, self.segmentation))
+        return settle(
+            results, self.config, corrected(self.corrections, self.segmentation), voxel_size_of(self.segmentation)
+        )
 
     def filled(self, box: Box, _tile: Box, settled: Tables, _number: int) -> np.ndarray:
         """Return the ids (uint64) of a box."""
@@ -111,15 +118,17 @@ def _renamed(ids: np.ndarray, settled: Tables, keys: str, values: str) -> np.nda
     return apply_groups(ids, settled.read(keys, first, last), settled.read(values, first, last))
 
 
-def settle(results: Iterable[Result], config: FillConfig, given: Constraints) -> dict[str, Table]:
+def settle(
+    results: Iterable[Result], config: FillConfig, given: Constraints, voxel_size_zyx_nm: VoxelSize
+) -> dict[str, Table]:
     """Choose the segment of each fragment from the results of all tiles: ``fragments`` and ``owners`` (uint64).
 
     ``segments`` and ``names`` (uint64) tell what became of the segments that own any; ``divided`` is of `divided`.
     A segment takes the fragments that it covers mostly, unless affinities deny them, see `without_runaways` and
-    `undenied`. Groups are joined as long as the mean affinity between two of them is high enough, but never if
+    `undenied`. Groups are joined as long as the affinity between two of them is high enough, see `Bodies`, but never if
     corrections separate their segments. The others get new ids.
     """
-    covered, sums, faces = RowSum(3, np.uint64), RowSum(3), RowSum(3)
+    covered, sums, faces = RowSum(3, np.uint64), RowSum(4), RowSum(4)
     for each in results:
         covered.add(each["covered"])
         sums.add(each["sums"])
@@ -129,7 +138,7 @@ def settle(results: Iterable[Result], config: FillConfig, given: Constraints) ->
         raise VolumeError(f"the segmentation has id {largest}, expected smaller ones: it stands for ignored voxels")
     rows = rows[rows[:, 0] > 0]
     fragments, owners = owners_of(rows)
-    between = np.column_stack([np.searchsorted(fragments, sums.rows()[:, :2]), sums.rows()[:, 2], faces.rows()[:, 2]])
+    between = links_of(fragments, sums.rows(), faces.rows())
     sizes = np.bincount(np.searchsorted(fragments, rows[:, 0].astype(np.int64)), rows[:, 2])
     named = np.concatenate(given)
     owners = undenied(without_runaways(owners, sizes, between, named), sizes, between, named)
@@ -138,7 +147,8 @@ def settle(results: Iterable[Result], config: FillConfig, given: Constraints) ->
     nodes = np.where(owners > 0, np.searchsorted(segments, owners), number + np.arange(len(fragments)))
     edges = np.column_stack([nodes[between[:, :2]], between[:, 2:]])
     rivals = np.searchsorted(segments, given.apart[np.isin(given.apart, segments).all(axis=1)])
-    roots = connected_roots(num_nodes, agglomerate(edges, number, rivals, config))
+    bodies = Bodies(edges, rivals, np.bincount(nodes, sizes, num_nodes), voxel_size_zyx_nm)
+    roots = connected_roots(num_nodes, bodies.joined(number, config))
     names = np.full(num_nodes, MAX_ID, np.uint64)  # of groups: the smallest id of their segments, else a new one
     np.minimum.at(names, roots[:number], segments)
     used = np.unique(roots[nodes])
@@ -161,6 +171,17 @@ def divided(covered: np.ndarray, apart: np.ndarray) -> np.ndarray:
         ids, count = np.unique(of_both[:, 0], return_counts=True)
         found.append(of_both[np.isin(of_both[:, 0], ids[count > 1])])
     return np.unique(np.concatenate(found), axis=0)
+
+
+def links_of(fragments: np.ndarray, sums: np.ndarray, faces: np.ndarray) -> np.ndarray:
+    """Return the contacts of fragments (int64, (E, 6)): the places of both, then sum of affinities and number of faces.
+
+    These two are first those along z, then those in the section.
+    """
+    pairs, places = np.unique(sums[:, :2], axis=0, return_inverse=True)
+    links = np.zeros((len(pairs), 4), np.int64)
+    links[places, 2 * sums[:, 2]], links[places, 2 * sums[:, 2] + 1] = sums[:, 3], faces[:, 3]
+    return np.column_stack([np.searchsorted(fragments, pairs), links])
 
 
 def owners_of(covered: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -210,8 +231,8 @@ def undenied(owners: np.ndarray, sizes: np.ndarray, edges: np.ndarray, given: np
     ----------
     owners, sizes : uint64 and float ndarray of shape (N,)
         Segments of the fragments, 0 for none, and their voxels.
-    edges : int64 ndarray of shape (E, 4)
-        Two fragments, the sum of the affinities between them, and the number of their faces.
+    edges : int64 ndarray of shape (E, 6)
+        See `links_of`.
     given : uint64 ndarray
         Segments that corrections name. They are left as they are: a freed fragment would be free of corrections, too.
 
@@ -221,18 +242,39 @@ def undenied(owners: np.ndarray, sizes: np.ndarray, edges: np.ndarray, given: np
         The segments, 0 also for freed fragments.
     """
     inside = _inside(owners, edges, given)
-    parts = connected_roots(len(owners), inside[inside[:, 2] >= MIN_INSIDE * CERTAIN * inside[:, 3], :2])
-    contacts = add_up(np.column_stack([np.sort(parts[inside[:, :2]]), inside[:, 3]]))
+    sums, faces = inside[:, 2] + inside[:, 4], inside[:, 3] + inside[:, 5]
+    parts = connected_roots(len(owners), inside[sums >= MIN_INSIDE * CERTAIN * faces, :2])
+    contacts = add_up(np.column_stack([np.sort(parts[inside[:, :2]]), faces]))
     large = contacts[(contacts[:, 0] != contacts[:, 1]) & (contacts[:, 2] >= MIN_DENIED)]
     denied = np.unique(large[:, :2])
     kept = denied[largest_parts(owners[denied], denied, np.bincount(parts, sizes)[denied])]
     return np.where(np.isin(parts, np.setdiff1d(denied, kept)), np.uint64(0), owners)
 
 
-def agglomerate(edges: np.ndarray, num_segments: int, apart: np.ndarray, config: FillConfig) -> np.ndarray:
-    """Return the pairs of nodes that `Linkage` joins; the first nodes are segments."""
+class Bodies(Linkage):
+    """Groups of fragments and segments, in voxels of `voxel_size_zyx_nm`; the first nodes are the segments.
 
-    def least(_: int, larger: int) -> float:  # a group with a segment has the name of one
-        return CERTAIN * (config.min_segment_affinity if larger < num_segments else config.min_affinity)
+    Faces along z and in the section count as much, however many there are: where a membrane runs obliquely through
+    thick sections, two bodies have many faces along z, of which the network is unsure.
+    """
 
-    return Linkage(edges, apart).run(least)
+    def __init__(self, links: np.ndarray, apart: np.ndarray, voxels: np.ndarray, voxel_size_zyx_nm: VoxelSize) -> None:
+        super().__init__(links, apart)
+        self._sizes: list[float] = (voxels * math.prod(voxel_size_zyx_nm) / 1e9 / SMALL_UM3).tolist()
+        self._is_thick = has_thick_sections(voxel_size_zyx_nm)
+
+    def score(self, a: int, b: int) -> float:
+        """Return the mean affinity between two groups, less what their size asks for."""
+        smaller = max(1.0, min(self._sizes[a], self._sizes[b]))
+        return super().score(a, b) - CERTAIN * SURER * math.log10(smaller)
+
+    def join(self, a: int, b: int) -> list[int]:
+        """Make group `b` a part of `a`, see `Linkage`."""
+        self._sizes[a] += self._sizes[b]
+        return super().join(a, b)
+
+    def joined(self, num_segments: int, config: FillConfig) -> np.ndarray:
+        """Return the pairs of nodes that affinities join."""
+        least = config.min_affinity or (MIN_AFFINITY_THICK if self._is_thick else MIN_AFFINITY)
+        of_segments = CERTAIN * config.min_segment_affinity  # a group with a segment has the name of one
+        return self.run(lambda _, larger: of_segments if larger < num_segments else CERTAIN * least)

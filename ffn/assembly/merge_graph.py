@@ -6,6 +6,7 @@ import heapq
 import itertools
 import json
 import math
+import operator
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass, fields
@@ -139,58 +140,69 @@ def parse_edge(line: str, where: str) -> MergeEdge:
     return edge
 
 
-Entry = tuple[float, int, int, int, int]  # negative mean, both groups, sum, number of links
-
-
 class Linkage:
     """Groups of nodes and the links between them; a group is named by its smallest node.
 
-    The two with the best mean are joined first; of equal means, those with the smallest names. Groups without a link
+    The two with the best score are joined first; of equal scores, those with the smallest names. Groups without a link
     between them say nothing about each other.
 
-    `links` (int or uint64, (N, 4)) are two nodes, the sum of the links between them, and their number; pairs may
-    repeat. No link joins the groups of two nodes in a row of `apart`.
+    `links` (int or uint64, (N, 2 + 2 K)) are two nodes, then the sum and the number of their links of each of K kinds;
+    pairs may repeat. No link joins the groups of two nodes in a row of `apart`.
     """
 
     def __init__(self, links: np.ndarray, apart: np.ndarray) -> None:
-        self._links: dict[int, dict[int, tuple[int, int]]] = defaultdict(dict)  # of each group, with another
-        for a, b, total, number in links.tolist():
+        self._links: dict[int, dict[int, Sequence[int]]] = defaultdict(dict)  # of each group, with another
+        for a, b, *link in links.tolist():
             if a != b:
-                before, count = self._links[a].get(b, (0, 0))
-                self._links[a][b] = self._links[b][a] = before + total, count + number
+                self._link(a, b, link)
         self._apart: dict[int, set[int]] = defaultdict(set)
         for a, b in apart.tolist():
             self._apart[a].add(b)
             self._apart[b].add(a)
         self._joins: list[tuple[int, int]] = []
 
+    def _link(self, a: int, b: int, link: Sequence[int]) -> None:
+        own = self._links[a]
+        own[b] = self._links[b][a] = [*map(operator.add, own[b], link)] if b in own else link
+
+    def score(self, a: int, b: int) -> float:
+        """Return the mean of the links between two groups, or the mean of the means of their kinds."""
+        link = self._links[a][b]
+        means = [total / number for total, number in zip(link[::2], link[1::2], strict=True) if number]
+        return sum(means) / len(means)
+
     def run(self, least: Callable[[int, int], float]) -> np.ndarray:
-        """Join groups as long as their mean is `least` of their names or more; return the joined pairs (uint64)."""
+        """Join groups as long as their score is `least` of their names or more; return the joined pairs (uint64)."""
+        queue: list[tuple[float, int, int]] = []
 
-        def entries(a: int, b: int) -> list[Entry]:
-            total, number = self._links[a][b]
-            return [(-total / number, a, b, total, number)] if total >= least(a, b) * number else []
+        def enter(a: int, b: int) -> None:
+            if (score := self.score(a, b)) >= least(a, b):
+                heapq.heappush(queue, (-score, a, b))
 
-        queue = [entry for a, others in self._links.items() for b in others if a < b for entry in entries(a, b)]
-        heapq.heapify(queue)
+        for a, others in self._links.items():
+            for b in others:
+                if a < b:
+                    enter(a, b)
         while queue:
-            _, a, b, total, number = heapq.heappop(queue)
-            if self._links[a].get(b) == (total, number) and b not in self._apart[a]:  # neither has grown since
-                for other in self.join(a, b):
-                    for entry in entries(min(a, other), max(a, other)):
-                        heapq.heappush(queue, entry)
+            score, a, b = heapq.heappop(queue)
+            if b not in self._links[a] or b in self._apart[a]:
+                continue
+            if self.score(a, b) != -score:  # one of them has grown since
+                enter(a, b)
+                continue
+            for other in self.join(a, b):
+                enter(min(a, other), max(a, other))
         return np.array(self._joins, np.uint64).reshape(-1, 2)
 
     def join(self, a: int, b: int) -> list[int]:
         """Make group `b` a part of `a`, the smaller name, and return the groups with other links to it now."""
         self._joins.append((a, b))
-        own, gone = self._links[a], self._links.pop(b, {})
-        own.pop(b, None)
+        gone = self._links.pop(b, {})
+        self._links[a].pop(b, None)
         gone.pop(a, None)
-        for other, (more, number) in gone.items():
+        for other, link in gone.items():
             del self._links[other][b]
-            before, count = own.get(other, (0, 0))
-            own[other] = self._links[other][a] = before + more, count + number
+            self._link(a, other, link)
         for other in self._apart.pop(b, set()):
             self._apart[other].discard(b)
             self._apart[other].add(a)

@@ -5,7 +5,7 @@ import pytest
 
 from ffn.assembly.config import FillConfig
 from ffn.assembly.fill import fill
-from ffn.assembly.fragments import agglomerate, settle, undenied, without_runaways
+from ffn.assembly.fragments import Bodies, settle, undenied, without_runaways
 from ffn.assembly.given import NOTHING_GIVEN, Constraints, Correction, corrections_text
 from ffn.config import Mask
 from ffn.errors import VolumeError
@@ -21,11 +21,17 @@ CONFIG = FillConfig(block_size_zyx=(4, 8, 12))
 NO_PAIRS = np.empty((0, 2), np.int64)
 
 
-def joined(pairs, segments=0, apart=NO_PAIRS, **options):
-    """Return the pairs of groups that are joined, of pairs with mean affinity and faces."""
-    edges = np.array([(a, b, round(255 * mean * faces), faces) for a, b, mean, faces in pairs])
-    found = agglomerate(edges, segments, np.array(apart), FillConfig(**options))
+def joined(pairs, segments=0, apart=NO_PAIRS, voxels=(), size=SIZE, **options):
+    """Return the pairs of groups that are joined, of pairs with mean affinity and faces, along z and in the section."""
+    edges = np.array([(a, b, *np.rint([255 * z * m, m, 255 * p * n, n])) for a, b, z, m, p, n in map(in_both, pairs)])
+    sizes = np.array(voxels or [1] * 9)
+    found = Bodies(edges.astype(int), np.array(apart), sizes, size).joined(segments, FillConfig(**options))
     return set(map(tuple, np.sort(found, axis=1).tolist()))
+
+
+def in_both(pair):
+    """Return a pair with faces in the section, after none along z, unless it has both."""
+    return pair if len(pair) == 6 else (*pair[:2], 0, 0, *pair[2:])
 
 
 def test_a_join_changes_the_means_of_its_neighbours():
@@ -40,14 +46,39 @@ def test_two_segments_need_more_even_through_fragments():
     assert len(joined(pairs, segments=2, min_segment_affinity=0.5)) == 3
 
 
+def test_the_faces_in_the_section_count_as_much_as_those_along_z():
+    assert not joined([(1, 2, 0.5, 100, 0, 2)])
+    assert joined([(1, 2, 0.5, 100, 0.2, 2)]) == joined([(1, 2, 0.5, 100, 0, 0)]) == {(1, 2)}
+
+
+def test_two_large_groups_need_more_also_when_they_have_grown():
+    large = round(0.13e9 / (30 * 10 * 10))  # 0.13 µm³, a hundred times what is small
+    chain = [(1, 2, 0.39, 1)]
+    assert joined(chain, voxels=[1, large, 1]) == {(1, 2)}
+    assert not joined(chain, voxels=[1, large, large])
+    grown = [*chain, (2, 3, 0.9, 1)]
+    assert joined(grown, voxels=[1, large, 1, large]) == {(2, 3)}
+
+
+def test_thick_sections_need_less():
+    pairs = [(1, 2, 0.4, 1)]
+    assert joined(pairs) == joined(pairs, size=(10.0, 10.0, 10.0), min_affinity=0.4) == {(1, 2)}
+    assert not joined(pairs, size=(10.0, 10.0, 10.0))
+
+
 def test_nothing_joins_what_people_keep_apart():
     pairs = [(0, 3, 0.99, 1), (3, 4, 0.98, 1), (1, 4, 0.97, 1), (2, 4, 0.96, 1)]
     assert joined(pairs, segments=3, apart=[(0, 1)]) == {(0, 3), (0, 4), (0, 2)}
 
 
+def in_section(*contacts):
+    """Return contacts of two fragments, sum and faces, which are all in the section."""
+    return np.insert(np.array(contacts), 2, [[0], [0]], axis=1)
+
+
 def test_large_membranes_inside_of_a_segment_free_its_smaller_part():
     def owners(faces, *edges, given=()):
-        edges = np.array([(0, 1, 255, 1), (1, 2, 2 * faces, faces), (2, 3, 255, 1), *edges])
+        edges = in_section((0, 1, 255, 1), (1, 2, 2 * faces, faces), (2, 3, 255, 1), *edges)
         sizes = np.array([9, 9, 5, 5])
         return undenied(np.full(4, 7, np.uint64), sizes, edges, np.array(given, np.uint64)).tolist()
 
@@ -58,7 +89,7 @@ def test_large_membranes_inside_of_a_segment_free_its_smaller_part():
 def test_a_segment_of_several_bodies_is_let_go_even_if_they_touch_where_no_membrane_is_seen():
     def owners(sizes, *edges, given=()):
         own = np.array([7, 7, 7, 8], np.uint64)
-        return without_runaways(own, np.array(sizes), np.array(edges), np.array(given, np.uint64)).tolist()
+        return without_runaways(own, np.array(sizes), in_section(*edges), np.array(given, np.uint64)).tolist()
 
     leaks = [(0, 1, 255 * 10, 100), (1, 2, 255 * 29, 100), (2, 3, 0, 100)]
     assert owners([4, 3, 3, 9], *leaks) == [0, 0, 0, 8]
@@ -69,21 +100,21 @@ def test_a_segment_of_several_bodies_is_let_go_even_if_they_touch_where_no_membr
 def test_bodies_that_a_segment_has_joined_become_new_segments():
     part = {
         "covered": np.array([(1, 7, 9), (2, 7, 8)], np.uint64),
-        "sums": np.array([(1, 2, 255 * 15)]),
-        "faces": np.array([(1, 2, 100)]),
+        "sums": np.array([(1, 2, 1, 255 * 15)]),
+        "faces": np.array([(1, 2, 1, 100)]),
     }
-    assert settle([part], CONFIG, NOTHING_GIVEN)["owners"].tolist() == [8, 9]
+    assert settle([part], CONFIG, NOTHING_GIVEN, SIZE)["owners"].tolist() == [8, 9]
 
 
 def test_a_part_that_a_membrane_denies_stays_where_corrections_separate_its_segment():
     part = {
         "covered": np.array([(1, 7, 15), (2, 7, 5), (3, 8, 9)], np.uint64),
-        "sums": np.array([(1, 2, 0), (2, 3, 200 * 255)]),
-        "faces": np.array([(1, 2, 100), (2, 3, 200)]),
+        "sums": np.array([(1, 2, 1, 0), (2, 3, 1, 200 * 255)]),
+        "faces": np.array([(1, 2, 1, 100), (2, 3, 1, 200)]),
     }
-    assert settle([part], CONFIG, NOTHING_GIVEN)["owners"].tolist() == [7, 8, 8]
+    assert settle([part], CONFIG, NOTHING_GIVEN, SIZE)["owners"].tolist() == [7, 8, 8]
     given = Constraints(apart=np.array([(7, 8)], np.uint64))
-    assert settle([part], CONFIG, given)["owners"].tolist() == [7, 7, 8]
+    assert settle([part], CONFIG, given, SIZE)["owners"].tolist() == [7, 7, 8]
 
 
 @pytest.fixture
@@ -154,10 +185,10 @@ def test_jobs_and_tiles_change_nothing(scene, tmp_path):
 
 def test_new_ids_are_those_of_no_segment_not_even_of_one_without_a_fragment():
     rows = np.array([[1, 7, 10], [1, 8, 3], [5, 0, 10]], np.uint64)
-    none = np.empty((0, 3), np.int64)
+    none = np.empty((0, 4), np.int64)
 
     def owners():
-        return settle([{"covered": rows, "sums": none, "faces": none}], CONFIG, NOTHING_GIVEN)["owners"].tolist()
+        return settle([{"covered": rows, "sums": none, "faces": none}], CONFIG, NOTHING_GIVEN, SIZE)["owners"].tolist()
 
     assert owners() == [7, 9]
     rows[0, 1] = 2**64 - 1  # after it, new ids would begin at 0
