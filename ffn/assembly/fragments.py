@@ -32,10 +32,6 @@ from ffn.io.volume import Volume, require_inside, voxel_size_of
 log = logging.getLogger(__name__)
 
 MIN_SHARE = 0.5  # of a fragment that a segment covers, which then has all of it; our choice
-# What denies that a segment is one body; our choices, on SNEMI3D 64:80 and FIB-25 105:145: with 500 faces, the first
-# gains nothing, without a limit the second loses 0.1 bits.
-MIN_INSIDE = 0.1  # mean affinity between two fragments of a body
-MIN_DENIED = 100  # faces between two parts, all of them below that
 # What tells a segment of several bodies; our choices, on FIB-25: docs/experiments.md
 MIN_JOINED = 0.3  # mean affinity between two parts of a body, by average linkage
 MIN_LARGEST = 0.7  # share of a body in its largest part
@@ -98,9 +94,8 @@ class Fragments(NamedTuple):
 
     def settle(self, results: Iterable[Result]) -> dict[str, Table]:
         """Choose the segment of each fragment."""
-        return settle(
-            results, self.config, corrected(self.corrections, self.segmentation), voxel_size_of(self.segmentation)
-        )
+        size = voxel_size_of(self.segmentation)
+        return settle(results, self.config, corrected(self.corrections, self.segmentation), size)
 
     def filled(self, box: Box, _tile: Box, settled: Tables, _number: int) -> np.ndarray:
         """Return the ids (uint64) of a box."""
@@ -118,36 +113,32 @@ def _renamed(ids: np.ndarray, settled: Tables, keys: str, values: str) -> np.nda
     return apply_groups(ids, settled.read(keys, first, last), settled.read(values, first, last))
 
 
-def settle(
-    results: Iterable[Result], config: FillConfig, given: Constraints, voxel_size_zyx_nm: VoxelSize
-) -> dict[str, Table]:
+def settle(results: Iterable[Result], config: FillConfig, given: Constraints, size: VoxelSize) -> dict[str, Table]:
     """Choose the segment of each fragment from the results of all tiles: ``fragments`` and ``owners`` (uint64).
 
     ``segments`` and ``names`` (uint64) tell what became of the segments that own any; ``divided`` is of `divided`.
-    A segment takes the fragments that it covers mostly, unless affinities deny them, see `without_runaways` and
-    `undenied`. Groups are joined as long as the affinity between two of them is high enough, see `Bodies`, but never if
-    corrections separate their segments. The others get new ids.
+    A segment takes the fragments that it covers mostly, unless it joins bodies, see `without_runaways`. Groups are
+    joined as long as the affinity between two of them is high enough, see `Bodies`, but never if corrections separate
+    their segments. The others get new ids.
     """
-    covered, sums, faces = RowSum(3, np.uint64), RowSum(4), RowSum(4)
-    for each in results:
-        covered.add(each["covered"])
-        sums.add(each["sums"])
-        faces.add(each["faces"])
-    rows = covered.rows()
+    tables = {"covered": RowSum(3, np.uint64), "sums": RowSum(4), "faces": RowSum(4)}
+    for result in results:
+        for name, table in tables.items():
+            table.add(result[name])
+    rows, sums, faces = (table.rows() for table in tables.values())
     if (largest := rows[:, 1].max(initial=0)) == MAX_ID:
         raise VolumeError(f"the segmentation has id {largest}, expected smaller ones: it stands for ignored voxels")
     rows = rows[rows[:, 0] > 0]
     fragments, owners = owners_of(rows)
-    between = links_of(fragments, sums.rows(), faces.rows())
+    between = links_of(fragments, sums, faces)
     sizes = np.bincount(np.searchsorted(fragments, rows[:, 0].astype(np.int64)), rows[:, 2])
-    named = np.concatenate(given)
-    owners = undenied(without_runaways(owners, sizes, between, named), sizes, between, named)
+    owners = without_runaways(owners, sizes, between, np.concatenate(given))
     segments = np.unique(owners[owners > 0])
     number, num_nodes = len(segments), len(segments) + len(fragments)
     nodes = np.where(owners > 0, np.searchsorted(segments, owners), number + np.arange(len(fragments)))
     edges = np.column_stack([nodes[between[:, :2]], between[:, 2:]])
     rivals = np.searchsorted(segments, given.apart[np.isin(given.apart, segments).all(axis=1)])
-    bodies = Bodies(edges, rivals, np.bincount(nodes, sizes, num_nodes), voxel_size_zyx_nm)
+    bodies = Bodies(edges, rivals, np.bincount(nodes, sizes, num_nodes), size)
     roots = connected_roots(num_nodes, bodies.joined(number, config))
     names = np.full(num_nodes, MAX_ID, np.uint64)  # of groups: the smallest id of their segments, else a new one
     np.minimum.at(names, roots[:number], segments)
@@ -156,8 +147,8 @@ def settle(
     names[new] = largest + 1 + np.arange(len(new), dtype=np.uint64)
     counts = (len(fragments), (owners > 0).sum(), number, number - len(np.unique(roots[:number])), len(new))
     log.info("%d fragments, %d of them in %d segments, %d of which joined others; %d new segments", *counts)
-    tables = {"fragments": fragments.astype(np.uint64), "owners": names[roots[nodes]]}
-    return tables | {"segments": segments, "names": names[roots[:number]], "divided": divided(rows, given.apart)}
+    found = {"fragments": fragments.astype(np.uint64), "owners": names[roots[nodes]]}
+    return found | {"segments": segments, "names": names[roots[:number]], "divided": divided(rows, given.apart)}
 
 
 def divided(covered: np.ndarray, apart: np.ndarray) -> np.ndarray:
@@ -174,14 +165,15 @@ def divided(covered: np.ndarray, apart: np.ndarray) -> np.ndarray:
 
 
 def links_of(fragments: np.ndarray, sums: np.ndarray, faces: np.ndarray) -> np.ndarray:
-    """Return the contacts of fragments (int64, (E, 6)): the places of both, then sum of affinities and number of faces.
+    """Return contacts of fragments (int64, (N, 6)): the places of both, then sum and number of affinities, by kind.
 
-    These two are first those along z, then those in the section.
+    Rows of `sums` and `faces` have two fragments, a kind (0 along z, 1 in the section) and the value; pairs may repeat.
     """
-    pairs, places = np.unique(sums[:, :2], axis=0, return_inverse=True)
-    links = np.zeros((len(pairs), 4), np.int64)
-    links[places, 2 * sums[:, 2]], links[places, 2 * sums[:, 2] + 1] = sums[:, 3], faces[:, 3]
-    return np.column_stack([np.searchsorted(fragments, pairs), links])
+    links = np.zeros((len(sums), 6), np.int64)
+    links[:, :2] = np.searchsorted(fragments, sums[:, :2])
+    rows, columns = np.arange(len(sums)), 2 + 2 * sums[:, 2]
+    links[rows, columns], links[rows, columns + 1] = sums[:, 3], faces[:, 3]
+    return links
 
 
 def owners_of(covered: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -204,28 +196,7 @@ def without_runaways(owners: np.ndarray, sizes: np.ndarray, edges: np.ndarray, g
 
     A flood that has leaked goes on in the next body, and may soon hold much of the box. If most of a segment is one
     part, it is kept, because affinities take mitochondria and thin necks for membranes, too. Pieces of a segment whose
-    fragments do not touch are judged one by one. Parameters and result are those of `undenied`.
-    """
-    inside, num_fragments = _inside(owners, edges, given), len(owners)
-    parts = connected_roots(num_fragments, Linkage(inside, NO_PAIRS).run(lambda *_: MIN_JOINED * CERTAIN))
-    pieces = connected_roots(num_fragments, inside[:, :2])
-    largest = np.zeros(num_fragments)
-    np.maximum.at(largest, pieces, np.bincount(parts, sizes, num_fragments)[parts])
-    is_body = largest >= MIN_LARGEST * np.bincount(pieces, sizes, num_fragments)
-    return np.where(is_body[pieces], owners, np.uint64(0))
-
-
-def _inside(owners: np.ndarray, edges: np.ndarray, given: np.ndarray) -> np.ndarray:
-    """Return the edges between fragments of one segment that corrections do not name."""
-    a, b = owners[edges[:, :2]].T
-    return edges[(a == b) & (a > 0) & ~np.isin(a, given)]
-
-
-def undenied(owners: np.ndarray, sizes: np.ndarray, edges: np.ndarray, given: np.ndarray) -> np.ndarray:
-    """Free the fragments of a segment that affinities deny: the smaller of two parts with a membrane between them.
-
-    A network that joins bodies would spoil what affinities know. Parts hang together by contacts of `MIN_INSIDE`; a
-    contact of two parts denies if it has `MIN_DENIED` faces.
+    fragments do not touch are judged one by one.
 
     Parameters
     ----------
@@ -241,40 +212,39 @@ def undenied(owners: np.ndarray, sizes: np.ndarray, edges: np.ndarray, given: np
     uint64 ndarray of shape (N,)
         The segments, 0 also for freed fragments.
     """
-    inside = _inside(owners, edges, given)
-    sums, faces = inside[:, 2] + inside[:, 4], inside[:, 3] + inside[:, 5]
-    parts = connected_roots(len(owners), inside[sums >= MIN_INSIDE * CERTAIN * faces, :2])
-    contacts = add_up(np.column_stack([np.sort(parts[inside[:, :2]]), faces]))
-    large = contacts[(contacts[:, 0] != contacts[:, 1]) & (contacts[:, 2] >= MIN_DENIED)]
-    denied = np.unique(large[:, :2])
-    kept = denied[largest_parts(owners[denied], denied, np.bincount(parts, sizes)[denied])]
-    return np.where(np.isin(parts, np.setdiff1d(denied, kept)), np.uint64(0), owners)
+    (a, b), num_fragments = owners[edges[:, :2]].T, len(owners)
+    inside = edges[(a == b) & (a > 0) & ~np.isin(a, given)]
+    parts = connected_roots(num_fragments, Linkage(inside, NO_PAIRS).run(lambda *_: MIN_JOINED * CERTAIN))
+    pieces = connected_roots(num_fragments, inside[:, :2])
+    largest = np.zeros(num_fragments)
+    np.maximum.at(largest, pieces, np.bincount(parts, sizes, num_fragments)[parts])
+    is_body = largest >= MIN_LARGEST * np.bincount(pieces, sizes, num_fragments)
+    return np.where(is_body[pieces], owners, np.uint64(0))
 
 
 class Bodies(Linkage):
-    """Groups of fragments and segments, in voxels of `voxel_size_zyx_nm`; the first nodes are the segments.
+    """Groups of fragments and segments; the first nodes are the segments, `voxels` their sizes.
 
     Faces along z and in the section count as much, however many there are: where a membrane runs obliquely through
     thick sections, two bodies have many faces along z, of which the network is unsure.
     """
 
-    def __init__(self, links: np.ndarray, apart: np.ndarray, voxels: np.ndarray, voxel_size_zyx_nm: VoxelSize) -> None:
+    def __init__(self, links: np.ndarray, apart: np.ndarray, voxels: np.ndarray, size: VoxelSize) -> None:
         super().__init__(links, apart)
-        self._sizes: list[float] = (voxels * math.prod(voxel_size_zyx_nm) / 1e9 / SMALL_UM3).tolist()
-        self._is_thick = has_thick_sections(voxel_size_zyx_nm)
+        self._volumes: list[float] = (voxels * math.prod(size) / 1e9 / SMALL_UM3).tolist()
+        self._min_affinity = MIN_AFFINITY_THICK if has_thick_sections(size) else MIN_AFFINITY
 
     def score(self, a: int, b: int) -> float:
         """Return the mean affinity between two groups, less what their size asks for."""
-        smaller = max(1.0, min(self._sizes[a], self._sizes[b]))
+        smaller = max(1.0, min(self._volumes[a], self._volumes[b]))
         return super().score(a, b) - CERTAIN * SURER * math.log10(smaller)
 
     def join(self, a: int, b: int) -> list[int]:
         """Make group `b` a part of `a`, see `Linkage`."""
-        self._sizes[a] += self._sizes[b]
+        self._volumes[a] += self._volumes[b]
         return super().join(a, b)
 
     def joined(self, num_segments: int, config: FillConfig) -> np.ndarray:
         """Return the pairs of nodes that affinities join."""
-        least = config.min_affinity or (MIN_AFFINITY_THICK if self._is_thick else MIN_AFFINITY)
-        of_segments = CERTAIN * config.min_segment_affinity  # a group with a segment has the name of one
-        return self.run(lambda _, larger: of_segments if larger < num_segments else CERTAIN * least)
+        of_segments, least = config.min_segment_affinity, config.min_affinity or self._min_affinity
+        return self.run(lambda _, name: CERTAIN * (of_segments if name < num_segments else least))  # the larger name
