@@ -115,13 +115,11 @@ class FillConfig(Section):
         0.0, description="largest distance from a segment, nm; 0 fills nothing"
     )
     sigma_nm: Annotated[float, Field(ge=0)] = Field(3.0, description="standard deviation of the image's smoothing, nm")
-    min_affinity: Probability | None = Field(
-        None,
-        description="with affinities: lowest mean between two fragments or groups that joins them, more for large "
-        "ones; null: 0.3 where sections are thick, else 0.45",
+    min_affinity: Probability = Field(
+        0.35, description="with affinities: lowest mean between two groups that joins them; large ones need more"
     )
     min_segment_affinity: Fraction = Field(
-        0.7, description="with affinities: lowest mean between two groups that both have a segment that joins them"
+        0.6, description="with affinities: lowest mean between two groups that both have a segment that joins them"
     )
     # Far from a segment, floods know only their block and its surroundings, so this one may show.
     block_size_zyx: PositiveZYX = Field((256, 256, 256), description="voxels filled at a time")

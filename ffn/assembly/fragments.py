@@ -22,7 +22,7 @@ from ffn.assembly.merge import apply_groups
 from ffn.assembly.merge_graph import Linkage
 from ffn.contingency import RowLookup, RowSum, add_up, count_pairs, largest_parts, rows_of
 from ffn.errors import VolumeError
-from ffn.geometry import Box, VoxelSize, add, has_thick_sections
+from ffn.geometry import Box, VoxelSize, add
 from ffn.inference.affinities import AXES, FRAGMENTS
 from ffn.io.block_log import Result
 from ffn.io.masks import Inputs, Masks
@@ -35,10 +35,11 @@ MIN_SHARE = 0.5  # of a fragment that a segment covers, which then has all of it
 # What tells a segment of several bodies; our choices, on FIB-25: docs/experiments.md
 MIN_JOINED = 0.3  # mean affinity between two parts of a body, by average linkage
 MIN_LARGEST = 0.7  # share of a body in its largest part
-# What joins fragments and groups; our choices, on FIB-25 at 30 nm and SNEMI3D: docs/experiments.md
-MIN_AFFINITY, MIN_AFFINITY_THICK = 0.45, 0.3  # of voxels of one side, and of thick sections
-SMALL_UM3, SURER = 0.0013, 0.05  # where both are larger, every tenfold of the smaller one asks for more affinity
+# Where both groups are larger than this, a tenfold of the smaller one asks for this much more affinity; our choices, on
+# FIB-25 at 30 nm and SNEMI3D: docs/experiments.md
+SMALL_UM3, SURER = 0.0013, 0.05
 CERTAIN = 255  # affinity
+ALONG_Z, IN_SECTION = 2, 4  # columns of links: the sum of affinities, then the number of faces
 MAX_ID = np.uint64(2**64 - 1)
 NO_PAIRS = np.empty((0, 2), np.int64)
 
@@ -82,15 +83,14 @@ class Fragments(NamedTuple):
         outer = Box(tile.start, add(tile.stop, (1, 1, 1))).intersect(self.segmentation.box)
         ids = self.read(outer)
         pairs = count_pairs(ids[tile.slices(outer.start)], self.segmentation.read(tile))
-        rows = [np.empty((0, 5), np.int64)]
+        rows = [np.empty((0, 4), np.int64)]
         for volume, (ends, places, step) in zip(self.affinities, faces_in(ids, tile, outer), strict=True):
             values = volume.read(outer)[tuple((places - outer.start + step).T)]
-            kinds, ones = np.full(len(ends), int(step[0] == 0)), np.ones(len(ends), np.int64)
-            rows.append(np.column_stack([ends, kinds, values, ones]))
-        found = add_up(np.concatenate(rows))
-        sums = np.column_stack([found[:, :3], found[:, 3] * found[:, 4]])
+            a, b, affinity, faces = add_up(np.column_stack([ends, values, np.ones(len(ends), np.int64)])).T
+            for column, numbers in enumerate((affinity * faces, faces), ALONG_Z if step[0] else IN_SECTION):
+                rows.append(np.column_stack([a, b, np.full(len(a), column), numbers]))
         covered = rows_of(pairs.keep((pairs.a > 0) | (pairs.b > 0)))
-        return {"covered": covered, "sums": add_up(sums), "faces": add_up(found[:, [0, 1, 2, 4]])}
+        return {"covered": covered, "links": add_up(np.concatenate(rows))}
 
     def settle(self, results: Iterable[Result]) -> dict[str, Table]:
         """Choose the segment of each fragment."""
@@ -121,16 +121,16 @@ def settle(results: Iterable[Result], config: FillConfig, given: Constraints, si
     joined as long as the affinity between two of them is high enough, see `Bodies`, but never if corrections separate
     their segments. The others get new ids.
     """
-    tables = {"covered": RowSum(3, np.uint64), "sums": RowSum(4), "faces": RowSum(4)}
-    for result in results:
-        for name, table in tables.items():
-            table.add(result[name])
-    rows, sums, faces = (table.rows() for table in tables.values())
+    covered, links = RowSum(3, np.uint64), RowSum(4)
+    for each in results:
+        covered.add(each["covered"])
+        links.add(each["links"])
+    rows = covered.rows()
     if (largest := rows[:, 1].max(initial=0)) == MAX_ID:
         raise VolumeError(f"the segmentation has id {largest}, expected smaller ones: it stands for ignored voxels")
     rows = rows[rows[:, 0] > 0]
     fragments, owners = owners_of(rows)
-    between = links_of(fragments, sums, faces)
+    between = links_of(fragments, links.rows())
     sizes = np.bincount(np.searchsorted(fragments, rows[:, 0].astype(np.int64)), rows[:, 2])
     owners = without_runaways(owners, sizes, between, np.concatenate(given))
     segments = np.unique(owners[owners > 0])
@@ -164,15 +164,14 @@ def divided(covered: np.ndarray, apart: np.ndarray) -> np.ndarray:
     return np.unique(np.concatenate(found), axis=0)
 
 
-def links_of(fragments: np.ndarray, sums: np.ndarray, faces: np.ndarray) -> np.ndarray:
-    """Return contacts of fragments (int64, (N, 6)): the places of both, then sum and number of affinities, by kind.
+def links_of(fragments: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return links (int64, (N, 6)) of the places of fragments for `Linkage`: sum and number along z and in the section.
 
-    Rows of `sums` and `faces` have two fragments, a kind (0 along z, 1 in the section) and the value; pairs may repeat.
+    Rows have two fragments, the column in the result, and the value.
     """
-    links = np.zeros((len(sums), 6), np.int64)
-    links[:, :2] = np.searchsorted(fragments, sums[:, :2])
-    rows, columns = np.arange(len(sums)), 2 + 2 * sums[:, 2]
-    links[rows, columns], links[rows, columns + 1] = sums[:, 3], faces[:, 3]
+    links = np.zeros((len(rows), 6), np.int64)
+    links[:, :2] = np.searchsorted(fragments, rows[:, :2])
+    links[np.arange(len(rows)), rows[:, 2]] = rows[:, 3]
     return links
 
 
@@ -232,7 +231,6 @@ class Bodies(Linkage):
     def __init__(self, links: np.ndarray, apart: np.ndarray, voxels: np.ndarray, size: VoxelSize) -> None:
         super().__init__(links, apart)
         self._volumes: list[float] = (voxels * math.prod(size) / 1e9 / SMALL_UM3).tolist()
-        self._min_affinity = MIN_AFFINITY_THICK if has_thick_sections(size) else MIN_AFFINITY
 
     def score(self, a: int, b: int) -> float:
         """Return the mean affinity between two groups, less what their size asks for."""
@@ -244,7 +242,6 @@ class Bodies(Linkage):
         self._volumes[a] += self._volumes[b]
         return super().join(a, b)
 
-    def joined(self, num_segments: int, config: FillConfig) -> np.ndarray:
-        """Return the pairs of nodes that affinities join."""
-        of_segments, least = config.min_segment_affinity, config.min_affinity or self._min_affinity
-        return self.run(lambda _, name: CERTAIN * (of_segments if name < num_segments else least))  # the larger name
+    def joined(self, num_segments: int, fill: FillConfig) -> np.ndarray:
+        """Return the pairs of nodes that affinities join; a group with a segment has the name of one."""
+        return self.run(lambda _, b: CERTAIN * (fill.min_segment_affinity if b < num_segments else fill.min_affinity))

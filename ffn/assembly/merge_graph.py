@@ -179,19 +179,16 @@ class Linkage:
             if (score := self.score(a, b)) >= least(a, b):
                 heapq.heappush(queue, (-score, a, b))
 
-        for a, others in self._links.items():
-            for b in others:
-                if a < b:
-                    enter(a, b)
+        for a, b in [(a, b) for a, others in self._links.items() for b in others if a < b]:
+            enter(a, b)
         while queue:
             score, a, b = heapq.heappop(queue)
-            if b not in self._links[a] or b in self._apart[a]:
-                continue
-            if self.score(a, b) != -score:  # one of them has grown since
+            may_join = b in self._links[a] and b not in self._apart[a]
+            if may_join and self.score(a, b) == -score:
+                for other in self.join(a, b):
+                    enter(min(a, other), max(a, other))
+            elif may_join:  # one of them has grown since
                 enter(a, b)
-                continue
-            for other in self.join(a, b):
-                enter(min(a, other), max(a, other))
         return np.array(self._joins, np.uint64).reshape(-1, 2)
 
     def join(self, a: int, b: int) -> list[int]:

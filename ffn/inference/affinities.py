@@ -85,11 +85,8 @@ def affinities(image_spec: str, network_path: str, out: str, box: Box | None = N
         placement = Placement(box, size, provenance("affinities", image=image_spec, network=network_path, box=box))
         key = fingerprint("affinities", image=identity(image_spec), network=identity(network_path), box=box)
 
-        def undisturbed(part: Box) -> list[Box]:
-            return cut_at(displaced_in(jumps, part), part)
-
         def work(block: Box, writers: Writers) -> None:
-            for part in itertools.chain.from_iterable(map(undisturbed, block.blocks(PART_ZYX))):
+            for part in (part for one in block.blocks(PART_ZYX) for part in cut_at(displaced_in(jumps, one), one)):
                 outer = around(part, box, size)
                 found = predict(net, sections.read(outer.grow((NEAR, 0, 0))))
                 found[0] *= ~displaced(jumps, outer)
@@ -190,8 +187,6 @@ def load(path: str | Path, voxel_size_zyx_nm: VoxelSize) -> keras.Model:
         raise ModelError(f"{path}: has other layers, expected a network of 'ffn learn-affinities' of this version")
     if other := Tissue((tuple(json.loads(attributes[VOXEL_SIZE])),)).other_size(voxel_size_zyx_nm):
         log.warning("%s: %s", path, other)
-    if not all(np.isfinite(each).all() for each in weights):
-        raise ModelError(f"{path}: has weights that are not finite, expected numbers. Learn it anew")
     net.set_weights(weights)
     return net
 

@@ -30,7 +30,6 @@ from ffn.training.parallel.process_group import ProcessGroup
 from ffn.training.parallel.serving import LOOK_SECONDS, Link, connect
 from ffn.training.plan import (
     Training,
-    TrainingData,
     TrainingPlan,
     add_data_arguments,
     choose_model,
@@ -131,7 +130,9 @@ def training_job(
         if _computes(config):
             configure_libraries(group, config, rng_seed)
         group.watch()
-        opened = group.together(lambda: stack.enter_context(open_training_volumes(_sources(data), data.masks)))
+        held_out = {name: (one.image, one.labels) for name, one in data.validation.items()}
+        sources = {**held_out, **data.volumes}
+        opened = group.together(lambda: stack.enter_context(open_training_volumes(sources, data.masks)))
         for volume in opened.values():
             volume.load(group)
         volumes = {name: opened[name] for name in data.volumes}
@@ -219,11 +220,6 @@ def alone_in(folder: str, group: ProcessGroup) -> Iterator[None]:
     lock = group.together(lambda: take_lock(folder, LOCK_SECONDS) if group.rank == 0 else None)
     with lock or contextlib.nullcontext():
         yield
-
-
-def _sources(data: TrainingData) -> dict[str, tuple[str, str]]:
-    """Image and labels of all volumes, including those for validation."""
-    return {**{name: (source.image, source.labels) for name, source in data.validation.items()}, **data.volumes}
 
 
 def _origin(training: Training, config: TrainConfig, step: int) -> dict[str, Any]:

@@ -64,7 +64,8 @@ class Skeletons(SegmentFiles):
 
         def items() -> Iterator[tuple[int, bytes, bytes]]:
             for owner, pieces in segments:
-                skeleton = _joined([*map(_decode, pieces)])
+                parts = [osteoid.Skeleton.from_precomputed(one, vertex_attributes=[RADIUS]) for one in pieces]
+                skeleton = _joined(parts)
                 if self.has_swc and len(skeleton.edges):
                     write_swc(self.layer / "swc", owner, skeleton)
                 lengths[owner] = float(skeleton.cable_length())
@@ -85,10 +86,6 @@ def _encode(skeleton: osteoid.Skeleton) -> bytes:
     """Encode vertices (xyz, nm), edges and radii (nm)."""
     skeleton.extra_attributes = [RADIUS]
     return skeleton.to_precomputed()
-
-
-def _decode(content: bytes) -> osteoid.Skeleton:
-    return osteoid.Skeleton.from_precomputed(content, vertex_attributes=[RADIUS])
 
 
 def write_swc(folder: Path, owner: int, skeleton: osteoid.Skeleton) -> None:

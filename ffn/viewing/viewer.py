@@ -172,7 +172,8 @@ def _show(
             return
         with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is the usual way to end the viewer
             announce(viewer.get_viewer_url())
-            if config.open and _has_screen():
+            # Without a screen, a text browser might take over the terminal.
+            if config.open and (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
                 webbrowser.open(stack.enter_context(page_leading_to(viewer.get_viewer_url())))
             threading.Event().wait()
 
@@ -213,11 +214,6 @@ def open_viewer(port: int = 0) -> neuroglancer.Viewer:
     except OSError as reason:
         raise ExportError(f"--port: {port} cannot be used ({reason.strerror}). Choose another, or 0 for any") from None
     return viewer
-
-
-def _has_screen() -> bool:
-    """Whether there is a screen. Without one, a text browser might take over the terminal."""
-    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
 @contextlib.contextmanager
