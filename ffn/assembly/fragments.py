@@ -169,9 +169,10 @@ def links_of(fragments: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
     Rows have two fragments, the column in the result, and the value.
     """
-    links = np.zeros((len(rows), 6), np.int64)
-    links[:, :2] = np.searchsorted(fragments, rows[:, :2])
-    links[np.arange(len(rows)), rows[:, 2]] = rows[:, 3]
+    pairs, places = np.unique(rows[:, :2], axis=0, return_inverse=True)
+    links = np.zeros((len(pairs), 6), np.int64)
+    links[:, :2] = np.searchsorted(fragments, pairs)
+    links[places.ravel(), rows[:, 2]] = rows[:, 3]
     return links
 
 

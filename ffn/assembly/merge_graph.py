@@ -179,7 +179,7 @@ class Linkage:
             if (score := self.score(a, b)) >= least(a, b):
                 heapq.heappush(queue, (-score, a, b))
 
-        for a, b in [(a, b) for a, others in self._links.items() for b in others if a < b]:
+        for a, b in ((a, b) for a, others in self._links.items() for b in others if a < b):
             enter(a, b)
         while queue:
             score, a, b = heapq.heappop(queue)

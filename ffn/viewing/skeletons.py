@@ -64,8 +64,7 @@ class Skeletons(SegmentFiles):
 
         def items() -> Iterator[tuple[int, bytes, bytes]]:
             for owner, pieces in segments:
-                parts = [osteoid.Skeleton.from_precomputed(one, vertex_attributes=[RADIUS]) for one in pieces]
-                skeleton = _joined(parts)
+                skeleton = _joined([osteoid.Skeleton.from_precomputed(p, vertex_attributes=[RADIUS]) for p in pieces])
                 if self.has_swc and len(skeleton.edges):
                     write_swc(self.layer / "swc", owner, skeleton)
                 lengths[owner] = float(skeleton.cable_length())

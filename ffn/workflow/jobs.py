@@ -166,9 +166,9 @@ class Jobs:
     def _joined_at_once(self, place: Place) -> int:
         """Voxels of `fill` that take as much memory as all fragments and their contacts, which are joined at once.
 
-        A fragment takes 2.5 KB and its contacts; SNEMI3D at 12 nm has 4 in 1,000 voxels, FIB-25 0.5.
+        A fragment takes 3 KB with its contacts; SNEMI3D at 12 nm has 4.4 in 1,000 voxels, FIB-25 0.5.
         """
-        return place.segment_box.num_voxels // 8 if self.run.affinities.enabled else 0
+        return place.segment_box.num_voxels // 6 if self.run.affinities.enabled else 0
 
     def _skeleton_step(self, place: Place) -> ZYX:
         return skeletonize.step_for(self.run.skeletonize.spacing_nm, place.voxel_size_zyx_nm, place.evaluate_box.shape)
