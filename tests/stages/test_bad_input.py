@@ -52,7 +52,7 @@ CASES = {
     "truncated file": ("membrane --image {m}/truncated.h5:raw --out {o}/membrane.zarr", "truncated.h5"),
     "other number of processes": (TRAIN.replace("--num-workers 1", "--num-workers 2") + SMALL, "2"),
     "model where a file is": (TRAIN.replace("{o}/model", "{m}/raw.h5/model") + SMALL, "raw.h5/model: "),
-    "model of others": (TRAIN.replace("{o}/model", "{m}/model") + SMALL, "/model: .*trained"),
+    "model of others": (TRAIN.replace("{o}/model", "{m}/model") + SMALL, "/model: holds .model.yaml."),
     "no weights": (SEGMENT.replace("{m}/model", "{m}/no_weights"), "no_weights/weights.h5: "),
     "segmentation without overlaps": (AGGLOMERATE + " --window-radius 3 4 4", "'overlaps'"),
     "size of a job for one file": (AGGLOMERATE + " --job-size 9 9 9", "g.csv .*--job-size"),
