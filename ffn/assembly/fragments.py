@@ -142,8 +142,7 @@ def settle(results: Iterable[Result], config: FillConfig, given: Constraints, si
     roots = connected_roots(num_nodes, bodies.joined(number, config))
     names = np.full(num_nodes, MAX_ID, np.uint64)  # of groups: the smallest id of their segments, else a new one
     np.minimum.at(names, roots[:number], segments)
-    used = np.unique(roots[nodes])
-    new = used[names[used] == MAX_ID]
+    new = np.setdiff1d(roots[nodes], roots[:number])
     names[new] = largest + 1 + np.arange(len(new), dtype=np.uint64)
     counts = (len(fragments), (owners > 0).sum(), number, number - len(np.unique(roots[:number])), len(new))
     log.info("%d fragments, %d of them in %d segments, %d of which joined others; %d new segments", *counts)

@@ -182,7 +182,9 @@ class Linkage:
         for a, b in ((a, b) for a, others in self._links.items() for b in others if a < b):
             enter(a, b)
         while queue:
-            score, a, b = heapq.heappop(queue)
+            score, a, b = entry = heapq.heappop(queue)
+            while queue and queue[0] == entry:  # a pair that was entered again for each of its changes
+                heapq.heappop(queue)
             may_join = b in self._links[a] and b not in self._apart[a]
             if may_join and self.score(a, b) == -score:
                 for other in self.join(a, b):

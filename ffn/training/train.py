@@ -130,8 +130,7 @@ def training_job(
         if _computes(config):
             configure_libraries(group, config, rng_seed)
         group.watch()
-        held_out = {name: (one.image, one.labels) for name, one in data.validation.items()}
-        sources = {**held_out, **data.volumes}
+        sources = {name: (one.image, one.labels) for name, one in data.validation.items()} | dict(data.volumes)
         opened = group.together(lambda: stack.enter_context(open_training_volumes(sources, data.masks)))
         for volume in opened.values():
             volume.load(group)
