@@ -41,7 +41,6 @@ SMALL_UM3, SURER = 0.0013, 0.05
 CERTAIN = 255  # affinity
 ALONG_Z, IN_SECTION = 2, 4  # columns of links: the sum of affinities, then the number of faces
 MAX_ID = np.uint64(2**64 - 1)
-NO_PAIRS = np.empty((0, 2), np.int64)
 
 
 class Fragments(NamedTuple):
@@ -213,7 +212,7 @@ def without_runaways(owners: np.ndarray, sizes: np.ndarray, edges: np.ndarray, g
     """
     (a, b), num_fragments = owners[edges[:, :2]].T, len(owners)
     inside = edges[(a == b) & (a > 0) & ~np.isin(a, given)]
-    parts = connected_roots(num_fragments, Linkage(inside, NO_PAIRS).run(lambda *_: MIN_JOINED * CERTAIN))
+    parts = connected_roots(num_fragments, Linkage(inside, inside[:0, :2]).run(lambda *_: MIN_JOINED * CERTAIN))
     pieces = connected_roots(num_fragments, inside[:, :2])
     largest = np.zeros(num_fragments)
     np.maximum.at(largest, pieces, np.bincount(parts, sizes, num_fragments)[parts])

@@ -30,6 +30,7 @@ from ffn.assembly.merge import apply_groups
 from ffn.assembly.merge_graph import read_graphs
 from ffn.assembly.questions import Forest, Pair, Question, ask, gather
 from ffn.config import PART_ZYX
+from ffn.contingency import count_pairs, largest_parts, merge_tables
 from ffn.errors import ExportError
 from ffn.geometry import ZYX, Box, add, cell_shape, scale, subtract, zyx
 from ffn.io.open import identity, open_segmentation, open_volume
@@ -173,9 +174,8 @@ class Queue:
         length = self._length(min(sides, key=self._voxels), question)
         middle = zyx((np.array(ends[0]) + ends[1]) // 2)
         kind = JOINED if question.joined else APART
-        return Place(
-            kind, question.wrong, question.voxels * self._um3, length, middle, sides, pair, ends, question.single
-        )
+        um3 = question.voxels * self._um3
+        return Place(kind, question.wrong, um3, length, middle, sides, pair, ends, question.single)
 
     def _pair(self, row: int) -> Pair:
         a, b = self._pairs.ids[row].tolist()
@@ -310,22 +310,25 @@ def write_confirmed(inputs: QueueInputs, objects: Sequence[int], out: str | Path
         found = f"{inputs.mapping}: no object is confirmed, expected answers on all its doubtful contacts"
         raise CorrectionError(f"{found}. Answer more (ffn view RUN --queue FILE.csv), apply them, or name objects")
     groups = read_groups(inputs.mapping)
-    voxels = np.zeros(len(confirmed), np.int64)
     with inputs.open_base() as base, open_volume(inputs.export / "segmentation") as filled:
+
+        def read(box: Box) -> np.ndarray:
+            return apply_groups(base.read(box).astype(np.uint64), *groups)
+
         made_by = provenance("labels", None, segmentation=inputs.segmentation, mapping=identity(inputs.mapping))
         blocks = list(base.box.blocks(PART_ZYX))
+        parts = merge_tables(count_pairs(read(block), filled.read(block)) for block in blocks)
+        parts = parts.keep(np.isin(parts.a, confirmed))
+        if len(absent := np.setdiff1d(confirmed, parts.a)):
+            raise CorrectionError(f"{inputs.mapping}: has no object {absent[0]}, expected its id")
+        names = parts.b[largest_parts(parts.a, parts.b, parts.voxels)]  # of what affinities have joined to them
         with create_volume(str(out), np.uint64, Placement(base.box, voxel_size_of(base), made_by)) as writer:
             for block in track(blocks, len(blocks), "labels"):
                 seen = block.grow((1, 1, 1)).intersect(base.box)
-                labels = labels_of(apply_groups(base.read(seen).astype(np.uint64), *groups), confirmed)
-                labels = labels[block.slices(seen.start)]
-                labels[(labels == 0) & np.isin(filled.read(block), confirmed)] = IGNORED
+                labels = labels_of(read(seen), confirmed)[block.slices(seen.start)]
+                labels[(labels == 0) & np.isin(filled.read(block), names)] = IGNORED
                 writer.write(block, labels)
-                ids, counts = np.unique(labels[np.isin(labels, confirmed)], return_counts=True)
-                voxels[np.searchsorted(confirmed, ids)] += counts
-            if not voxels.all():
-                raise CorrectionError(f"{inputs.mapping}: has no object {confirmed[voxels == 0][0]}, expected its id")
-        log.info("%s: %d objects, %d of %d voxels", out, len(confirmed), voxels.sum(), base.box.num_voxels)
+        log.info("%s: %d objects, %d of %d voxels", out, len(confirmed), parts.num_voxels, base.box.num_voxels)
         return base.box
 
 

@@ -73,7 +73,7 @@ COMMANDS = {
     "--out {out}.zarr",
     "learn-affinities": "learn-affinities --volume cube={in}/raw.h5:raw,{in}/labels.h5:labels,0:32,0:44,0:52 "
     "--max-steps 1 --rng-seed 3 --out {out}.h5",
-    "affinities": "affinities --image {in}/raw.h5:raw --network {in}/network.h5 --out {out}.zarr",
+    "affinities": "affinities --image {in}/raw.h5:raw --network {in}/network.h5 --box 5:25,0:16,0:14 --out {out}.zarr",
     "skeletonize": "skeletonize --labels {in}/labels.h5:labels --min-voxels 100 --out {out}.h5",
     "evaluate": "evaluate --segmentation {in}/base.zarr --truth {in}/labels.h5:labels --out {out}.json",
     "export": "export --image {in}/raw.h5:raw --segmentation {in}/labels.h5:labels --min-mesh-voxels 100 --out {out}",
@@ -102,7 +102,7 @@ MADE = {
     "sweep": (7, "f88ddebcb26e", 0.0),
     "fill": (10, "075099d06089", 0.0),
     "learn-affinities": (2, "44136fa355b3", -0.1325192),
-    "affinities": (2, "acfe12c9a7fc", 985.6723736),
+    "affinities": (2, "2db2e65dd0ac", 1166.4013393),
     "skeletonize": (2, "84444ea14768", 203.9671361),
     "evaluate": (9, "552768cd9be8", 0.0),
     "export": (9, "fd9985f0d951", 0.0),

@@ -18,14 +18,13 @@ from ..volumes import read, write
 
 SHAPE, SIZE = (6, 8, 40), (30.0, 10.0, 10.0)
 CONFIG = FillConfig(block_size_zyx=(4, 8, 12))
-NO_PAIRS = np.empty((0, 2), np.int64)
 
 
-def joined(pairs, segments=0, apart=NO_PAIRS, voxels=(1,) * 9, **options):
+def joined(pairs, segments=0, apart=(), voxels=(1,) * 9, **options):
     """Return the joined pairs of groups, of pairs with mean and number of faces (along z and) in the section."""
     rows = [(a, b, *(0, 0) * (len(faces) == 2), *faces) for a, b, *faces in pairs]
     links = np.array([(a, b, round(255 * z * m), m, round(255 * yx * n), n) for a, b, z, m, yx, n in rows])
-    found = Bodies(links, np.array(apart), np.array(voxels), SIZE).joined(segments, FillConfig(**options))
+    found = Bodies(links, np.reshape(apart, (-1, 2)), np.array(voxels), SIZE).joined(segments, FillConfig(**options))
     return set(map(tuple, np.sort(found, axis=1).tolist()))
 
 
@@ -51,8 +50,7 @@ def test_two_large_groups_need_more_also_when_they_have_grown():
     chain = [(1, 2, 0.44, 1)]
     assert joined(chain, voxels=[1, large, 1]) == {(1, 2)}
     assert not joined(chain, voxels=[1, large, large])
-    grown = [*chain, (2, 3, 0.9, 1)]
-    assert joined(grown, voxels=[1, large, 1, large]) == {(2, 3)}
+    assert joined([*chain, (2, 3, 0.9, 1)], voxels=[1, large, 1, large]) == {(2, 3)}
 
 
 def test_nothing_joins_what_people_keep_apart():
@@ -76,14 +74,17 @@ def test_a_segment_of_several_bodies_is_let_go_even_if_they_touch_where_no_membr
     assert owners([4, 3, 3, 9], (0, 1, 255 * 30, 100)) == [7, 7, 7, 8], "the third is alone"
 
 
+def settled(covered, links=(), given=NOTHING_GIVEN):
+    """Return the owners of the fragments."""
+    part = {"covered": np.array(covered, np.uint64), "links": np.reshape(links, (-1, 4)).astype(int)}
+    return settle([part], CONFIG, given, SIZE)["owners"].tolist()
+
+
 def test_bodies_that_a_segment_has_joined_become_new_ones_unless_corrections_separate_it():
-    part = {
-        "covered": np.array([(1, 7, 13), (2, 7, 7), (3, 8, 9)], np.uint64),
-        "links": np.array([(1, 2, 4, 0), (1, 2, 5, 100), (2, 3, 4, 200 * 255), (2, 3, 5, 200)]),
-    }
-    assert settle([part], CONFIG, NOTHING_GIVEN, SIZE)["owners"].tolist() == [9, 8, 8]
-    given = Constraints(apart=np.array([(7, 8)], np.uint64))
-    assert settle([part], CONFIG, given, SIZE)["owners"].tolist() == [7, 7, 8]
+    covered = [(1, 7, 13), (2, 7, 7), (3, 8, 9)]
+    links = [(1, 2, 4, 0), (1, 2, 5, 100), (2, 3, 4, 200 * 255), (2, 3, 5, 200)]
+    assert settled(covered, links) == [9, 8, 8]
+    assert settled(covered, links, Constraints(apart=np.array([(7, 8)], np.uint64))) == [7, 7, 8]
 
 
 @pytest.fixture
@@ -153,13 +154,6 @@ def test_jobs_and_tiles_change_nothing(scene, tmp_path):
 
 
 def test_new_ids_are_those_of_no_segment_not_even_of_one_without_a_fragment():
-    rows = np.array([[1, 7, 10], [1, 8, 3], [5, 0, 10]], np.uint64)
-    none = np.empty((0, 4), np.int64)
-
-    def owners():
-        return settle([{"covered": rows, "links": none}], CONFIG, NOTHING_GIVEN, SIZE)["owners"].tolist()
-
-    assert owners() == [7, 9]
-    rows[0, 1] = 2**64 - 1  # after it, new ids would begin at 0
-    with pytest.raises(VolumeError):
-        owners()
+    assert settled([(1, 7, 10), (1, 8, 3), (5, 0, 10)]) == [7, 9]
+    with pytest.raises(VolumeError):  # after it, new ids would begin at 0
+        settled([(1, 2**64 - 1, 10), (1, 8, 3), (5, 0, 10)])
