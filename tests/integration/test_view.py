@@ -204,7 +204,7 @@ def test_the_browser_finds_the_link_where_other_users_do_not_see_it(start, expor
         script = tmp_path / name
         script.write_text(f'#!/bin/sh\necho "$$ $@" > {noted}.new && mv {noted}.new {noted}\n{then}\n')
         script.chmod(0o755)
-    variables = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "DISPLAY": ":9", "BROWSER": f"{tmp_path}/xdg-open %s &"}
+    variables = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "DISPLAY": ":9", "BROWSER": f"{tmp_path}/xdg-open %s"}
     for arguments, end in ((["--screenshot", tmp_path / "a.png"], signal.SIGKILL), ([], signal.SIGTERM)):
         process = start(export_dir, *arguments, env={**os.environ, **variables})
         while not noted.exists():

@@ -40,7 +40,7 @@ def test_a_wheel_plans_the_demo_as_the_checkout_does(site, tmp_path):
         done = subprocess.run(command, env=variables, cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         plans.append(re.findall(r"^(?:rule|localrule) (\S+):", done.stdout + done.stderr, re.MULTILINE))
-    assert plans[0] == plans[1] and "train" in plans[0]
+    assert sorted(plans[0]) == sorted(plans[1]) and "train" in plans[0]  # independent jobs come in any order
     sources = [{file.name for file in (folder / "ffn/kernels").glob("*.[chs]*")} for folder in (ROOT, site)]
     assert sources[0] == sources[1] and "build.sh" in sources[0]
 
