@@ -225,7 +225,8 @@ def _is_lost(scheduler: Scheduler, job_id: str) -> bool:
 def _queued(scheduler: Scheduler) -> set[str] | None:
     """Return the jobs that the scheduler had when it was last asked, None if it did not answer."""
     path = STATE / "queue.json"
-    if _age(path) > _seconds("FFN_QUEUE_SECONDS", QUEUE_SECONDS):
+    age = time.time() - path.stat().st_mtime if path.exists() else math.inf
+    if age > _seconds("FFN_QUEUE_SECONDS", QUEUE_SECONDS):
         ids = sorted(p.stem for p in STATE.glob("*.submitted") if not _record(p.stem, "exit").exists())
         queued = scheduler.queued(run_command(scheduler.queue_command(ids))) if ids else set()
         text = json.dumps(None if queued is None else sorted(queued))
@@ -244,11 +245,6 @@ def _exit_code(job_id: str) -> int | None:
         return int(_record(job_id, "exit").read_text())
     except (OSError, ValueError):
         return None
-
-
-def _age(path: Path) -> float:
-    """Return the seconds since a file was written, infinite if it is not there."""
-    return time.time() - path.stat().st_mtime if path.exists() else math.inf
 
 
 def _seconds(variable: str, default: float) -> float:

@@ -70,8 +70,10 @@ def queue_inputs(run_folder: str, volume: str | None, corrections: Sequence[str]
     from ffn.viewing.queue import QueueInputs
     from ffn.workflow.paths import RunPaths, finished
 
-    paths, export = RunPaths(run_folder), find_export(Path(run_folder), volume)
+    paths = RunPaths(run_folder)
     run = paths.read_config()
+    segmented = [name for name, each in run.volumes.items() if each.is_segmented] if run else []
+    export = find_export(Path(run_folder), volume, segmented)
     if run is None or not run.agglomerate.enabled:
         raise ConfigError(f"{run_folder}: has no agglomeration graph, expected a run with agglomerate.enabled")
     name = export.name

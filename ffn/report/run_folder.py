@@ -7,7 +7,7 @@ import csv
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,12 +58,12 @@ def read_volumes(run_dir: Path) -> list[VolumeFiles]:
     return [_volume_files(paths, name, config) for name in sorted(names)]
 
 
-def find_export(path: Path, volume: str | None) -> Path:
-    """Find an export."""
+def find_export(path: Path, volume: str | None, segmented: Collection[str] = ()) -> Path:
+    """Find an export, without `volume` the only one, unless others of the volumes `segmented` are to come."""
     if (path / STATE_FILE).is_file():
         return path
     found = {state.parent.name: state.parent for state in RunPaths(path).existing("export")}
-    if volume is None and len(found) == 1:
+    if volume is None and len(found) == 1 and found.keys() >= set(segmented):
         return next(iter(found.values()))
     if not found:
         raise ExportError(f"{path}: is not an export and has none in precomputed/. Run ffn export or the workflow")

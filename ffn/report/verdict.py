@@ -130,7 +130,8 @@ def _row(convention: str, method: str, methods: dict[str, dict[str, Any]]) -> Sc
     for metric in METRICS:
         value = metric.value(own, convention)
         is_best = _is_best(metric, value, [metric.value(other, convention) for other in others])
-        cells.append(Cell(cell_text(metric, value), is_best, interval_text(limits.get(metric.name))))
+        interval = "{:.3f}–{:.3f}".format(*limits[metric.name]) if limits.get(metric.name) else ""
+        cells.append(Cell(cell_text(metric, value), is_best, interval))
     return ScoreRow(convention, method, cells)
 
 
@@ -142,11 +143,6 @@ def _same_voxels(one: dict[str, Any], other: dict[str, Any], convention: str) ->
 
 def _covered(entry: dict[str, Any]) -> str:
     return percent(entry["covered_fraction"])
-
-
-def interval_text(limits: list[float] | None) -> str:
-    """Return the limits of an interval as text, empty if there are none."""
-    return f"{limits[0]:.3f}–{limits[1]:.3f}" if limits else ""
 
 
 def _is_best(metric: Metric, own: float | None, others: list[float | None]) -> bool:

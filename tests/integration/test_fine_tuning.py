@@ -18,14 +18,11 @@ STEPS = 4
 TRAIN = {"max_steps": STEPS, "num_workers": 1, "precision": "float32", "validation_examples": 4}
 
 
-def other_contrast(image):
-    return np.round(255 * (np.clip(1.6 * image + 10.0, 0, 255) / 255) ** 0.8).astype(np.uint8)
-
-
 @pytest.mark.slow
 def test_fine_tuning_with_the_defaults_keeps_what_the_weights_can(shared_fib25, shared_checkpoint, tmp_path):
     with open_volume(f"{shared_fib25}/raw") as raw:
-        box, voxels = raw.box, other_contrast(raw.read(raw.box))
+        box, grey = raw.box, np.clip(1.6 * raw.read(raw.box) + 10.0, 0, 255)
+    voxels = np.round(255 * (grey / 255) ** 0.8).astype(np.uint8)  # another contrast
     image = write_volume(f"{tmp_path}/raw.h5:raw", voxels, Placement(box, (10.0, 10.0, 10.0)))
     volume = {
         "image": image,

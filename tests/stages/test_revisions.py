@@ -182,7 +182,7 @@ def contents(out: Path) -> dict[str, np.ndarray]:
         elif path.suffix == ".h5":
             found |= arrays_of(path)
         elif path.suffix == ".json" and path.name not in ("index.json", "provenance.json"):
-            found |= texts_of(path.name, json.loads(path.read_text()))
+            found[path.name] = np.array([text_of(leaf) for leaf in walk(json.loads(path.read_text()))])
         elif path.suffix == ".csv" and path.name != "metrics.csv":
             found |= columns_of(path)
         elif path.suffix == ".gz":
@@ -198,11 +198,6 @@ def arrays_of(path: Path) -> dict[str, np.ndarray]:
     with h5py.File(path) as file:
         file.visititems(lambda name, item: found.update({name: item[()]}) if isinstance(item, h5py.Dataset) else None)
     return found
-
-
-def texts_of(name: str, content: Any) -> dict[str, np.ndarray]:
-    """Return the values in a JSON file, without its provenance, as texts."""
-    return {name: np.array([text_of(leaf) for leaf in walk(content)])}
 
 
 def text_of(value: Any) -> str:

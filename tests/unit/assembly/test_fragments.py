@@ -58,15 +58,11 @@ def test_nothing_joins_what_people_keep_apart():
     assert joined(pairs, segments=3, apart=[(0, 1)]) == {(0, 3), (0, 4), (0, 2)}
 
 
-def in_section(*contacts):
-    """Return contacts of two fragments, sum and faces, which are all in the section."""
-    return np.insert(np.array(contacts), 2, [[0], [0]], axis=1)
-
-
 def test_a_segment_of_several_bodies_is_let_go_even_if_they_touch_where_no_membrane_is_seen():
     def owners(sizes, *edges, given=()):
         own = np.array([7, 7, 7, 8], np.uint64)
-        return without_runaways(own, np.array(sizes), in_section(*edges), np.array(given, np.uint64)).tolist()
+        contacts = np.insert(np.array(edges), 2, [[0], [0]], axis=1)  # all in the section
+        return without_runaways(own, np.array(sizes), contacts, np.array(given, np.uint64)).tolist()
 
     leaks = [(0, 1, 255 * 10, 100), (1, 2, 255 * 29, 100), (2, 3, 0, 100)]
     assert owners([4, 3, 3, 9], *leaks) == [0, 0, 0, 8]

@@ -62,6 +62,14 @@ def test_a_contradiction_is_named_and_nothing_is_done(run, capsys):
     assert not (folder / "corrected.yaml").exists()
 
 
+@pytest.mark.parametrize(("segment_box", "status"), [("all", 2), ("none", 0)])
+def test_a_volume_is_asked_for_where_the_export_of_another_is_to_come(segment_box, status, run):
+    folder, correct = run
+    other = {**CONFIG["volumes"]["cube"], "segment_box": segment_box}
+    (folder / "config.yaml").write_text(yaml.safe_dump({**CONFIG, "volumes": {**CONFIG["volumes"], "other": other}}))
+    assert correct([ONE])[0] == status and queue_inputs("results/mine", "cube", ()).export.name == "cube"
+
+
 def test_a_run_that_was_moved_is_refused(run, capsys):
     folder, correct = run
     (folder / "config.yaml").write_text(yaml.safe_dump({**CONFIG, "run": "other"}))

@@ -131,7 +131,7 @@ def test_pieces_do_not_show(monkeypatch, factors):
     monkeypatch.setattr(masks, "READ_BYTES", 500)
     start, shape = (2, 0, 1), (20, 30, 90)
     voxels = np.random.default_rng(1).integers(0, 9, shape).astype(np.uint8)
-    volume = ArrayVolume("fine", voxels, zyx_nm(factors), start)
+    volume = ArrayVolume("fine", voxels, tuple(np.divide(NM, factors)), start)
     sizes, read = [], volume.read
     volume.read = lambda box: sizes.append(box.num_voxels) or read(box)
     found = masks.read_nearest(volume, PART, NM, outside=9)
@@ -142,7 +142,3 @@ def test_pieces_do_not_show(monkeypatch, factors):
     expected = np.full(PART.shape, 9, np.uint8)
     expected[known] = voxels[tuple(places[known].T)]
     np.testing.assert_array_equal(found, expected)
-
-
-def zyx_nm(factors):
-    return tuple(side / factor for side, factor in zip(NM, factors, strict=True))
