@@ -79,7 +79,7 @@ def _new(image_spec: str, out: str, box: Box | None, prefills: bool) -> None:
 
     with open_volume(image_spec) as image:
         require_image(image)
-        made_by = provenance("labels", None, image=image_spec, box=box or "all")
+        made_by = provenance("labels", None, image=image_spec, within=image.box)
         box, size = box or image.box, voxel_size_of(image)
         require_inside(image, box)
         with create_volume(out, np.uint32, Placement(box, size, made_by)) as writer:

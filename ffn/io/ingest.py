@@ -280,7 +280,8 @@ def _pieces(volume: Volume, layer: Box, shard_zyx: ZYX, watch: SectionWatch | No
     (chunk_depth, *chunk_yx), (_, height, width) = volume.chunk_zyx or (1, 1, 1), layer.shape
     read_zyx = piece_zyx = shard_zyx
     if tuple(chunk_yx) == volume.box.shape[1:]:
-        depth = _power_of_two(PIECE_BYTES // (height * width * volume.dtype.itemsize))
+        most = min(PIECE_BYTES // (height * width * volume.dtype.itemsize), CHUNK)
+        depth = 1 << max(0, most.bit_length() - 1)  # a power of two, so that slabs fill chunks
         read_zyx = max(depth, chunk_depth), height, width
         piece_zyx = depth, max(1, PIECE_BYTES // (depth * width * IGNORED.itemsize)), width
     for part in layer.blocks(read_zyx):
@@ -289,11 +290,6 @@ def _pieces(volume: Volume, layer: Box, shard_zyx: ZYX, watch: SectionWatch | No
             watch.see(part, voxels)
         for piece in part.blocks(piece_zyx):
             yield piece, voxels[piece.slices(part.start)]
-
-
-def _power_of_two(most: int) -> int:
-    """Return the largest power of two that is not above `most` nor the side of a chunk, which slabs then fill."""
-    return 1 << max(0, min(most, CHUNK).bit_length() - 1)
 
 
 def _unsigned(image: Volume) -> Volume:

@@ -58,8 +58,9 @@ class Place:
             return False
         with sources.open_source(self.config, "labels") as (labels, _):
             made_by = labels.provenance
-        # Others lie in the place of the image that they were made of: a crop, if labels of all of it are a part here.
-        return made_by.get("stage", "ingest") == "ingest" or made_by.get("inputs", {}).get("box") == "all"
+        # Others lie in the place of the image that they were made of, which may be a crop of this one.
+        within = made_by.get("inputs", {}).get("within", str(self.image))
+        return made_by.get("stage", "ingest") == "ingest" or not Box.parse(within).contains(self.image)
 
     def is_of_image_of(self, other: Place) -> bool:
         """Whether another volume has the same image or labels, in the same voxels."""

@@ -151,11 +151,13 @@ def test_labels_lie_where_the_configuration_says_or_are_noticed(tmp_path):
     placed = write(tmp_path / "placed.zarr", np.uint64, Box.parse("34:64,4:44,10:60"))
     assert not check(labelled_part(tmp_path, labels=placed))["cube"].may_be_misplaced
     np.save(tmp_path / "crop.npy", np.zeros((30, 40, 50), np.uint8))
-    for image, *box in (("raw.zarr", "--box", "0:30,0:40,0:50"), ("crop.npy",)):
+    np.save(tmp_path / "more.npy", np.zeros((40, 40, 60), np.uint8))
+    part = ["--box", "0:30,0:40,0:50"]
+    for image, box in (("raw.zarr", part), ("crop.npy", []), ("more.npy", part)):
         own = f"{tmp_path}/of-{image}.zarr"
         main(["labels", "--new", f"{tmp_path}/{image}", *box, "--out", own])
         place = check(labelled_part(tmp_path, labels=own))["cube"]
-        assert str(place.labels) == "0:30,0:40,0:50" and place.may_be_misplaced == (not box)
+        assert str(place.labels) == "0:30,0:40,0:50" and place.may_be_misplaced == (image != "raw.zarr")
 
 
 def test_a_part_of_image_and_labels_is_brought_in(tmp_path):
