@@ -84,17 +84,13 @@ def _pieces(kind: str, owners: np.ndarray, parts: np.ndarray, voxels: np.ndarray
     order = np.lexsort((parts, -voxels, owners))  # the first row of each owner is its main part
     owners, parts, voxels = owners[order], parts[order], voxels[order]
     main = np.repeat(*find_runs(owners))
-    saved = _saving(voxels[main].astype(np.float64), voxels.astype(np.float64)) / max(voxels.sum(), 1)
+    a, b = voxels[main].astype(np.float64), voxels.astype(np.float64)  # bits that are saved when they become one
+    saved = ((a + b) * np.log2(a + b) - a * np.log2(a) - b * np.log2(b)) / max(voxels.sum(), 1)
     pieces = np.flatnonzero(main != np.arange(len(main)))
     worst = pieces[np.argsort(-saved[pieces], kind="stable")[:count]]
     for rank, i in enumerate(worst, start=1):
         found = int(owners[i]), int(parts[main[i]]), int(parts[i])
         yield Error(f"{kind}-{rank:02d}", kind, *found, int(voxels[i]), float(saved[i]))
-
-
-def _saving(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Bits times voxels saved when parts of a and b voxels become one."""
-    return (a + b) * np.log2(a + b) - a * np.log2(a) - b * np.log2(b)
 
 
 def locate(errors: Sequence[Error], tables: Iterable[tuple[Box, ContingencyTable]], scene: Scene) -> list[Ends]:

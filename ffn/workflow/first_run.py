@@ -191,8 +191,10 @@ def _candidates(
             learnt, validated, held_out = (None if part.is_empty else str(part) for part in parts)
             rest = {"use_best": False} if not validated else {}
             test = _most(parts[2] if held_out else box, network.model, max(FIRST_MINUTES, usual), size)
-            boxes = {"train_box": learnt, "validate_box": validated or "none", "segment_box": str(test)}
-            boxes |= {} if held_out else {"evaluate_box": "none"}
+            room = np.minimum(np.multiply(network.model.context_zyx, 2) + 1, data.image.box.shape)  # for `ffn round`
+            around = test.middle(zyx(np.maximum(test.shape, room))).moved_into(data.image.box)
+            boxes = {"train_box": learnt, "validate_box": validated or "none", "segment_box": str(around)}
+            boxes |= {"evaluate_box": str(test) if held_out else "none"}
             yield network, _values(name, data, network, boxes, {**train, **rest})
     network = _network(size, init, False)
     around = box.grow(network.model.fov_size_zyx).intersect(data.image.box) if box else data.image.box
@@ -214,9 +216,8 @@ def _training(network: Network, hours: float | None) -> dict[str, Any]:
 
 
 def _part(box: Box, axis: int, start: int, stop: int) -> Box:
-    edges = [list(box.start), list(box.stop)]
-    edges[0][axis], edges[1][axis] = start, stop
-    return Box(zyx(edges[0]), zyx(edges[1]))
+    is_cut = np.arange(3) == axis
+    return Box(zyx(np.where(is_cut, start, box.start)), zyx(np.where(is_cut, stop, box.stop)))
 
 
 def _most(box: Box, model: ModelConfig, within: float, size: VoxelSize) -> Box:
@@ -256,7 +257,7 @@ def _written(values: dict[str, Any], run: RunConfig, place: Place, data: Data, n
         "segment_box": "" if place.segment_box == place.image else f"all: about {whole} here",
         "train_box": "" if data.labelled is None else f"labels: {data.labelled}",
         "affinities": "ours, learnt on from your labels" if steps and network.affinities else "",
-        "evaluate_box": "the labels leave nothing that is not trained on" if run.train.max_steps else "",
+        "evaluate_box": "" if place.is_evaluated else "the labels leave nothing that is not trained on",
     }
     doubt = doubt_about_size(data.image.voxel_size_zyx_nm)
     text = [

@@ -115,6 +115,7 @@ def test_labels_are_split_into_boxes_that_a_run_takes(make, tmp_path, url, image
     hull = Box.from_shape(SHAPE) if make is precomputed else LABELLED  # nothing is looked for on a server
     assert all(hull.contains(box) and not box.is_empty for box in boxes)
     assert all(a.intersect(b).is_empty for a, b in zip(boxes, boxes[1:], strict=False))
+    assert place.segment_box.contains(boxes[-1]) and place.segment_box.has_room_for((19, 49, 49)), "for ffn round"
     assert len((tmp_path / "mine.yaml").read_text().splitlines()) <= 25
 
 
