@@ -116,9 +116,7 @@ def train(training: Training, out_folder: str, machine: str | None = None) -> No
 
 
 @contextlib.contextmanager
-def training_job(
-    training: Training,
-) -> Iterator[tuple[ProcessGroup, TrainingPlan, Mapping[str, TrainingVolume]]]:
+def training_job(training: Training) -> Iterator[tuple[ProcessGroup, TrainingPlan, Mapping[str, TrainingVolume]]]:
     """Join the processes and check the inputs for the length of a ``with`` block; also yield all open volumes."""
     data, model, config, rng_seed, init = training
     with contextlib.ExitStack() as stack:

@@ -5,14 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    Field,
-    PositiveFloat,
-    PositiveInt,
-    ValidationError,
-    WrapValidator,
-    model_validator,
-)
+from pydantic import Field, PositiveFloat, PositiveInt, ValidationError, WrapValidator, model_validator
 
 from ffn.assembly import config as assembly
 from ffn.config import (

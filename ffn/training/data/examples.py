@@ -264,10 +264,7 @@ def distance(move_zyx: ZYX) -> int:
 
 
 def permute_and_reflect(
-    arrays: tuple[np.ndarray, ...],
-    permutable: Sequence[int],
-    reflects: bool,
-    rng: np.random.Generator,
+    arrays: tuple[np.ndarray, ...], permutable: Sequence[int], reflects: bool, rng: np.random.Generator
 ) -> list[np.ndarray]:
     """Exchange and reverse axes at random, in the same way for all `arrays`."""
     order = list(range(arrays[0].ndim))

@@ -4,13 +4,7 @@ import numpy as np
 import pytest
 
 from ffn.contingency import count_pairs
-from ffn.evaluation.errors import (
-    Error,
-    Scene,
-    locate,
-    worst_errors,
-    worst_of_each_kind,
-)
+from ffn.evaluation.errors import Error, Scene, locate, worst_errors, worst_of_each_kind
 from ffn.evaluation.scores import score
 from ffn.geometry import Box
 

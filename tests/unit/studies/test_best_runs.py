@@ -7,14 +7,7 @@ import numpy as np
 import pytest
 
 from ffn.errors import EvaluationError
-from ffn.studies.runs import (
-    BestRuns,
-    _cost_panel,
-    costs_to_reach,
-    mean_curves,
-    read_best_runs,
-    steps_to_reach,
-)
+from ffn.studies.runs import BestRuns, _cost_panel, costs_to_reach, mean_curves, read_best_runs, steps_to_reach
 
 from .conftest import STEPS, WORKERS, run_of
 
