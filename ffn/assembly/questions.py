@@ -31,6 +31,7 @@ PRIOR = {
     "own": (0.718, 0.215, -0.266),
     "claimed": (-1.2, 2.61, -0.186),  # of a judged pair: log of the voxels that both claimed, as a share of the smaller
     "claimed_alone": (-5.05, 2.48, 1.72),  # of any other pair
+    "filled": (0.0, 1.0, 2.14),  # 1 where affinities have joined both, -1 where they have not: docs/experiments.md
     "not_judged": (0.0, 1.0, -2.98),
     "constant": (0.0, 1.0, 0.34),
 }
@@ -76,12 +77,15 @@ class Question(NamedTuple):
         return self.wrong * self.voxels
 
 
-def gather(edges: Iterable[MergeEdge], claims: np.ndarray, sizes: Mapping[int, int]) -> Pairs:
+def gather(
+    edges: Iterable[MergeEdge], claims: np.ndarray, sizes: Mapping[int, int], filled: Mapping[int, int] | None = None
+) -> Pairs:
     """Collect what is known of each pair.
 
     Of several points of a pair, the one with the best score counts. `claims` (int64, (M, 6)) are rows of the table
     ``overlaps``: two segments, first voxel of a cell, voxels in it that both claimed. Pairs with a segment whose voxels
-    `sizes` does not have are left out.
+    `sizes` does not have are left out. `filled` tells in which object affinities have put each segment, if there are
+    any.
     """
     claimed: dict[Pair, int] = defaultdict(int)
     places: dict[Pair, tuple[int, ...]] = {}
@@ -100,7 +104,8 @@ def gather(edges: Iterable[MergeEdge], claims: np.ndarray, sizes: Mapping[int, i
     rows = []
     for a, b in listed:
         share = np.log((claimed.get((a, b), 0) + 1) / (min(sizes[a], sizes[b]) + 1))
-        rows.append(_row(best.get((a, b), (0.0, {}))[1], share))
+        told = 0.0 if filled is None else 1.0 if filled[a] == filled[b] else -1.0
+        rows.append(_row(best.get((a, b), (0.0, {}))[1], share, told))
     places_zyx = np.array([places[pair] for pair in listed], np.int64).reshape(-1, 3)
     return Pairs(np.array(listed, np.uint64).reshape(-1, 2), np.array(rows).reshape(-1, len(PRIOR)), places_zyx)
 
@@ -121,10 +126,10 @@ def features(edge: MergeEdge) -> dict[str, float]:
     }
 
 
-def _row(known: Mapping[str, float], share: float) -> list[float]:
+def _row(known: Mapping[str, float], share: float, filled: float) -> list[float]:
     """Return the columns of a pair: features that are not known count as their mean."""
     given = {**known, "claimed": share} if known else {"claimed_alone": share, "not_judged": 1.0}
-    given["constant"] = 1.0
+    given |= {"filled": filled, "constant": 1.0}
     return [(given[name] - mean) / spread if name in given else 0.0 for name, (mean, spread, _) in PRIOR.items()]
 
 

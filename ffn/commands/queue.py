@@ -93,6 +93,7 @@ def queue_inputs(run_folder: str, volume: str | None, corrections: Sequence[str]
         mapping=paths.of("merge", "mapping", volume=name),
         answers=tuple(dict.fromkeys(given)),
         cuts=cuts if has_cuts and os.path.exists(cuts) else None,
+        has_affinities=run.affinities.enabled,
     )
 
 

@@ -6,7 +6,7 @@ import csv
 import io
 import logging
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -65,6 +65,7 @@ class QueueInputs(GraphInputs):
     export: Path
     mapping: str
     answers: Sequence[str] = ()  # files of corrections, of any number of people
+    has_affinities: bool = False  # by which `fill` has joined segments, too
 
 
 class Place(NamedTuple):
@@ -113,12 +114,13 @@ class Queue:
         self._boxes = _boxes(base)
         objects = read_segment_properties(inputs.export / "segmentation")
         self._lengths = dict(zip(objects["id"], objects["length_um"], strict=True))
-        self._pairs = gather(
-            read_graphs(inputs.graphs), overlap_rows(read_rows(inputs.segmentation, OVERLAPS, 6)), self._sizes
-        )
-        self._objects = dict(np.stack(read_groups(inputs.mapping), axis=1).tolist())
-        with open_segmentation(inputs.segmentation) as volume:
+        self._groups = self._objects = dict(np.stack(read_groups(inputs.mapping), axis=1).tolist())
+        with open_segmentation(inputs.segmentation) as volume, open_volume(inputs.export / "segmentation") as exported:
             self._volume_box, self._voxel_size = volume.box, voxel_size_of(volume)
+            if inputs.has_affinities:
+                self._objects = dict(np.stack(names_in(exported, volume.read), axis=1).tolist())
+        claims, filled = read_rows(inputs.segmentation, OVERLAPS, 6), self._objects if inputs.has_affinities else None
+        self._pairs = gather(read_graphs(inputs.graphs), overlap_rows(claims), self._sizes, filled)
         with inputs.open_base() as cut:
             self._given = read_answers(inputs.answers, cut)
             self._parts = np.unique(cut.rows[:, 4:], axis=0).tolist() if isinstance(cut, WithCuts) else []
@@ -132,7 +134,7 @@ class Queue:
 
     def places(self, most: int | None = None, without: Collection[tuple[Any, ...]] = ()) -> list[Place]:
         """Return the places whose answer is worth most, µm³ that are expected to be wrong, but those of some keys."""
-        questions, forest = self._questions()
+        questions, forest = self._questions(self._objects)
         with open_segmentation(self._inputs.segmentation) as volume:
             left = (question for question in questions if self._pair(question.row) not in without)
             asked = (place for each in left if (place := self._place(each, forest, volume)))
@@ -150,19 +152,19 @@ class Queue:
         """
 
         def objects_of(segments: Iterable[int]) -> set[int]:
-            return {self._objects.get(segment, segment) for segment in segments}
+            return {self._groups.get(segment, segment) for segment in segments}
 
         for pair, is_same in self._given.items():
             if (len(objects_of(pair)) == 1) != is_same:
                 text = f"{self._inputs.mapping}: does not have the answer on {pair}, expected all to be applied"
                 raise CorrectionError(f"{text}. Run ffn correct first")
-        pairs = (self._pair(question.row) for question in self._questions()[0] if question.wrong >= DOUBT)
+        pairs = (self._pair(question.row) for question in self._questions(self._groups)[0] if question.wrong >= DOUBT)
         doubtful = set(chain(*pairs))
         doubtful |= {part for segment, part in self._parts if segment in doubtful}  # a contact may be of any of them
         return objects_of(chain(*self._given)) - objects_of(doubtful)
 
-    def _questions(self) -> tuple[list[Question], Forest]:
-        return ask(self._pairs, self._pairs.probabilities(self.answers), self.answers, self._objects, self._sizes)
+    def _questions(self, objects: Mapping[int, int]) -> tuple[list[Question], Forest]:
+        return ask(self._pairs, self._pairs.probabilities(self.answers), self.answers, objects, self._sizes)
 
     def _place(self, question: Question, forest: Forest, volume: Volume) -> Place | None:
         """Return the place of a question; None where an object of several parts claimed voxels with another part."""
@@ -317,19 +319,26 @@ def write_confirmed(inputs: QueueInputs, objects: Sequence[int], out: str | Path
 
         made_by = provenance("labels", None, segmentation=inputs.segmentation, mapping=identity(inputs.mapping))
         blocks = list(base.box.blocks(PART_ZYX))
-        parts = merge_tables(count_pairs(read(block), filled.read(block)) for block in blocks)
-        parts = parts.keep(np.isin(parts.a, confirmed))
-        if len(absent := np.setdiff1d(confirmed, parts.a)):
+        known, names = names_in(filled, read)
+        if len(absent := np.setdiff1d(confirmed, known)):
             raise CorrectionError(f"{inputs.mapping}: has no object {absent[0]}, expected its id")
-        names = parts.b[largest_parts(parts.a, parts.b, parts.voxels)]  # of what affinities have joined to them
+        names = names[np.isin(known, confirmed)]  # of what affinities have joined to them
         with create_volume(str(out), np.uint64, Placement(base.box, voxel_size_of(base), made_by)) as writer:
             for block in track(blocks, len(blocks), "labels"):
                 seen = block.grow((1, 1, 1)).intersect(base.box)
                 labels = labels_of(read(seen), confirmed)[block.slices(seen.start)]
                 labels[(labels == 0) & np.isin(filled.read(block), names)] = IGNORED
                 writer.write(block, labels)
-        log.info("%s: %d objects, %d of %d voxels", out, len(confirmed), parts.num_voxels, base.box.num_voxels)
+        log.info("%s: %d objects", out, len(confirmed))
         return base.box
+
+
+def names_in(filled: Volume, read: Callable[[Box], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Return all ids that a box has, ascending, and the filled object that has most of each."""
+    blocks = filled.box.blocks(PART_ZYX)
+    parts = merge_tables(count_pairs(read(block), filled.read(block)) for block in blocks)
+    rows = largest_parts(parts.a, parts.b, parts.voxels)
+    return parts.a[rows], parts.b[rows]
 
 
 def labels_of(objects: np.ndarray, confirmed: np.ndarray) -> np.ndarray:

@@ -94,9 +94,11 @@ def test_results_may_be_a_link_to_another_disk(run):
 def test_answers_of_a_run_are_found_from_any_folder(run, monkeypatch):
     folder, correct = run
     _, [(config, _)] = correct([ONE])
-    config.replace(folder / "config.yaml")
+    values = yaml.safe_load(config.read_text()) | {"affinities": {"enabled": True, "network": "affinities.h5"}}
+    (folder / "config.yaml").write_text(yaml.safe_dump(values))
     monkeypatch.chdir("results/mine/segmentation")
-    assert [read_corrections(path) for path in queue_inputs("..", None, ()).answers] == [[ONE]]
+    inputs = queue_inputs("..", None, ())
+    assert [read_corrections(path) for path in inputs.answers] == [[ONE]] and inputs.has_affinities
 
 
 def test_graphs_of_an_earlier_box_are_left_out(run):

@@ -71,6 +71,22 @@ def test_every_contact_and_suspicious_object_is_a_place(inputs):
     assert (row["kind"], row["z_a"], row["y_a"], row["x_b"]) == ("apart", "24", "-5", "360")
 
 
+def join_by_affinities(inputs, tmp_path):
+    """Make 5 a part of 4 in the filled volume alone."""
+    merged = read(tmp_path / "merged.zarr")
+    filled = write(tmp_path / "filled.zarr", np.where(merged == 5, 4, merged), START, SIZE_NM)
+    export(Sources(f"{tmp_path}/raw.zarr", filled, supervoxels=inputs.segmentation), inputs.export, ExportConfig())
+
+
+def test_what_affinities_have_joined_is_joined_and_likelier(inputs, tmp_path):
+    join_by_affinities(inputs, tmp_path)
+    before, after = (pairs(Queue(replace(inputs, has_affinities=each)).places()) for each in (False, True))
+    assert [(each[4, 5].kind, each[2, 3].kind) for each in (before, after)] == [("apart", "apart"), ("joined", "apart")]
+    assert after[4, 5].wrong < 1 - before[4, 5].wrong and after[2, 3].wrong < before[2, 3].wrong
+    answer(inputs.answers[0], after[4, 5], False)
+    assert (4, 5) not in pairs(Queue(replace(inputs, has_affinities=True)).places())
+
+
 def answer(path, place, is_same):
     with open(path, "w") as file:
         file.write(corrections_text([place.correction(is_same)]))
@@ -103,9 +119,7 @@ def test_an_object_without_a_doubtful_contact_becomes_labels(inputs, tmp_path, m
     assert (labels[4:12, 5:15, :60] == 1).all() and (labels == 1).sum() == 8 * 10 * 60
     assert (labels[4:12, 5:15, 60] == -1).all() and (labels[4:12, 5:15, 61:] == 0).all()  # the border of 3 is not known
     assert (labels[4:12, 17:30, :85] == 0).all() and (labels[4:12, 15:30, 85:] == -1).all()
-    merged = read(tmp_path / "merged.zarr")
-    joined = write(tmp_path / "joined.zarr", np.where(merged == 5, 4, merged), START, SIZE_NM)  # 5 and 4 by affinities
-    export(Sources(f"{tmp_path}/raw.zarr", joined, supervoxels=inputs.segmentation), inputs.export, ExportConfig())
+    join_by_affinities(inputs, tmp_path)
     write_confirmed(inputs, [5], tmp_path / "labels.zarr")
     labels = read(tmp_path / "labels.zarr").astype(np.int64)
     assert (labels[4:12, 35:45, 20:60] == 5).all() and (labels[4:12, 17:30, :85] == -1).all() and (labels == 0).any()
