@@ -84,9 +84,10 @@ def first_run(name: str, volume: Mapping[str, Any], init: str | None = None, hou
         try:
             run, places, _ = open_run(values)
         except ConfigError as error:
-            refused = refused or error
+            refused = error
             continue
-        return _written(values, run, places[name], data, network)
+        why = f"# Not trained: {str(refused).splitlines()[0]}\n" if refused and not run.train.max_steps else ""
+        return why + _written(values, run, places[name], data, network)
     assert refused
     raise refused
 
@@ -211,8 +212,7 @@ def _training(network: Network, hours: float | None) -> dict[str, Any]:
     recipe = {"max_steps": steps, "batch_size": 2, **(FROM_WEIGHTS if network.init else FROM_SCRATCH)}
     if not network.init:
         recipe |= {"warmup_steps": steps // 20, "ema_decay": round(1 - 20 / steps, 6)}
-    recipe["validation_steps"] = max(50, steps // (4 if network.init else 20))
-    return {**recipe, "use_best": True}
+    return {**recipe, "validation_steps": max(50, steps // (4 if network.init else 20)), "use_best": True}
 
 
 def _part(box: Box, axis: int, start: int, stop: int) -> Box:

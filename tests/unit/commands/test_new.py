@@ -151,6 +151,7 @@ def test_small_labels_are_all_trained_on_or_not_at_all(z0, width, trained_on, tm
     run, place = new(tiffs(tmp_path, image, small), tmp_path / "mine.yaml")
     assert place.config.train_box == trained_on
     assert bool(run.train.max_steps) == (not place.is_evaluated)
+    assert ("axis" in (tmp_path / "mine.yaml").read_text()) == (not run.train.max_steps), "what the labels lack"
     assert place.segment_box.has_room_for((13, 33, 33)), "the FOV"
 
 
