@@ -128,12 +128,14 @@ def test_the_network_of_a_run_is_found_from_any_folder(run, monkeypatch):
     assert config.move_threshold == load_run(values).segment.move_threshold
 
 
-def test_a_run_is_viewed_where_no_cut_can_be_tried(run, monkeypatch):
+def test_a_run_is_viewed_where_no_cut_can_be_tried(run, monkeypatch, capsys):
     folder, _ = run
     (folder / "config.yaml").write_text(yaml.safe_dump({**CONFIG, "agglomerate": {"enabled": False}}))
     viewed = []
     monkeypatch.setattr("ffn.viewing.viewer.view", lambda *given: viewed.append(given[-1]))
     assert main(["view", "results/mine", "--corrections", "c.csv"]) == 0 and viewed == [None]
+    (folder / "precomputed/cube/neuroglancer.json").unlink()  # and nobody has to finish it to be told of no graph
+    assert main(["queue", "results/mine"]) == 2 and "agglomerate.enabled" in capsys.readouterr().err
 
 
 def test_a_queue_refuses_answers_that_are_not_there(run, capsys):
