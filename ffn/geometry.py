@@ -117,9 +117,7 @@ class Box:
 
     def intersect(self, other: Box) -> Box:
         """Return the common box, possibly empty."""
-        start = tuple(max(a, b) for a, b in zip(self.start, other.start, strict=True))
-        stop = tuple(min(a, b) for a, b in zip(self.stop, other.stop, strict=True))
-        return Box(zyx(start), zyx(stop))
+        return Box(zyx(map(max, self.start, other.start)), zyx(map(min, self.stop, other.stop)))
 
     def grow(self, margin_zyx: ZYX) -> Box:
         """Return the box grown by `margin_zyx` voxels on every side; a negative margin shrinks it."""

@@ -21,7 +21,7 @@ REVISIONS: dict[str, int] = {
     "coordinates": 2,
     "evaluate": 9,
     "export": 9,
-    "fill": 10,
+    "fill": 11,
     "ingest": 4,
     "learn-affinities": 2,
     "membrane": 3,

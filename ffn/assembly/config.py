@@ -118,8 +118,5 @@ class FillConfig(Section):
     min_affinity: Probability = Field(
         0.35, description="with affinities: lowest mean between two groups that joins them; large ones need more"
     )
-    min_segment_affinity: Fraction = Field(
-        0.6, description="with affinities: lowest mean between two groups that both have a segment that joins them"
-    )
     # Far from a segment, floods know only their block and its surroundings, so this one may show.
     block_size_zyx: PositiveZYX = Field((256, 256, 256), description="voxels filled at a time")

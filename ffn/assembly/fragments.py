@@ -1,14 +1,14 @@
-"""Fragments of bodies, joined to segments: by the segments that cover them, and by the affinities between them.
+"""Fragments of bodies, joined to groups by affinities, and groups to segments by those that cover them, see `settle`.
 
-A segment takes the fragments that it covers mostly; affinities join all others to it, or to each other, see `settle`
-and `Bodies`. Voxels without a fragment, as in a section that is wholly dark, keep their segment. The end of the step
-needs memory for all fragments and their contacts. Masked voxels are 0.
+Voxels without a fragment, as in a section that is wholly dark, keep their segment. The end of the step needs memory for
+all fragments and their contacts. Masked voxels are 0.
 """
 
 from __future__ import annotations
 
 import logging
 import math
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -31,10 +31,13 @@ from ffn.io.volume import Volume, require_inside, voxel_size_of
 
 log = logging.getLogger(__name__)
 
-MIN_SHARE = 0.5  # of a fragment that a segment covers, which then has all of it; our choice
+MIN_SHARE = 0.5  # of a body that a segment covers, which then has all of it; our choice
 # What tells a segment of several bodies; our choices, on FIB-25: docs/experiments.md
 MIN_JOINED = 0.3  # mean affinity between two parts of a body, by average linkage
 MIN_LARGEST = 0.7  # share of a body in its largest part
+# What segments say of two groups, in affinity: more if one segment covers both, less if two do; our choices, on SNEMI3D
+# and FIB-25 at 30 nm: docs/experiments.md
+ONE_SEGMENT, TWO_SEGMENTS = 0.1, 0.2
 # Where both groups are larger than this, a tenfold of the smaller one asks for this much more affinity; our choices, on
 # FIB-25 at 30 nm and SNEMI3D: docs/experiments.md
 SMALL_UM3, SURER = 0.0013, 0.05
@@ -115,10 +118,10 @@ def _renamed(ids: np.ndarray, settled: Tables, keys: str, values: str) -> np.nda
 def settle(results: Iterable[Result], config: FillConfig, given: Constraints, size: VoxelSize) -> dict[str, Table]:
     """Choose the segment of each fragment from the results of all tiles: ``fragments`` and ``owners`` (uint64).
 
-    ``segments`` and ``names`` (uint64) tell what became of the segments that own any; ``divided`` is of `divided`.
-    A segment takes the fragments that it covers mostly, unless it joins bodies, see `without_runaways`. Groups are
-    joined as long as the affinity between two of them is high enough, see `Bodies`, but never if corrections separate
-    their segments. The others get new ids.
+    Groups of fragments are joined as long as the affinity between two of them is high enough, see `Bodies`, but never
+    if corrections separate their segments. A segment then takes the groups that it covers mostly, unless it joins
+    bodies, see `without_runaways`; the others get new ids. ``segments`` and ``names`` (uint64) tell who has most of the
+    voxels of each segment; ``divided`` is of `divided`.
     """
     covered, links = RowSum(3, np.uint64), RowSum(4)
     for each in results:
@@ -129,24 +132,33 @@ def settle(results: Iterable[Result], config: FillConfig, given: Constraints, si
         raise VolumeError(f"the segmentation has id {largest}, expected smaller ones: it stands for ignored voxels")
     rows = rows[rows[:, 0] > 0]
     fragments, owners = owners_of(rows)
-    between = links_of(fragments, links.rows())
-    sizes = np.bincount(np.searchsorted(fragments, rows[:, 0].astype(np.int64)), rows[:, 2])
-    owners = without_runaways(owners, sizes, between, np.concatenate(given))
-    segments = np.unique(owners[owners > 0])
-    number, num_nodes = len(segments), len(segments) + len(fragments)
-    nodes = np.where(owners > 0, np.searchsorted(segments, owners), number + np.arange(len(fragments)))
-    edges = np.column_stack([nodes[between[:, :2]], between[:, 2:]])
-    rivals = np.searchsorted(segments, given.apart[np.isin(given.apart, segments).all(axis=1)])
-    bodies = Bodies(edges, rivals, np.bincount(nodes, sizes, num_nodes), size)
-    roots = connected_roots(num_nodes, bodies.joined(number, config))
-    names = np.full(num_nodes, MAX_ID, np.uint64)  # of groups: the smallest id of their segments, else a new one
-    np.minimum.at(names, roots[:number], segments)
-    new = np.setdiff1d(roots[nodes], roots[:number])
-    names[new] = largest + 1 + np.arange(len(new), dtype=np.uint64)
-    counts = (len(fragments), (owners > 0).sum(), number, number - len(np.unique(roots[:number])), len(new))
-    log.info("%d fragments, %d of them in %d segments, %d of which joined others; %d new segments", *counts)
-    found = {"fragments": fragments.astype(np.uint64), "owners": names[roots[nodes]]}
-    return found | {"segments": segments, "names": names[roots[:number]], "divided": divided(rows, given.apart)}
+    place = np.searchsorted(fragments, rows[:, 0].astype(np.int64))
+    named = np.concatenate(given)  # corrections have the last word about these segments
+    known = np.intersect1d(owners, named)
+    nodes = np.where(np.isin(owners, named), np.searchsorted(known, owners), len(known) + np.arange(len(fragments)))
+    edges = links_of(fragments, links.rows())
+    edges[:, :2] = nodes[edges[:, :2]]
+    rivals = np.searchsorted(known, given.apart[np.isin(given.apart, known).all(axis=1)])
+    bodies = Bodies(edges, rivals, of_nodes(nodes[place], rows), size)
+    roots = connected_roots(len(known) + len(fragments), bodies.run(lambda *_: CERTAIN * config.min_affinity))
+    groups, segments = owners_of(of_nodes(roots[nodes][place], rows))
+    segments[groups < len(known)] = known[groups[groups < len(known)]]
+    edges[:, :2] = np.searchsorted(groups, roots[edges[:, :2]])
+    group = np.searchsorted(groups, roots[nodes])
+    segments = without_runaways(segments, np.bincount(group[place], rows[:, 2]), edges, known)
+    new = segments == 0
+    segments[new] = largest + 1 + np.arange(new.sum(), dtype=np.uint64)
+    log.info("%d fragments, %d groups of them, %d of which are new segments", len(fragments), len(groups), new.sum())
+    tells = (rows[:, 1] > 0) & (~np.isin(rows[:, 1], named) | (rows[:, 1] == owners[place]))
+    parts = add_up(np.column_stack([rows[:, 1], segments[group[place]], rows[:, 2]])[tells])
+    ids, names, _ = parts[largest_parts(*parts.T)].T
+    found: dict[str, Table] = {"fragments": fragments.astype(np.uint64), "owners": segments[group]}
+    return found | {"segments": ids, "names": names, "divided": divided(rows, given.apart)}
+
+
+def of_nodes(nodes: np.ndarray, covered: np.ndarray) -> np.ndarray:
+    """Return rows (uint64) of node, segment and voxels, from those of their fragments."""
+    return add_up(np.column_stack([nodes.astype(np.uint64), covered[:, 1:]]))
 
 
 def divided(covered: np.ndarray, apart: np.ndarray) -> np.ndarray:
@@ -194,7 +206,7 @@ def without_runaways(owners: np.ndarray, sizes: np.ndarray, edges: np.ndarray, g
 
     A flood that has leaked goes on in the next body, and may soon hold much of the box. If most of a segment is one
     part, it is kept, because affinities take mitochondria and thin necks for membranes, too. Pieces of a segment whose
-    fragments do not touch are judged one by one.
+    groups do not touch are judged one by one.
 
     Parameters
     ----------
@@ -221,26 +233,31 @@ def without_runaways(owners: np.ndarray, sizes: np.ndarray, edges: np.ndarray, g
 
 
 class Bodies(Linkage):
-    """Groups of fragments and segments; the first nodes are the segments, `voxels` their sizes.
+    """Groups of fragments, and what the segments say of them; `covered` has rows of node, segment (0: none) and voxels.
 
     Faces along z and in the section count as much, however many there are: where a membrane runs obliquely through
     thick sections, two bodies have many faces along z, of which the network is unsure.
     """
 
-    def __init__(self, links: np.ndarray, apart: np.ndarray, voxels: np.ndarray, size: VoxelSize) -> None:
+    def __init__(self, links: np.ndarray, apart: np.ndarray, covered: np.ndarray, size: VoxelSize) -> None:
         super().__init__(links, apart)
-        self._volumes: list[float] = (voxels * math.prod(size) / 1e9 / SMALL_UM3).tolist()
+        self._small = SMALL_UM3 * 1e9 / math.prod(size)
+        self._voxels: list[float] = np.bincount(covered[:, 0].astype(np.int64), covered[:, 2]).tolist()
+        self._segments: dict[int, Counter[int]] = defaultdict(Counter)
+        for node, segment, voxels in covered[covered[:, 1] > 0].tolist():
+            self._segments[node][segment] = voxels
 
     def score(self, a: int, b: int) -> float:
-        """Return the mean affinity between two groups, less what their size asks for."""
-        smaller = max(1.0, min(self._volumes[a], self._volumes[b]))
-        return super().score(a, b) - CERTAIN * SURER * math.log10(smaller)
+        """Return the mean affinity between two groups, less what their size asks for, and what segments say."""
+        few, many = sorted((self._segments[a], self._segments[b]), key=len)
+        same = sum(voxels * many[segment] for segment, voxels in few.items())
+        other = few.total() * many.total() - same
+        said = (ONE_SEGMENT * same - TWO_SEGMENTS * other) / (self._voxels[a] * self._voxels[b])
+        asked = SURER * math.log10(max(1.0, min(self._voxels[a], self._voxels[b]) / self._small))
+        return super().score(a, b) + CERTAIN * (said - asked)
 
     def join(self, a: int, b: int) -> list[int]:
         """Make group `b` a part of `a`, see `Linkage`."""
-        self._volumes[a] += self._volumes[b]
+        self._voxels[a] += self._voxels[b]
+        self._segments[a].update(self._segments.pop(b, ()))
         return super().join(a, b)
-
-    def joined(self, num_segments: int, fill: FillConfig) -> np.ndarray:
-        """Return the pairs of nodes that affinities join; a group with a segment has the name of one."""
-        return self.run(lambda _, b: CERTAIN * (fill.min_segment_affinity if b < num_segments else fill.min_affinity))

@@ -143,8 +143,8 @@ class _Handler(BaseHTTPRequestHandler):
         return None
 
     def _knows(self, given: str) -> bool:
-        secret, _, _ = given.partition(":")  # Horovod adds the port, see `Server.gloo_address`
-        return hmac.compare_digest(secret.encode(), self.server.secret.encode())
+        # Horovod adds the port, see `Server.gloo_address`
+        return hmac.compare_digest(given.partition(":")[0].encode(), self.server.secret.encode())
 
     def _answer(self, status: HTTPStatus, value: bytes = b"") -> None:
         self.send_response(status)

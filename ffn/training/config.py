@@ -80,8 +80,7 @@ class TrainConfig(Section):
     }
 
     preset: Literal["dong2019"] | None = Field(
-        None,
-        description="published recipe for all options that are not given; dong2019: Dong et al. 2019; null: none",
+        None, description="published recipe for all options that are not given; dong2019: Dong et al. 2019; null: none"
     )
     num_workers: PositiveInt = Field(
         2, description="processes, besides the one that serves where updates take the first gradients"
@@ -135,8 +134,7 @@ class TrainConfig(Section):
         1e-7, description="ε of the optimizers adam, adamw and muon, added to their divisor; google/ffn: 1e-8"
     )
     ema_decay: Annotated[float, Field(gt=0, lt=1)] | None = Field(
-        None,
-        description="decay per step of a moving average of the weights, which the model is saved with; null: none",
+        None, description="decay per step of a moving average of the weights, which the model is saved with; null: none"
     )
     # Engines differ by rounding, and resume from each other's checkpoints.
     engine: SameResult[Literal["auto", "tensorflow", "jax"]] = Field(
@@ -173,8 +171,7 @@ class TrainConfig(Section):
         1.0, description="loss weight of voxels without a label; 0 if they are unknown rather than background"
     )
     permutable_axes: Axes = Field(
-        ("z", "y", "x"),
-        description="axes that augmentation may exchange; a run's follow from the voxel size",
+        ("z", "y", "x"), description="axes that augmentation may exchange; a run's follow from the voxel size"
     )
     contrast_jitter: BelowOne = Field(0.0, description="largest relative change of an example's contrast")
     brightness_jitter: NonNegativeFloat = Field(
@@ -184,8 +181,7 @@ class TrainConfig(Section):
         0.0, description="share of z slices that are black (grey level 0), never the central one"
     )
     misaligned_slice_rate: Fraction = Field(
-        0.0,
-        description="share of z slices at which the rest of the example shifts, with its labels, by up to 4 voxels",
+        0.0, description="share of z slices at which the rest of the example shifts, with its labels, by up to 4 voxels"
     )
     blur_rate: Fraction = Field(0.0, description="share of z slices that are blurred")
 

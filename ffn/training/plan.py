@@ -138,11 +138,7 @@ class TrainingPlan:
 
 
 def make_training_plan(
-    data: TrainingData,
-    volumes: Mapping[str, TrainingVolume],
-    initial: Model,
-    config: TrainConfig,
-    rng_seed: int,
+    data: TrainingData, volumes: Mapping[str, TrainingVolume], initial: Model, config: TrainConfig, rng_seed: int
 ) -> TrainingPlan:
     """Check that records, volumes, network and options fit together."""
     require_stages(config, initial.config)

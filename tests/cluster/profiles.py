@@ -17,10 +17,7 @@ SITE = {
     "cores": 2,
     "default-resources": {"runtime": 10},
     "set-threads": {"segment": 1, "agglomerate": 1},
-    "groups": {
-        "segment": "segment",
-        **dict.fromkeys(("reconcile", "agglomerate", "merge", "fill"), "finish"),
-    },
+    "groups": {"segment": "segment", **dict.fromkeys(("reconcile", "agglomerate", "merge", "fill"), "finish")},
     "group-components": {"segment": 2},
 }
 # Fixed, because every attempt would double them, and the nodes are small.

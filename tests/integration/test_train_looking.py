@@ -7,16 +7,7 @@ import pytest
 
 from ffn.model.store import load_model
 
-from .training_jobs import (
-    MODEL,
-    command,
-    read_rows,
-    shared_state,
-    succeed,
-    validation,
-    validation_rows,
-    without_times,
-)
+from .training_jobs import MODEL, command, read_rows, shared_state, succeed, validation, validation_rows, without_times
 
 pytestmark = pytest.mark.slow
 

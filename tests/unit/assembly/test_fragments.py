@@ -20,24 +20,25 @@ SHAPE, SIZE = (6, 8, 40), (30.0, 10.0, 10.0)
 CONFIG = FillConfig(block_size_zyx=(4, 8, 12))
 
 
-def joined(pairs, segments=0, apart=(), voxels=(1,) * 9, **options):
+def joined(pairs, apart=(), voxels=(1,) * 9, segments=(0,) * 9, least=0.35):
     """Return the joined pairs of groups, of pairs with mean and number of faces (along z and) in the section."""
     rows = [(a, b, *(0, 0) * (len(faces) == 2), *faces) for a, b, *faces in pairs]
     links = np.array([(a, b, round(255 * z * m), m, round(255 * yx * n), n) for a, b, z, m, yx, n in rows])
-    found = Bodies(links, np.reshape(apart, (-1, 2)), np.array(voxels), SIZE).joined(segments, FillConfig(**options))
+    covered = np.array([(n, *of) for n, of in enumerate(zip(segments, voxels, strict=False))], np.uint64)
+    found = Bodies(links, np.reshape(apart, (-1, 2)), covered, SIZE).run(lambda *_: 255 * least)
     return set(map(tuple, np.sort(found, axis=1).tolist()))
 
 
 def test_a_join_changes_the_means_of_its_neighbours():
     pairs = [(1, 2, 0.9, 1), (1, 3, 0.8, 1), (2, 3, 0.1, 3)]
     assert joined(pairs) == {(1, 2)}  # what is left has (0.8 + 3 * 0.1) / 4
-    assert len(joined(pairs, min_affinity=0.25)) == 2
+    assert len(joined(pairs, least=0.25)) == 2
 
 
-def test_two_segments_need_more_even_through_fragments():
-    pairs = [(0, 2, 0.9, 1), (1, 2, 0.58, 1), (2, 3, 0.55, 1)]
-    assert joined(pairs, segments=2) == {(0, 2), (0, 3)}
-    assert len(joined(pairs, segments=2, min_segment_affinity=0.5)) == 3
+def test_two_segments_need_more_and_one_less_also_when_groups_have_grown():
+    assert joined([(0, 1, 0.3, 1)], segments=[7, 7]) == joined([(0, 1, 0.5, 1)], segments=[7, 0]) == {(0, 1)}
+    assert not joined([(0, 1, 0.3, 1)], segments=[7, 0]) | joined([(0, 1, 0.5, 1)], segments=[7, 8])
+    assert joined([(0, 1, 0.9, 1), (1, 2, 0.4, 1)], segments=[7, 0, 8]) == {(0, 1)}
 
 
 def test_the_faces_in_the_section_count_as_much_as_those_along_z():
@@ -55,7 +56,7 @@ def test_two_large_groups_need_more_also_when_they_have_grown():
 
 def test_nothing_joins_what_people_keep_apart():
     pairs = [(0, 3, 0.99, 1), (3, 4, 0.98, 1), (1, 4, 0.97, 1), (2, 4, 0.96, 1)]
-    assert joined(pairs, segments=3, apart=[(0, 1)]) == {(0, 3), (0, 4), (0, 2)}
+    assert joined(pairs, apart=[(0, 1)]) == {(0, 3), (0, 4), (0, 2)}
 
 
 def test_a_segment_of_several_bodies_is_let_go_even_if_they_touch_where_no_membrane_is_seen():
@@ -76,10 +77,16 @@ def settled(covered, links=(), given=NOTHING_GIVEN):
     return settle([part], CONFIG, given, SIZE)["owners"].tolist()
 
 
-def test_bodies_that_a_segment_has_joined_become_new_ones_unless_corrections_separate_it():
+def test_bodies_that_a_segment_has_joined_become_new_ones_unless_it_is_most_of_one():
+    links = [(1, 2, 4, 0), (1, 2, 5, 100)]
+    assert settled([(1, 7, 13), (2, 7, 7)], links) == [8, 9]
+    assert settled([(1, 7, 15), (2, 7, 5)], links) == [7, 7]
+
+
+def test_affinities_decide_which_segment_a_fragment_has_unless_corrections_separate_it():
     covered = [(1, 7, 13), (2, 7, 7), (3, 8, 9)]
     links = [(1, 2, 4, 0), (1, 2, 5, 100), (2, 3, 4, 200 * 255), (2, 3, 5, 200)]
-    assert settled(covered, links) == [9, 8, 8]
+    assert settled(covered, links) == [7, 8, 8]
     assert settled(covered, links, Constraints(apart=np.array([(7, 8)], np.uint64))) == [7, 7, 8]
 
 

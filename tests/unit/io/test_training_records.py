@@ -81,10 +81,7 @@ def change_index(folder, change):
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [
-        (lambda index: index.update(format=2), "format"),
-        (lambda index: index.pop("shards"), "shards: is missing"),
-    ],
+    [(lambda index: index.update(format=2), "format"), (lambda index: index.pop("shards"), "shards: is missing")],
 )
 def test_an_inconsistent_index_is_refused(folder, change, message):
     change_index(folder, change)

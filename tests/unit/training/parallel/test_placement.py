@@ -22,11 +22,7 @@ def shares(masks):
 def test_cores_of_all_processes_are_divided_without_parting_hyperthreads(monkeypatch):
     monkeypatch.setattr(joining, "_location_in_machine", lambda core: core)
     everything = range(8)
-    assert shares({30: everything, 10: everything, 20: everything}) == {
-        10: [0, 1],
-        20: [2, 3, 4],
-        30: [5, 6, 7],
-    }
+    assert shares({30: everything, 10: everything, 20: everything}) == {10: [0, 1], 20: [2, 3, 4], 30: [5, 6, 7]}
 
     def location(core):  # two sockets of two cores of two threads, numbered as by Linux
         return core % 4 // 2, core % 2, core
