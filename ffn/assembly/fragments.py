@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -35,9 +34,7 @@ MIN_SHARE = 0.5  # of a body that a segment covers, which then has all of it; ou
 # What tells a segment of several bodies; our choices, on FIB-25: docs/experiments.md
 MIN_JOINED = 0.3  # mean affinity between two parts of a body, by average linkage
 MIN_LARGEST = 0.7  # share of a body in its largest part
-# What segments say of two groups, in affinity: more if one segment covers both, less if two do; our choices, on SNEMI3D
-# and FIB-25 at 30 nm: docs/experiments.md
-ONE_SEGMENT, TWO_SEGMENTS = 0.1, 0.2
+TWO_SEGMENTS = 77  # less affinity, of `CERTAIN`, between fragments of two segments; our choice: docs/experiments.md
 # Where both groups are larger than this, a tenfold of the smaller one asks for this much more affinity; our choices, on
 # FIB-25 at 30 nm and SNEMI3D: docs/experiments.md
 SMALL_UM3, SURER = 0.0013, 0.05
@@ -119,9 +116,10 @@ def settle(results: Iterable[Result], config: FillConfig, given: Constraints, si
     """Choose the segment of each fragment from the results of all tiles: ``fragments`` and ``owners`` (uint64).
 
     Groups of fragments are joined as long as the affinity between two of them is high enough, see `Bodies`, but never
-    if corrections separate their segments. A segment then takes the groups that it covers mostly, unless it joins
-    bodies, see `without_runaways`; the others get new ids. ``segments`` and ``names`` (uint64) tell who has most of the
-    voxels of each segment; ``divided`` is of `divided`.
+    if corrections separate their segments; it counts for less between fragments that two segments cover. A segment then
+    takes the groups that it covers mostly, unless it joins bodies, see `without_runaways`; the others get new ids.
+    ``segments`` and ``names`` (uint64) tell who has most of the voxels of each segment, itself where they have no
+    fragment; ``divided`` is of `divided`.
     """
     covered, links = RowSum(3, np.uint64), RowSum(4)
     for each in results:
@@ -130,35 +128,35 @@ def settle(results: Iterable[Result], config: FillConfig, given: Constraints, si
     rows = covered.rows()
     if (largest := rows[:, 1].max(initial=0)) == MAX_ID:
         raise VolumeError(f"the segmentation has id {largest}, expected smaller ones: it stands for ignored voxels")
+    named = np.concatenate(given)  # corrections have the last word about these segments
+    alone = rows[(rows[:, 0] == 0) & ~np.isin(rows[:, 1], named)]
     rows = rows[rows[:, 0] > 0]
     fragments, owners = owners_of(rows)
     place = np.searchsorted(fragments, rows[:, 0].astype(np.int64))
-    named = np.concatenate(given)  # corrections have the last word about these segments
     known = np.intersect1d(owners, named)
     nodes = np.where(np.isin(owners, named), np.searchsorted(known, owners), len(known) + np.arange(len(fragments)))
+    num_nodes = len(known) + len(fragments)
     edges = links_of(fragments, links.rows())
+    a, b = owners[edges[:, :2]].T
+    edges[:, 2::2] -= TWO_SEGMENTS * edges[:, 3::2] * ((a > 0) & (b > 0) & (a != b))[:, np.newaxis]
     edges[:, :2] = nodes[edges[:, :2]]
     rivals = np.searchsorted(known, given.apart[np.isin(given.apart, known).all(axis=1)])
-    bodies = Bodies(edges, rivals, of_nodes(nodes[place], rows), size)
-    roots = connected_roots(len(known) + len(fragments), bodies.run(lambda *_: CERTAIN * config.min_affinity))
-    groups, segments = owners_of(of_nodes(roots[nodes][place], rows))
+    bodies = Bodies(edges, rivals, np.bincount(nodes[place], rows[:, 2], num_nodes), size)
+    roots = connected_roots(num_nodes, bodies.run(lambda *_: CERTAIN * config.min_affinity))
+    groups, group = np.unique(roots[nodes], return_inverse=True)
+    _, segments = owners_of(add_up(np.column_stack([group[place].astype(np.uint64), rows[:, 1:]])))
     segments[groups < len(known)] = known[groups[groups < len(known)]]
     edges[:, :2] = np.searchsorted(groups, roots[edges[:, :2]])
-    group = np.searchsorted(groups, roots[nodes])
     segments = without_runaways(segments, np.bincount(group[place], rows[:, 2]), edges, known)
     new = segments == 0
     segments[new] = largest + 1 + np.arange(new.sum(), dtype=np.uint64)
     log.info("%d fragments, %d groups of them, %d of which are new segments", len(fragments), len(groups), new.sum())
     tells = (rows[:, 1] > 0) & (~np.isin(rows[:, 1], named) | (rows[:, 1] == owners[place]))
-    parts = add_up(np.column_stack([rows[:, 1], segments[group[place]], rows[:, 2]])[tells])
+    parts = np.column_stack([rows[:, 1], segments[group[place]], rows[:, 2]])[tells]
+    parts = add_up(np.concatenate([parts, alone[:, [1, 1, 2]]]))
     ids, names, _ = parts[largest_parts(*parts.T)].T
     found: dict[str, Table] = {"fragments": fragments.astype(np.uint64), "owners": segments[group]}
     return found | {"segments": ids, "names": names, "divided": divided(rows, given.apart)}
-
-
-def of_nodes(nodes: np.ndarray, covered: np.ndarray) -> np.ndarray:
-    """Return rows (uint64) of node, segment and voxels, from those of their fragments."""
-    return add_up(np.column_stack([nodes.astype(np.uint64), covered[:, 1:]]))
 
 
 def divided(covered: np.ndarray, apart: np.ndarray) -> np.ndarray:
@@ -233,31 +231,22 @@ def without_runaways(owners: np.ndarray, sizes: np.ndarray, edges: np.ndarray, g
 
 
 class Bodies(Linkage):
-    """Groups of fragments, and what the segments say of them; `covered` has rows of node, segment (0: none) and voxels.
+    """Groups of fragments; `voxels` are their sizes.
 
     Faces along z and in the section count as much, however many there are: where a membrane runs obliquely through
     thick sections, two bodies have many faces along z, of which the network is unsure.
     """
 
-    def __init__(self, links: np.ndarray, apart: np.ndarray, covered: np.ndarray, size: VoxelSize) -> None:
+    def __init__(self, links: np.ndarray, apart: np.ndarray, voxels: np.ndarray, size: VoxelSize) -> None:
         super().__init__(links, apart)
-        self._small = SMALL_UM3 * 1e9 / math.prod(size)
-        self._voxels: list[float] = np.bincount(covered[:, 0].astype(np.int64), covered[:, 2]).tolist()
-        self._segments: dict[int, Counter[int]] = defaultdict(Counter)
-        for node, segment, voxels in covered[covered[:, 1] > 0].tolist():
-            self._segments[node][segment] = voxels
+        self._volumes: list[float] = (voxels * math.prod(size) / 1e9 / SMALL_UM3).tolist()
 
     def score(self, a: int, b: int) -> float:
-        """Return the mean affinity between two groups, less what their size asks for, and what segments say."""
-        few, many = sorted((self._segments[a], self._segments[b]), key=len)
-        same = sum(voxels * many[segment] for segment, voxels in few.items())
-        other = few.total() * many.total() - same
-        said = (ONE_SEGMENT * same - TWO_SEGMENTS * other) / (self._voxels[a] * self._voxels[b])
-        asked = SURER * math.log10(max(1.0, min(self._voxels[a], self._voxels[b]) / self._small))
-        return super().score(a, b) + CERTAIN * (said - asked)
+        """Return the mean affinity between two groups, less what their size asks for."""
+        smaller = max(1.0, min(self._volumes[a], self._volumes[b]))
+        return super().score(a, b) - CERTAIN * SURER * math.log10(smaller)
 
     def join(self, a: int, b: int) -> list[int]:
         """Make group `b` a part of `a`, see `Linkage`."""
-        self._voxels[a] += self._voxels[b]
-        self._segments[a].update(self._segments.pop(b, ()))
+        self._volumes[a] += self._volumes[b]
         return super().join(a, b)
