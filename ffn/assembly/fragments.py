@@ -34,7 +34,7 @@ MIN_SHARE = 0.5  # of a body that a segment covers, which then has all of it; ou
 # What tells a segment of several bodies; our choices, on FIB-25: docs/experiments.md
 MIN_JOINED = 0.3  # mean affinity between two parts of a body, by average linkage
 MIN_LARGEST = 0.7  # share of a body in its largest part
-TWO_SEGMENTS = 77  # less affinity, of `CERTAIN`, between fragments of two segments; our choice: docs/experiments.md
+TWO_SEGMENTS = 77  # affinity (0.3) that faces between two segments lose; our choice: docs/experiments.md
 # Where both groups are larger than this, a tenfold of the smaller one asks for this much more affinity; our choices, on
 # FIB-25 at 30 nm and SNEMI3D: docs/experiments.md
 SMALL_UM3, SURER = 0.0013, 0.05

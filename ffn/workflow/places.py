@@ -59,8 +59,9 @@ class Place:
         with sources.open_source(self.config, "labels") as (labels, _):
             made_by = labels.provenance
         # Others lie in the place of the image that they were made of, which may be a crop of this one.
-        within = made_by.get("inputs", {}).get("within", str(self.image))
-        return made_by.get("stage", "ingest") == "ingest" or not Box.parse(within).contains(self.image)
+        inputs = made_by.get("inputs", {})
+        of_crop = inputs.get("box") == "all" or not Box.parse(inputs.get("within", str(self.image))).contains(self.image)
+        return of_crop or made_by.get("stage", "ingest") == "ingest"
 
     def is_of_image_of(self, other: Place) -> bool:
         """Whether another volume has the same image or labels, in the same voxels."""
