@@ -60,8 +60,8 @@ class Place:
             made_by = labels.provenance
         # Others lie in the place of the image that they were made of, which may be a crop of this one.
         inputs = made_by.get("inputs", {})
-        of_crop = inputs.get("box") == "all" or not Box.parse(inputs.get("within", str(self.image))).contains(self.image)
-        return of_crop or made_by.get("stage", "ingest") == "ingest"
+        is_elsewhere = not Box.parse(inputs.get("within", str(self.image))).contains(self.image)
+        return is_elsewhere or inputs.get("box") == "all" or made_by.get("stage", "ingest") == "ingest"
 
     def is_of_image_of(self, other: Place) -> bool:
         """Whether another volume has the same image or labels, in the same voxels."""
