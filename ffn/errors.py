@@ -128,7 +128,7 @@ class ClusterError(FfnError):
     """A job cannot be started on this machine as asked, or this site does not work."""
 
 
-CHECK_SPELLING = "expected a documented option. Check its spelling and place"
+CHECK_SPELLING = "expected a documented option. Check its spelling and place, or delete it if an older version had it"
 
 
 def explain(error: ValidationError, where: Callable[[tuple], str]) -> str:

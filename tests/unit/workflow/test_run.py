@@ -23,7 +23,8 @@ REFUSED = [
     ({"volumes": {}}, "volumes"),
     ({"run": "a/b"}, "run: .*'a/b'"),
     ({"init": "a\nb"}, r"init: .*a\\nb"),
-    ({"fill": {"sigma": 8.2}}, "fill.sigma: unknown key"),
+    ({"fill": {"sigma": 8.2}}, "fill.sigma: .*sigma_nm: 8.2"),
+    ({"fill": {"min_segment_affinity": 0.7}}, "fill.min_segment_affinity: (?!.* min_affinity)"),
     ({"rum": datetime.date(2026, 11, 27)}, "rum: .*run: .2026-11-27"),
     ({"image": "raw.h5"}, "image: .*volumes: {NAME"),
     # relations between options
