@@ -39,7 +39,7 @@ def take_software(values: dict[str, Any]) -> dict[str, str]:
 
 
 def instead_of(path: tuple[str, ...], value: Any, run: Any, volume: Any) -> str:
-    """Return what to write for an unknown key: its name where it alone belongs, or one that it misspells or shortens."""
+    """Return what to write for an unknown key: its name where it alone belongs, or one that it misspells or cuts."""
     sections: dict[str, Any] = {name: info.annotation for name, info in run.model_fields.items()}
     models = {k: m for k, m in sections.items() if hasattr(m, "model_fields")} | {"volumes": volume}
     homes = [section for section, model in models.items() if path[-1] in model.model_fields]
