@@ -11,6 +11,7 @@ import numpy as np
 from ffn.commands.queue import queue_inputs
 from ffn.errors import ConfigError, VolumeError
 from ffn.geometry import Box
+from ffn.io.label_statistics import doubts_about_labels
 from ffn.io.open import open_labels, open_volume
 from ffn.io.store import create_volume
 from ffn.io.volume import Placement, require_image, require_inside, require_labels, voxel_size_of
@@ -97,6 +98,7 @@ def _check(spec: str, box: Box | None) -> int:
         box = box or labels.box
         if not (voxels := labels.read(box)).any():
             raise VolumeError(f"{spec}: is 0 everywhere in {box}, expected ids. Is it the right file?")
+        print(*(f"{spec}: {doubt}\n" for doubt in doubts_about_labels(labels, box)), sep="", end="", flush=True)
     found = faults(voxels, box)
     for kind, each in groupby(found, lambda fault: fault.kind):
         of_kind = list(each)

@@ -54,4 +54,7 @@ def test_the_worst_are_printed_and_the_status_tells(tmp_path, capsys):
         main(["labels", "--check", spec])
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 1 + 10 + 2 and lines[1].endswith("1,20,1") and "27 more" in lines[-2]
+    with pytest.raises(SystemExit, match="1"):
+        main(["labels", "--check", write(tmp_path / "grey.zarr", np.random.default_rng(0).integers(1, 9, (5, 9, 9)))])
+    assert "image" in capsys.readouterr().out.splitlines()[0]
     assert main(["labels", "--check", write(tmp_path / "empty.zarr", np.zeros_like(labels))]) == 2
