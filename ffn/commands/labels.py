@@ -36,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     example:
       ffn labels --new raw.zarr --box 0:64,0:256,0:256 --out labels.zarr
     """
+    parser.usage = "%(prog)s {RUN | --new IMAGE | --check LABELS} [OPTION …]"
     given = parser.add_mutually_exclusive_group(required=True)
     given.add_argument("run_folder", nargs="?", metavar="RUN", help="folder of a run with agglomerate.enabled")
     given.add_argument("--new", metavar="IMAGE", help="image to paint on")

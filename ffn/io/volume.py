@@ -250,7 +250,7 @@ def voxel_size_of(volume: Volume) -> VoxelSize:
 
 @cache
 def _warn_of_no_size(name: str) -> None:
-    log.warning("%s: has no voxel size, taken for 10 nm. Give a copy one: ffn ingest --voxel-size Z Y X --out X", name)
+    log.warning("%s: has no voxel size, taken for 10 nm. Copy it: ffn ingest --voxel-size Z Y X --out NEW.zarr", name)
 
 
 def have_same_voxel_size(volume: Volume, other: Volume) -> bool:

@@ -97,6 +97,7 @@ def test_the_first_line_of_the_help_says_what_is_needed(capsys):
         ("train",): "ffn train --records FOLDER --volume NAME=IMAGE,LABELS --out MODEL_DIR [OPTION …]",
         ("reconcile",): "ffn reconcile VOLUME … --out NAME.zarr [OPTION …]",
         ("study",): "ffn study KIND … [OPTION …]",
+        ("labels",): "ffn labels {RUN | --new IMAGE | --check LABELS} [OPTION …]",
     }.items():
         with pytest.raises(SystemExit):
             main([*words, "--help"])
