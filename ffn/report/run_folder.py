@@ -68,7 +68,8 @@ def find_export(path: Path, volume: str | None, segmented: Collection[str] = ())
     if not found:
         raise ExportError(f"{path}: is not an export and has none in precomputed/. Run ffn export or the workflow")
     if volume not in found:
-        raise ExportError(f"{path}: --volume is {volume!r}, expected one of {', '.join(found)}, given before RUN")
+        expected = f"expected one that was exported: {', '.join(found)}. Give it before RUN; the workflow exports more"
+        raise ExportError(f"{path}: --volume is {repr(volume) if volume else 'missing'}, {expected}")
     return found[volume]
 
 

@@ -28,7 +28,7 @@ def test_several_or_no_exports_are_refused(tmp_path):
     make_exports(tmp_path, "b", "a")
     for folder, volume, named in (
         (tmp_path / "nothing", None, "nothing: is not an export"),
-        (tmp_path, None, "a, b"),
+        (tmp_path, None, "^(?!.*None).*a, b"),
         (tmp_path, "c", "'c'"),
     ):
         with pytest.raises(ExportError, match=named):
