@@ -79,17 +79,17 @@ def first_run(name: str, volume: Mapping[str, Any], init: str | None = None, hou
         How long training may take on this machine, 0 for none; default: what is usual.
     """
     data = _look(name, {key: value for key, value in volume.items() if value is not None})
-    refused: ConfigError | None = None
+    refused: list[ConfigError] = []
     for network, values in _candidates(name, data, init, hours):
         try:
             run, places, _ = open_run(values)
         except ConfigError as error:
-            refused = error
+            refused.append(error)
             continue
-        why = f"# Not trained: {str(refused).splitlines()[0]}\n" if refused and not run.train.max_steps else ""
+        why = f"# Not trained: {str(refused[-1]).splitlines()[0]}\n" if refused and not run.train.max_steps else ""
         return why + _written(values, run, places[name], data, network)
-    assert refused
-    raise refused
+    lines = "\n".join(map(str, refused[-2:])).splitlines()  # trained on all of the labels, and not trained
+    raise ConfigError("\n".join(dict.fromkeys(lines)))
 
 
 def _look(name: str, volume: dict[str, Any]) -> Data:

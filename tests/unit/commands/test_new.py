@@ -144,11 +144,14 @@ def test_a_first_flood_takes_minutes_with_the_overlaps_of_subvolumes(tmp_path):
 
 
 @pytest.mark.parametrize(("z0", "width", "trained_on"), [(0, 52, "0:22,8:66,16:68"), (0, 34, "none"), (21, 52, "none")])
-def test_small_labels_are_all_trained_on_or_not_at_all(z0, width, trained_on, tmp_path, image, labels, monkeypatch):
+def test_small_labels_are_all_trained_on_or_none(z0, width, trained_on, tmp_path, image, labels, monkeypatch, capsys):
     monkeypatch.setattr("ffn.workflow.first_run.SAMPLED_SECTIONS", 5)  # between which they end, or lie
     z, y, x = np.indices(SHAPE)
     small = np.where((z0 <= z) & (z < 22) & (y < 66) & (x < 16 + width), labels, 0)
-    run, place = new(tiffs(tmp_path, image, small), tmp_path / "mine.yaml")
+    words = tiffs(tmp_path, image, small)
+    assert main(["new", f"{tmp_path}/other.yaml", "--image", *words, "--init", "nowhere"]) == 2
+    assert ("axis" in capsys.readouterr().err) == (trained_on == "none"), "what the labels lack, too"
+    run, place = new(words, tmp_path / "mine.yaml")
     assert place.config.train_box == trained_on
     assert bool(run.train.max_steps) == (not place.is_evaluated)
     assert ("axis" in (tmp_path / "mine.yaml").read_text()) == (not run.train.max_steps), "what the labels lack"
