@@ -19,6 +19,7 @@ from ffn.io.hdf5 import read_arrays, write_arrays
 from ffn.io.open import identity, open_volume, read_table
 from ffn.io.section_faults import JUMPS, cut_at, displaced_in
 from ffn.io.volume import Placement, Volume, require_image, require_inside, voxel_size_of
+from ffn.machine.gpu import load_tensorflow
 from ffn.model.tissue import Tissue
 from ffn.options import add_box_option, add_store_option, add_volume_option
 from ffn.provenance import fingerprint, provenance
@@ -145,7 +146,8 @@ def fragment(affinities: np.ndarray, outer: Box, part: Box, box: Box, voxel_size
 
 
 def leave_gpus() -> None:
-    """Keep this process off GPUs, whose memory the flood filling and the training of other jobs need."""
+    """Load TensorFlow, and keep it off GPUs, whose memory the flood filling and the training of other jobs need."""
+    load_tensorflow()
     import tensorflow as tf
 
     tf.config.set_visible_devices([], "GPU")

@@ -92,16 +92,16 @@ def learn(
     VolumeError, ConfigError
         If a volume cannot be read, or a box is too small for one crop.
     """
-    import keras
-    import tensorflow as tf
-
     if not (config.max_steps or config.network):
         raise ConfigError("--max-steps: 0 keeps the initial affinities, expected --network to name them")
-    leave_gpus()
     with contextlib.ExitStack() as stack:
         sources = [_opened(stack, name, one, masks.get(name, ())) for name, one in volumes.items()]
         for source in sources:
             require_same_voxel_size(source.labels, sources[0].labels)
+        leave_gpus()
+        import keras
+        import tensorflow as tf
+
         keras.utils.set_random_seed(rng_seed)
         tf.config.experimental.enable_op_determinism()
         size = voxel_size_of(sources[0].labels)
