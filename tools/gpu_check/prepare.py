@@ -15,7 +15,7 @@ from ffn.model.store import Model, save_model
 
 from .common import PACK, Report, noise, packed_image, packed_labels, packed_model
 
-TINY_SIDE = 40  # voxels of the image
+TINY_SIDE = 34  # voxels of the image
 REAL_CORNER = 100  # of the FOV that is cut out of FIB-25
 
 

@@ -24,19 +24,19 @@ from ffn.training.checkpoint import export_checkpoint
 from .common import OUT, PACK, TINY, Report, packed_image, packed_labels
 from .prepare import blobs
 
-BATCH = 32
+BATCH = 4 if TINY else 32
 # config/fib25-from-scratch.yaml, the best of docs/experiments.md, but for batches of 32 instead of 4. Its rate stays:
 # with that times the root of 8, the loss exploded on an H100 after 400 steps.
 RECIPE = (
     *("--engine", "jax", "--precision", "bfloat16", "--num-workers", "1", "--batch-size", str(BATCH)),
     *("--optimizer", "muon", "--learning-rate", "0.0015", "--fov-policy", "max_pred"),
-    *("--validation-examples", "32", "--log-steps", "5" if TINY else "50", "--checkpoint-minutes", "1"),
+    *("--validation-examples", str(BATCH), "--log-steps", "5" if TINY else "50", "--checkpoint-minutes", "1"),
 )
 ENDING = 20.0  # seconds before the limit at which a training is stopped: step, checkpoint, export and archive
 KILLED_AFTER = 12.0  # seconds after the SIGTERM; the newest checkpoint counts then
 SHARE_AT_FULL_RATE = 0.5  # of the time; then the rate falls, over as many steps as the measured speed allows
 SAFETY = 0.95  # of those steps, so that the fall ends in time
-STARTING = 2.0 if TINY else 12.0  # seconds until a training that finds its step compiled makes the first one
+STARTING = 12.0  # seconds until a training that finds its step compiled makes the first one
 SMALLEST = "0.001"  # µm³, as the configurations have it; FIB-25 has voxels of 10 nm, which ffn supposes
 # Of SNEMI3D at 12 nm: as much of z < 64 as 12 MB hold; 64 ≤ z < 80 with room for FOVs.
 TRAINED_ON, CHOSEN_ON = np.s_[:64, :448, :400], np.s_[48:80, 96:416, 96:416]
@@ -69,7 +69,7 @@ def runs() -> dict[str, Run]:
     """Return the trainings by their names."""
     if TINY:
         tiny = (f"{PACK}/train.h5:raw", f"{PACK}/train.h5:labels", "0:40,0:40,0:60", "0:40,0:40,60:90")
-        return {name: Run(name, *tiny, (9, 9, 9), (2, 2, 2), ("--depth", "2")) for name in ("fib25", "snemi3d")}
+        return {"snemi3d": Run("snemi3d", *tiny, (9, 9, 9), (2, 2, 2), ("--depth", "2"))}
     snemi = (f"{PACK}/snemi3d.h5:raw", f"{PACK}/snemi3d.h5:labels")
     fib = (packed_image(), packed_labels())
     rates = ("--misaligned-slice-rate", "0.02", "--missing-slice-rate", "0.02", "--blur-rate", "0.02")
@@ -135,16 +135,17 @@ def snemi3d(report: Report) -> None:
 
 def train(report: Report, run: Run) -> None:
     """Train at the full rate for half of the time, then let the rate fall; archive what there is."""
-    end = time.time() + min(report.seconds_left, 100 if TINY else np.inf) - (4 if TINY else ENDING)
+    end = time.time() + report.seconds_left - ENDING
     folder = Path(os.environ["SCRATCH"], "trained", run.name)
     shutil.rmtree(folder, ignore_errors=True)  # an earlier call's
     middle = time.time() + SHARE_AT_FULL_RATE * (end - time.time())
     full = folder / "full-rate"
-    first = train_until(run, full, middle, "--max-steps", "1000000", "--warmup-steps", "100", "--ema-decay", "0.999")
+    options = ("--max-steps", "1000000", "--warmup-steps", "100", "--ema-decay", "0.999")
+    first = train_until(run, full, middle, *options, rows=2 if TINY else sys.maxsize)
     report.add(run=run.name, part="full rate", **first)
     final = newest_model(full)
     if final and (row := first["metrics"]):
-        left = max(10.0, end - time.time() - STARTING)
+        left = 5.0 if TINY else max(10.0, end - time.time() - STARTING)
         steps = int(SAFETY * left * float(row["step"]) / float(row["seconds"]))
         last = train_until(
             *(run, folder / "falling-rate", end, "--max-steps", str(steps), "--schedule", "cosine", "--init", final),
@@ -155,29 +156,28 @@ def train(report: Report, run: Run) -> None:
     archive(folder, final)
 
 
-def train_until(run: Run, out: Path, end: float, *options: str) -> dict:
-    """Run `ffn train`, with a SIGTERM at `end`; return the last rows of its tables."""
+def train_until(run: Run, out: Path, end: float, *options: str, rows: int = sys.maxsize) -> dict:
+    """Run `ffn train`, with a SIGTERM at `end`, or after so many validations; return the last rows of its tables."""
     source = f"{run.name}={run.image},{run.labels}"
     shape = ("--fov-size", *map(str, run.fov_zyx), "--deltas", *map(str, run.deltas_zyx))
     command = [*(sys.executable, "-m", "ffn", "train", "--records", str(run.records), "--volume", source)]
     command += ["--validate", f"{source},{run.validate_box}", "--out", str(out), *RECIPE, *shape]
     command += ["--validation-steps", "20" if TINY else "2000", *options, *run.options]
     child = subprocess.Popen(command)
-    try:
-        child.wait(max(1.0, end - time.time()))
-    except subprocess.TimeoutExpired:
-        child.terminate()
+    while child.poll() is None and time.time() < end and len(table(out / "validation.csv")) < rows:
+        time.sleep(0.1)
+    child.terminate()
     try:
         child.wait(KILLED_AFTER)
     except subprocess.TimeoutExpired:
         child.kill()
         child.wait()
-    rows, scores = table(out / "metrics.csv"), table(out / "validation.csv")
-    rates = [float(row["fovs_per_second"]) for row in rows[len(rows) // 2 :]]
+    metrics, scores = table(out / "metrics.csv"), table(out / "validation.csv")
+    rates = [float(row["fovs_per_second"]) for row in metrics[len(metrics) // 2 :]]
     return {
         "exit_of_train": child.returncode,
         "fovs_per_second": round(float(np.median(rates)), 1) if rates else 0,
-        "metrics": rows[-1] if rows else {},
+        "metrics": metrics[-1] if metrics else {},
         "validation": scores[-1] if scores else {},
     }
 
