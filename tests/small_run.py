@@ -49,9 +49,9 @@ class Workflow:
         """Return the environment with the tools of this Python first."""
         return {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
-    def fork(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run Snakemake in a fork of one that is already imported: for what ends before the first job."""
-        return fork_snakemake(self.arguments(*arguments), self.folder)
+    def fork(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        """Run Snakemake in a fork of one that is already imported, which takes four seconds less."""
+        return fork_snakemake(self.arguments(*arguments), self.folder, variables)
 
     def plan(self, *arguments: str) -> str:
         """Return the output of a dry run, which succeeds."""

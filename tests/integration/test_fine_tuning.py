@@ -9,7 +9,7 @@ from ffn.io.volume import Placement
 from ffn.model.store import load_model
 from ffn.training.metrics import read_metrics
 
-from ..small_run import Workflow
+from ..small_run import Workflow, shown
 from ..volumes import write_volume
 
 BOX = Box.parse("0:102,0:110,0:110")  # with room for the validation box that is cut from it
@@ -34,7 +34,7 @@ def test_fine_tuning_with_the_defaults_keeps_what_the_weights_can(shared_fib25, 
     }
     config = {"run": "tuned", "init": str(shared_checkpoint), "volumes": {"fib25": volume}, "train": TRAIN}
     workflow = Workflow(tmp_path, config)
-    workflow.succeed("train_all")
+    shown(workflow.fork("train_all"))
     rows = {row["step"]: row for row in read_metrics(workflow.results / "model/validation.csv")}
     start, end = rows[0], rows[STEPS]
     taken = rows[int(load_model(workflow.results / "model").provenance["inputs"]["best_step"])]

@@ -34,11 +34,9 @@ def script(path, text):
     return path
 
 
-def run_with(workflow, command, programs, **variables):
+def run_with(workflow, programs, *arguments):
     """Run Snakemake with these programs first in the path."""
-    environment = workflow.environment() | variables
-    environment["PATH"] = f"{programs}:{environment['PATH']}"
-    shown(subprocess.run(command, env=environment, cwd=workflow.folder, capture_output=True, text=True))
+    shown(workflow.fork(*arguments, PATH=f"{programs}:{workflow.environment()['PATH']}"))
 
 
 @pytest.mark.slow
@@ -54,8 +52,8 @@ def test_a_conda_environment_is_completed_from_the_repository_wherever_the_run_i
     activate = f'export CONDA_PREFIX=$1; echo "$FFN_REPOSITORY" >> {seen}; FFN_REPOSITORY={repository}\n'
     script(base / "bin/activate", activate)
     workflow = Workflow(tmp_path / "run", SMALL_RUN)
-    command = workflow.command("synth_all", "--software-deployment-method", "conda", "--conda-create-envs-only")
-    run_with(workflow, command, base / "bin")
+    options = ["--software-deployment-method", "conda", "--conda-create-envs-only"]
+    run_with(workflow, base / "bin", "synth_all", *options)
     (prefix,) = [path.parent for path in workflow.folder.glob(".snakemake/conda/*/bin")]
     pip = f"{repository}: -m pip install --no-deps"
     done = [f"{pip} horovod.whl", f"{pip} --no-build-isolation --editable ."]
@@ -71,7 +69,7 @@ def test_jobs_run_in_the_container_of_the_configuration(tmp_path):
     image.touch()
     options = ["--software-deployment-method", "apptainer", "--config", f"container={image}"]
     target = "results/small/volumes/phantom/raw.zarr/zarr.json"
-    run_with(workflow, workflow.command(target, *options), tmp_path / "bin")
+    run_with(workflow, tmp_path / "bin", target, *options)
     (line,) = seen.read_text().splitlines()
     assert line.startswith(f"{workflow.folder}: {image}: ") and " ffn synth " in line
     assert (workflow.folder / target).is_file()

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from ..pauses import Pause
-from ..small_run import SMALL_RUN, Workflow, digest
+from ..small_run import SMALL_RUN, Workflow, digest, shown
 
 FINAL = ["model/weights.h5", "segmentation/phantom/segmentation.zarr/zarr.json"]
 TARGET = "reconcile_all"  # what follows is made of these, in the same way as always
@@ -60,7 +60,7 @@ def test_ended_in_train_and_killed_in_segment_ends_with_the_same_bytes(finished,
     wait_for_orphans(workflow.folder, segmenting)
     assert list((results / "segmentation/phantom/subvolumes").glob("*.checkpoint"))
 
-    workflow.succeed(TARGET)
+    shown(workflow.fork(TARGET))
     assert any("resum" in path.read_text().lower() for path in (results / "logs/segment/phantom").glob("*.log"))
     assert list(results.rglob(".*.tmp*")) == []
     for name in FINAL:

@@ -14,6 +14,8 @@ import snakemake_executor_plugin_slurm
 from ffn.io.atomic import AGAIN
 from ffn.workflow import snakemake_patches
 
+from ..small_run import fork_snakemake, shown
+
 PATCHED = "from ffn.workflow import snakemake_patches\nsnakemake_patches.apply(workflow)\n"
 LONG = """
 rule long:
@@ -63,6 +65,12 @@ def snakemake(folder, rules, *arguments, output=subprocess.DEVNULL):
     (folder / "Snakefile").write_text(PATCHED + rules)
     command = [sys.executable, "-m", "snakemake", "--nolock", *arguments]
     return subprocess.Popen(command, cwd=folder, stdout=output, stderr=subprocess.STDOUT)
+
+
+def ended(folder, rules, *arguments):
+    """Run Snakemake to its end."""
+    (folder / "Snakefile").write_text(PATCHED + rules)
+    return fork_snakemake(["--nolock", *arguments], folder)
 
 
 def on_a_cluster(folder):
@@ -141,7 +149,7 @@ def test_snakemake_and_its_job_end_after_any_number_of_sigterms(tmp_path):
 @pytest.mark.slow
 def test_a_failed_group_repeats_only_what_is_not_done(tmp_path):
     groups = ["--group-components", "parts=2", "--retries", "1", "--keep-incomplete"]
-    assert snakemake(tmp_path, GROUPED, *on_a_cluster(tmp_path), *groups).wait() == 0
+    shown(ended(tmp_path, GROUPED, *on_a_cluster(tmp_path), *groups))
     assert [len((tmp_path / f"ran-{n}").read_text().splitlines()) for n in (1, 2)] == [1, 2]
 
 
@@ -151,7 +159,7 @@ def test_a_failed_group_repeats_only_what_is_not_done(tmp_path):
 )
 def test_what_failed_after_a_change_is_still_to_be_done(tmp_path, left, is_grouped):
     options = [*(on_a_cluster(tmp_path) if is_grouped else ["--cores", "1"]), "--config", f"left={left}"]
-    runs = [snakemake(tmp_path, CHANGED, *options, f"value={i}").wait() for i in (1, 2, 2)]
+    runs = [ended(tmp_path, CHANGED, *options, f"value={i}").returncode for i in (1, 2, 2)]
     assert runs == [0, 1, 0] and (tmp_path / "last").read_text() == "2\n"
 
 
