@@ -71,6 +71,8 @@ COMMANDS = {
     "sweep": "sweep {in}/graph.csv --segmentation {in}/base.zarr --truth {in}/labels.h5:labels --out {out}.json",
     "fill": "fill --segmentation {in}/labels.h5:labels --image {in}/raw.h5:raw --max-distance 30 --sigma 0 "
     "--out {out}.zarr",
+    "joined/fill": "fill --segmentation {in}/joined.zarr --image {in}/raw.h5:raw --affinities {in}/affinities.zarr "
+    "--out {out}.zarr",
     "learn-affinities": "learn-affinities --volume cube={in}/raw.h5:raw,{in}/labels.h5:labels,0:32,0:44,0:52 "
     "--max-steps 1 --rng-seed 3 --out {out}.h5",
     "affinities": "affinities --image {in}/raw.h5:raw --network {in}/network.h5 --box 5:25,0:16,0:14 --out {out}.zarr",
@@ -78,9 +80,7 @@ COMMANDS = {
     "evaluate": "evaluate --segmentation {in}/base.zarr --truth {in}/labels.h5:labels --out {out}.json",
     "export": "export --image {in}/raw.h5:raw --segmentation {in}/labels.h5:labels --min-mesh-voxels 100 --out {out}",
 }
-ROUNDED = {
-    (stage, "uint8") for stage in ("synth", "segment", "evaluate", "affinities")
-}  # whole numbers that were rounded
+ROUNDED = {(stage, "uint8") for stage in ("synth", "segment", "evaluate", "affinities")}  # whole numbers, rounded
 # For each stage its revision, a hash of the whole numbers and texts that it makes, and a mean of all other numbers.
 MADE = {
     "synth": (2, "001139cd7c8f", 136.8931100),
@@ -101,6 +101,7 @@ MADE = {
     "merge": (5, "4c2962cbc2cf", 0.0),
     "sweep": (7, "f88ddebcb26e", 0.0),
     "fill": (11, "075099d06089", 0.0000000),
+    "joined/fill": (11, "cdd836606119", 0.0),
     "learn-affinities": (2, "44136fa355b3", -0.1325192),
     "affinities": (2, "2db2e65dd0ac", 1166.4013393),
     "skeletonize": (2, "84444ea14768", 203.9671361),
@@ -137,6 +138,10 @@ def write_inputs(folder: Path) -> None:
     write(folder / "labels.h5", {"labels": bodies})
     write(folder / "base.zarr", {MAIN: halves}, tables={"overlaps": pairs})
     write(folder / "pairs.zarr", {MAIN: (bodies + 1) // 2})
+    z, y, x = np.indices(SHAPE) // np.reshape((16, 11, 26), (3, 1, 1, 1))
+    fragments = (1 + 8 * z + 2 * y + x).astype(np.uint64)  # two of each body, and all that is around them
+    write(folder / "affinities.zarr", {"fragments": fragments, **dict.fromkeys("zyx", image)})
+    write(folder / "joined.zarr", {MAIN: np.where(z, halves, (bodies + 1) // 2)})
     (folder / "cuts.csv").write_text(corrections_text([Correction("cut", (8, 11, 13), (8, 11, 39))]))
     evidence = Evidence(*[9] * 8, *[1.0] * 6, 0.0, 0.0, 0.0)
     edges = [MergeEdge(a, b, score, 0, 0, 0, 300, 9, 1.0, evidence).row() for a, b, score in GRAPH]
@@ -242,9 +247,10 @@ def summary(stage: str, arrays: dict[str, np.ndarray]) -> tuple[str, float]:
 def test_what_a_stage_makes_is_that_of_its_revision(stage, made):
     digest, mean = summary(stage, contents(made(stage)))
     of_revision, *expected = MADE.get(stage, (0, "", 0.0))
-    row = f'"{stage}": ({revision(stage)}, "{digest}", {mean:.7f}),'
-    hint = f"if it is meant, raise REVISIONS[{stage!r}] in ffn/provenance.py and put this into MADE: {row}"
-    assert (revision(stage), digest) == (of_revision, expected[0]), hint
+    now = revision(name := Path(stage).name)
+    hint = f"if it is meant, raise REVISIONS[{name!r}] in ffn/provenance.py and put this into MADE: "
+    hint += f'"{stage}": ({now}, "{digest}", {mean:.7f}),'
+    assert (now, digest) == (of_revision, expected[0]), hint
     assert mean == pytest.approx(expected[1], rel=1e-4, abs=1e-6), hint
 
 
