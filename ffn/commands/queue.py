@@ -74,8 +74,7 @@ def queue_inputs(run_folder: str, volume: str | None, corrections: Sequence[str]
     run = paths.read_config()
     if run is None or not run.agglomerate.enabled:
         raise ConfigError(f"{run_folder}: has no agglomeration graph, expected a run with agglomerate.enabled")
-    segmented = [name for name, each in run.volumes.items() if each.is_segmented]
-    export = find_export(Path(run_folder), volume, segmented)
+    export = find_export(Path(run_folder), volume, [name for name, each in run.volumes.items() if each.is_segmented])
     name = export.name
     own, cuts = run.volumes[name].corrections, paths.of("cut", volume=name)
     if own == RunPaths(f"results/{run.run}").corrections(name):

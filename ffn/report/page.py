@@ -133,7 +133,7 @@ def _volume_context(files: VolumeFiles, run_dir: Path) -> dict[str, Any]:
     rows, verdict = score_rows(files.scores) if files.scores else [], verdict_on(run_dir, files)
     errors = (files.scores or {}).get("errors", [])
     export = Path(RunPaths(run_dir).of("export", volume=files.name)).parent
-    sweep = read_output(run_dir, "sweep", volume=files.name)
+    sweep = read_output(run_dir, "sweep", volume=files.name) if files.scores else {}
     with open_volumes(files) as volumes:
         return {
             "name": files.name,

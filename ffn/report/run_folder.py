@@ -48,21 +48,22 @@ class StageCost(NamedTuple):
 
 
 def read_volumes(run_dir: Path) -> list[VolumeFiles]:
-    """Find the volumes of a run that were segmented or evaluated, sorted by name."""
+    """Find the volumes of a run that were segmented or evaluated, sorted by name; it may hold former ones, too."""
     paths = RunPaths(run_dir)
     if not paths.is_run():
         raise EvaluationError(f"{run_dir}: has no output of a stage, expected the folder of a run such as results/demo")
     names = {path.parent.name for path in paths.existing("reconcile", order="")}
     names |= {path.stem for path in paths.existing("evaluate")}
     config = paths.read_config()
-    return [_volume_files(paths, name, config) for name in sorted(names)]
+    return [_volume_files(paths, name, config) for name in sorted(names) if config is None or name in config.volumes]
 
 
 def find_export(path: Path, volume: str | None, segmented: Collection[str] = ()) -> Path:
     """Find an export, without `volume` the only one, unless others of the volumes `segmented` are to come."""
     if (path / STATE_FILE).is_file():
         return path
-    found = {state.parent.name: state.parent for state in RunPaths(path).existing("export")}
+    exports = [state.parent for state in RunPaths(path).existing("export")]
+    found = {export.name: export for export in exports if not segmented or export.name in segmented}
     if volume is None and len(found) == 1 and found.keys() >= set(segmented):
         return next(iter(found.values()))
     if not found:
@@ -120,7 +121,7 @@ def _volume_files(paths: RunPaths, name: str, config: RunConfig | None) -> Volum
         truth=_existing(paths.of("ingest", "labels", volume=name)),
         segmentation=_existing(final),
         baseline=_existing(paths.of("evaluate", "baseline", volume=name)),
-        scores=_read_scores(paths, name),
+        scores=_read_scores(paths, name) if config is None or config.volumes[name].is_evaluated else None,
     )
 
 

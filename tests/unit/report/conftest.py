@@ -58,28 +58,23 @@ def run(tmp_path_factory):
     segmentation = np.where(truth > 6, 0, truth * 100)
     segmentation[:3, :4][truth[:3, :4] == 1] = 900  # a split
     segmentation[segmentation == 600] = 500  # a merger
-    rng = np.random.default_rng(0)
-    image = write(
-        run / "volumes/cube/raw.zarr", rng.integers(0, 255, truth.shape).astype(np.uint8), BOX.start, SIZE_ZYX_NM
-    )
+    grey = np.random.default_rng(0).integers(0, 255, truth.shape).astype(np.uint8)
+    image = write(run / "volumes/cube/raw.zarr", grey, BOX.start, SIZE_ZYX_NM)
     labels = write(run / "volumes/cube/labels.zarr", truth, BOX.start, SIZE_ZYX_NM)
     found = write(run / "segmentation/cube/segmentation.zarr", segmentation, BOX.start, SIZE_ZYX_NM)
-    kept = str(run / "evaluation/cube-baseline.zarr")
     box = Box.parse("10:22,0:16,6:24")
-    inputs = Inputs(found, labels, image=image, baseline_out=kept)
+    inputs = Inputs(found, labels, image=image, baseline_out=str(run / "evaluation/cube-baseline.zarr"))
     evaluate(inputs, run / "evaluation/cube.json", EvaluateConfig(), box)
-    (run / "agglomeration/cube").mkdir(parents=True)
+    for folder in ("agglomeration/cube", "selected", "model", "benchmarks"):
+        (run / folder).mkdir(parents=True)
     evidence = Evidence(*[0] * 17)
     edges = [MergeEdge(*ids, score, 10, 0, 4, 0, 0, 0, evidence) for *ids, score in ((100, 900, 0.8), (200, 300, 0.4))]
     (run / "graph.csv").write_text("\n".join([header({}).strip(), *(edge.row() for edge in edges)]) + "\n")
     scored = ["--segmentation", found, "--truth", labels, "--box", str(box)]
     out = str(run / "agglomeration/cube/sweep.json")
     assert main(["sweep", str(run / "graph.csv"), *scored, "--thresholds", "0.9", "0.6", "0.3", "--out", out]) == 0
-    (run / "selected").mkdir()
     (run / "selected/selection.json").write_text(json.dumps(SELECTION))
-    (run / "model").mkdir()
     (run / "model/metrics.csv").write_text("step,loss,accuracy,f1\n10,0.7,0.5,nan\n20,0.5,0.75,0.25\n30,0.4,0.9,0.5\n")
-    (run / "benchmarks").mkdir()
     (run / "benchmarks/train.tsv").write_text(BENCHMARK.format(95.5, 2048.2))
     for subvolume, seconds, mib in zip(SUBVOLUMES, (20, 30), (512, "NA"), strict=True):
         (run / f"benchmarks/segment.cube.{subvolume}.tsv").write_text(BENCHMARK.format(seconds, mib))

@@ -11,11 +11,15 @@ from .conftest import make_exports
 def test_costs_and_volumes_are_found(run):
     train, segment = read_costs(run)
     assert (train.stage, train.num_jobs, train.seconds, train.peak_mib) == ("train", 1, 95.5, 2048.2)
-    assert (segment.stage, segment.num_jobs, segment.seconds) == ("segment", 2, 50)
-    assert (segment.longest_seconds, segment.peak_mib, segment.cpu_seconds) == (30, 512, 36)
+    assert segment == ("segment", 2, 50, 30, 512, 36)
     (files,) = read_volumes(run)
-    assert files.name == "cube" and files.scores is not None
-    assert files.baseline.endswith("cube-baseline.zarr")
+    assert files.name == "cube" and files.scores and files.baseline.endswith("cube-baseline.zarr")
+
+
+@pytest.mark.parametrize(("name", "box", "found"), [("cube", "none", ["cube"]), ("new", "all", [])])
+def test_scores_and_volumes_of_a_former_configuration_are_not_those_of_the_run(copied, name, box, found):
+    (copied / "config.yaml").write_text(f"{{volumes: {{{name}: {{synthetic: {{}}, evaluate_box: {box}}}}}}}")
+    assert [(each.name, each.scores) for each in read_volumes(copied)] == [(each, None) for each in found]
 
 
 def test_an_export_is_found_by_its_folder_or_its_run(tmp_path):
@@ -33,3 +37,4 @@ def test_several_or_no_exports_are_refused(tmp_path):
     ):
         with pytest.raises(ExportError, match=named):
             find_export(folder, volume)
+    assert find_export(tmp_path, None, ["a"]).name == "a"
