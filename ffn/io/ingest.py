@@ -101,6 +101,7 @@ def ingest(source: str, out: str, config: IngestConfig, box: Box | None = None, 
             if doubt := doubt_about_size(size):
                 log.warning("%s: %s", source, doubt)
         volume: Volume = Placed(found, config.offset_zyx or found.box.start, size)
+        first = volume.box.start[0]
         convert = _label_conversion(found, config.ignore_labels) if is_labels else None
         changes = {"clahe_tile": tile} if (tile := clahe_of(found)) and not is_labels else {}
         if found.dtype.kind == "i" and not is_labels:
@@ -143,7 +144,7 @@ def ingest(source: str, out: str, config: IngestConfig, box: Box | None = None, 
                 raise VolumeError(f"{source}: every voxel is 0 or ignored. Are file and box the right ones?")
             if not is_labels and min(lowest) == max(highest):
                 log.warning("%s: every voxel is %d. Is it the right file?", source, min(lowest))
-            odd = _odd_sections(opened, volume, box)
+            odd = _odd_sections(opened, first, round(voxel_size_of(volume)[0] / size[0]), box)
             seen = faults_of(results, box.start[0]) if max_shift else []
             write_faults(out, sorted([*odd, *(each for each in seen if each.z not in {z for z, *_ in odd})]))
 
@@ -213,11 +214,9 @@ def neuroproof_bodies(labels: Volume) -> np.ndarray | None:
     return np.unique(np.vstack([pairs, np.zeros((1, 2), pairs.dtype)]), axis=0)
 
 
-def _odd_sections(source: Volume, volume: Volume, box: Box) -> list[Fault]:
-    """Return the sections in a box of a volume for which its source has no voxels, or too few."""
-    per_section = volume.box.shape[0] / source.box.shape[0]
-    first = volume.box.start[0]
-    found = [Fault(first + int(z * per_section), fault, text) for z, fault, text in source.odd_sections]
+def _odd_sections(source: Volume, first: int, thickness: int, box: Box) -> list[Fault]:
+    """Return the sections in a box for which a source, placed at `first`, has no voxels, or too few."""
+    found = [Fault((first + z) // thickness, fault, text) for z, fault, text in source.odd_sections]
     return [each for each in found if box.start[0] <= each.z < box.stop[0]]
 
 

@@ -16,6 +16,7 @@ from ffn.io.volume import IGNORED, Placement
 
 from ...jobs import require_same_files, running
 from ...volumes import write_volume
+from ..volumes import read
 
 SHAPE = (5, 12, 20)
 NM = IngestConfig(voxel_size_zyx_nm=(40, 4, 4.5))
@@ -37,11 +38,6 @@ def write_hdf5(path, **datasets):
         for name, content in datasets.items():
             file[name] = content
     return str(path)
-
-
-def read(spec):
-    with open_volume(spec) as volume:
-        return volume.read()
 
 
 @pytest.mark.parametrize(
@@ -232,6 +228,8 @@ def test_gaps_and_small_sections_are_filled_and_listed_where_the_option_says_so(
     expected[0, :, -3:] = expected[2] = expected[3, -2:] = 0
     np.testing.assert_array_equal(read(out), expected)
     assert [(int(row["z"]), row["fault"]) for row in read_faults(out)] == [(0, "small"), (2, "missing"), (3, "small")]
+    ingest(source, out, config.model_copy(update={"voxel_size_zyx_nm": (4, 4, 4), "mip": 1, "offset_zyx": (3, 0, 0)}))
+    assert [int(row["z"]) for row in read_faults(out)] == [1, 2, 3]
 
 
 def test_sparse_numbers_are_no_gaps(tmp_path):
