@@ -95,7 +95,7 @@ def learn(
     if not (config.max_steps or config.network):
         raise ConfigError("--max-steps: 0 keeps the initial affinities, expected --network to name them")
     with contextlib.ExitStack() as stack:
-        sources = [_opened(stack, name, one, masks.get(name, ())) for name, one in volumes.items()]
+        sources = [opened(stack, name, one, masks.get(name, ())) for name, one in volumes.items()]
         for source in sources:
             require_same_voxel_size(source.labels, sources[0].labels)
         leave_gpus()
@@ -111,7 +111,7 @@ def learn(
         save(out, net, size, provenance("learn-affinities", config, volumes=named, rng_seed=rng_seed))
 
 
-def _opened(stack: contextlib.ExitStack, name: str, one: ValidationSource, masks: Sequence[Mask]) -> Source:
+def opened(stack: contextlib.ExitStack, name: str, one: ValidationSource, masks: Sequence[Mask]) -> Source:
     image, labels = stack.enter_context(open_volume(one.image)), stack.enter_context(open_labels(one.labels))
     require_image(image)
     require_labels(labels)
