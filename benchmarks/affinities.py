@@ -1,8 +1,8 @@
 r"""Make the affinities of config/weights/serial-sections: they go on learning from two tissues, as others may look.
 
-    python benchmarks/affinities.py results/affinities --data ../shared/data --network results/snemi3d/affinities/network.h5
+    python benchmarks/affinities.py results/affinities --data ../shared/data --network NETWORK.h5
 
-NETWORK is what `config/snemi3d.yaml` learns from mouse cortex, 30 × 12 × 12 nm. It learns 1,500 steps more, seven in
+NETWORK.h5 is what `config/snemi3d.yaml` learns from mouse cortex, 30 × 12 × 12 nm. It learns 1,500 steps more, seven in
 ten from the same sections and three from fly medulla: FIB-25 as if cut at 30 nm, of whose image y < 125 is seen. Crops
 are magnified, some have sections of twice the distance, and all are changed as another microscope might show them:
 sharpness, gamma, contrast, noise, sections that are blank or out of place. Neither the second tissue nor these changes

@@ -112,6 +112,7 @@ def learn(
 
 
 def opened(stack: contextlib.ExitStack, name: str, one: ValidationSource, masks: Sequence[Mask]) -> Source:
+    """Open a labelled box to learn from, until the stack closes."""
     image, labels = stack.enter_context(open_volume(one.image)), stack.enter_context(open_labels(one.labels))
     require_image(image)
     require_labels(labels)
