@@ -274,10 +274,9 @@ class Trainer:
             self.group.fail(DivergenceError(f"{found}. Lower train.learning_rate or raise train.warmup_steps"))
 
     def _judge(self) -> None:
-        """Warn of losses that are not finite or have risen, and end the job where nothing was learnt."""
+        """End the job where nothing was learnt."""
         is_lost = self._ends_skipped and not self._config.use_best
         if self._report is not None:
-            self._report.warn_of_losses(learning_rate(self._config, self._step - 1))
             is_lost |= self._report.is_lost(self._config.use_best)
         if self.group.broadcast(is_lost):
             self.group.fail(DivergenceError("train: diverged, so no model is written: see the losses in metrics.csv"))

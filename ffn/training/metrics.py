@@ -33,19 +33,8 @@ SCORES = ("accuracy", "precision", "recall", "f1")
 SIZES = ("thin", "middle", "thick")  # objects of a validation, by the share of the voxels around that they have
 F1_OF_SIZES = tuple(f"f1_{size}" for size in SIZES)  # whose mean is the F1 of a validation
 PARTS_OF_STEP = ("input_ms", "compute_ms", "allreduce_ms", "rest_ms")
-COLUMNS = (
-    "step",
-    "epoch",
-    "loss",
-    *SCORES,
-    "learning_rate",
-    "fovs_per_second",
-    "seconds",
-    "skipped_steps",
-    *PARTS_OF_STEP,
-    "bytes_sent",
-    "gradient_norm",
-)
+MEASURED = ("learning_rate", "fovs_per_second", "seconds", "skipped_steps", *PARTS_OF_STEP, "bytes_sent")
+COLUMNS = ("step", "epoch", "loss", *SCORES, *MEASURED, "gradient_norm")
 SMOOTHING = 0.9  # Dong et al. 2019, learning-rate study
 
 VALIDATION_COLUMNS = ("step", "examples", "fovs", "loss", *SCORES, *F1_OF_SIZES, "validation_seconds")
@@ -282,16 +271,6 @@ class Report:
             return False
         done = rows[-1]["step"] - sum(row["skipped_steps"] for row in rows)
         return done <= 1 or (math.isnan(rows[-1]["loss"]) and not use_best)
-
-    def warn_of_losses(self, rate: float) -> None:
-        """Log how many steps were skipped, and the first and last loss, if something is wrong with them."""
-        rows = self._training.rows
-        if self._complaints().keys() & {"skipped", "risen"}:
-            log.warning(
-                "train: %g of %g steps had no finite loss or gradient; the first loss is %.4g, the last %.4g, at a "
-                "learning rate of %.4g. Lower train.learning_rate or raise train.warmup_steps",
-                *(sum(row["skipped_steps"] for row in rows), rows[-1]["step"], rows[0]["loss"], rows[-1]["loss"], rate),
-            )
 
     def close(self) -> None:
         """Close files and bar."""

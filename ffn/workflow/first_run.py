@@ -14,12 +14,14 @@ from pydantic import ValidationError
 from ffn.config import ModelConfig, SubvolumesConfig
 from ffn.errors import ConfigError, explain
 from ffn.geometry import ZYX, Box, VoxelSize, doubt_about_size, extent_um, tile, zyx
-from ffn.io.coarser import JUMPS, levels_of
+from ffn.io.coarser import JUMPS, Scale, further_scales, levels_of
 from ffn.io.foreign.locations import Location
 from ffn.io.label_statistics import doubts_about_image
+from ffn.io.open import voxel_sizes
 from ffn.io.volume import Volume, is_ignored
 from ffn.machine.limits import gpus_here, usable_cores
 from ffn.model.store import DESCRIPTION, load_description
+from ffn.model.tissue import SAME_SIZE
 from ffn.options import option_name
 from ffn.workflow import sources
 from ffn.workflow.config_files import ROOT
@@ -39,6 +41,7 @@ SAMPLED_SECTIONS = 64  # in which labels are looked for; our choice
 MOST_SAMPLED = 4 * 10**9  # voxels of labels that are looked at; our choice
 # Of the longest side of the labels, where training ends and validation: what labels allow, best first; our choice.
 SHARES = ((0.7, 0.8), (0.8, 0.8), (1.0, 1.0))
+MOST_MIPS = 5  # halved once more, pixels of 1 nm would be 64 nm
 SPARSE = 0.5  # share of 0 among labels, above which it may not mean that there is no neurite; our choice
 
 
@@ -78,7 +81,7 @@ def first_run(name: str, volume: Mapping[str, Any], init: str | None = None, hou
     hours : float, optional
         How long training may take on this machine, 0 for none; default: what is usual.
     """
-    data = _look(name, {key: value for key, value in volume.items() if value is not None})
+    data = _look(name, {key: value for key, value in volume.items() if value is not None}, init)
     refused: list[ConfigError] = []
     for network, values in _candidates(name, data, init, hours):
         try:
@@ -92,18 +95,23 @@ def first_run(name: str, volume: Mapping[str, Any], init: str | None = None, hou
     raise ConfigError("\n".join(dict.fromkeys(lines)))
 
 
-def _look(name: str, volume: dict[str, Any]) -> Data:
-    """Open the sources of a volume, and look at samples of them."""
+def _look(name: str, volume: dict[str, Any], init: str | None) -> Data:
+    """Open the sources of a volume, at the mip that our weights know, and look at samples of them."""
     try:
         config = VolumeConfig(**volume)
     except ValidationError as error:
         raise ConfigError(explain(error, lambda path: option_name(path[0]) if path else "options")) from None
     image = find_image(name, config)
+    size = [int(side) if side == int(side) else side for side in image.voxel_size_zyx_nm]
+    volume = {**volume, "voxel_size_zyx_nm": size}
+    if not init and len(voxel_sizes(str(config.image))) == 1 and (mip := _mip(image.voxel_size_zyx_nm)):
+        volume |= {"mip": mip}
+        config = VolumeConfig(**volume)
+        image = find_image(name, config)
     with open_source(config, "image", config.mip, config.voxel_size_zyx_nm) as (grey, _):
         seen, has_bytes = _described(grey), grey.dtype == np.uint8
     labelled, zeros = _labelled(config, find_labels(name, config, image), image) if config.labels else (None, 0.0)
-    size = [int(side) if side == int(side) else side for side in image.voxel_size_zyx_nm]
-    return Data({**volume, "voxel_size_zyx_nm": size}, image, seen, has_bytes, labelled, zeros)
+    return Data(volume, image, seen, has_bytes, labelled, zeros)
 
 
 def _described(image: Volume) -> str:
@@ -163,6 +171,15 @@ def _network(size: VoxelSize, init: str | None, is_trained: bool) -> Network:
     remark, affinities = "; ".join(filter(None, [made, other])), folder / "affinities.h5"
     known = str(affinities) if affinities.is_file() else None
     return Network(str(folder), model.config, normalize, remark, known, tissue.clahe_tile if tissue else None)
+
+
+def _mip(size: VoxelSize) -> int:
+    """Return the coarsest mip whose pixels our weights know, or finer ones."""
+    tissue = load_description(ROOT / "config/weights" / _starter(size)).trained_on
+    assert tissue
+    known = SAME_SIZE * max(max(own[1:]) for own in tissue.voxel_sizes_zyx_nm)
+    scales = further_scales(Scale(Box.from_shape((1, 1, 1)), size), MOST_MIPS)
+    return sum(max(scale.voxel_size_zyx_nm[1:]) <= known for scale in scales)
 
 
 def _starter(size: VoxelSize) -> str:
@@ -240,7 +257,8 @@ def _values(name: str, data: Data, network: Network, boxes: dict[str, Any], trai
     if network.clahe_tile and data.has_bytes:
         prepared["clahe_tile"] = network.clahe_tile
     init = {"init": network.init} if network.init else {}
-    known = {"network": network.affinities, "max_steps": AFFINITY_STEPS} if network.affinities else {}
+    learnt = {"max_steps": AFFINITY_STEPS} if train["max_steps"] else {}
+    known = {"network": network.affinities, **learnt} if network.affinities else {}
     affinities = {"affinities": {"enabled": True, **known}} if train["max_steps"] or known else {}
     return {"run": name, **init, "volumes": {name: {**data.volume, **boxes, **prepared}}, "train": train, **affinities}
 
@@ -254,6 +272,7 @@ def _written(values: dict[str, Any], run: RunConfig, place: Place, data: Data, n
     machine = f"{gpus_here()} GPUs" if gpus_here() else f"{usable_cores()} cores"
     remarks = {
         "image": extent_um(data.image.box.shape, data.image.voxel_size_zyx_nm),
+        "mip": f"{' × '.join(f'{side:g}' for side in data.image.voxel_size_zyx_nm)} nm, boxes are in these voxels",
         "segment_box": "" if place.segment_box == place.image else f"all: about {whole} here",
         "train_box": "" if data.labelled is None else f"labels: {data.labelled}",
         "affinities": "ours, learnt on from your labels" if steps and network.affinities else "",

@@ -141,6 +141,8 @@ def test_a_first_flood_takes_minutes_with_the_overlaps_of_subvolumes(tmp_path):
     pipeline = Pipeline(run, places)
     flooded = pipeline.jobs.boxes("segment", "big").num_voxels
     assert flooding_here(pipeline.models.costed.flooding_model, flooded) <= FIRST_MINUTES
+    finer = first_run("finer", {"image": f"{tmp_path}/raw.npy", "voxel_size_zyx_nm": (30, 6, 6)})
+    assert "mip" not in written and yaml.safe_load(finer)["volumes"]["finer"]["mip"] == 1  # 12 nm, which weights know
 
 
 @pytest.mark.parametrize(("z0", "width", "trained_on"), [(0, 52, "0:22,8:66,16:68"), (0, 34, "none"), (21, 52, "none")])
