@@ -36,7 +36,8 @@ def first_look(run_dir: Path) -> list[dict[str, Any]]:
     """Return what the page shows of each volume that was ingested: a sentence, pictures, statistics, a command."""
     paths = RunPaths(run_dir)
     names = [path.stem if path.stem != "raw" else path.parent.name for path in paths.existing("ingest", "image")]
-    return [_look(paths, name) for name in names]
+    config = paths.read_config()
+    return [_look(paths, name) for name in names if config is None or name in config.volumes]
 
 
 def _look(paths: RunPaths, name: str) -> dict[str, Any]:

@@ -69,7 +69,8 @@ def find_export(path: Path, volume: str | None, segmented: Collection[str] = ())
     if not found:
         raise ExportError(f"{path}: is not an export and has none in precomputed/. Run ffn export or the workflow")
     if volume not in found:
-        expected = f"expected one that was exported: {', '.join(found)}. Give it before RUN; the workflow exports more"
+        more = "; the workflow exports more" if set(segmented) - found.keys() else ""
+        expected = f"expected one that was exported: {', '.join(found)}. Give it before RUN{more}"
         raise ExportError(f"{path}: --volume is {repr(volume) if volume else 'missing'}, {expected}")
     return found[volume]
 
@@ -115,10 +116,11 @@ def read_costs(run_dir: Path) -> list[StageCost]:
 
 def _volume_files(paths: RunPaths, name: str, config: RunConfig | None) -> VolumeFiles:
     final = paths.of("reconcile", volume=name, order="") if config is None else paths.final(config, volume=name)
+    had_labels = config is not None and not config.volumes[name].has_labels  # if any are there
     return VolumeFiles(
         name,
         image=_existing(paths.of("ingest", "image", volume=name)),
-        truth=_existing(paths.of("ingest", "labels", volume=name)),
+        truth=None if had_labels else _existing(paths.of("ingest", "labels", volume=name)),
         segmentation=_existing(final),
         baseline=_existing(paths.of("evaluate", "baseline", volume=name)),
         scores=_read_scores(paths, name) if config is None or config.volumes[name].is_evaluated else None,

@@ -39,17 +39,16 @@ def take_software(values: dict[str, Any]) -> dict[str, str]:
 
 
 def instead_of(path: tuple[str, ...], value: Any, run: Any, volume: Any) -> str:
-    """Return what to write for an unknown key: its name where it alone belongs, or one that it misspells or cuts."""
+    """Return what to write for an unknown key: its name where it belongs, or one that it misspells or cuts."""
     sections: dict[str, Any] = {name: info.annotation for name, info in run.model_fields.items()}
     models = {k: m for k, m in sections.items() if hasattr(m, "model_fields")} | {"volumes": volume}
     homes = [section for section, model in models.items() if path[-1] in model.model_fields]
     near = difflib.get_close_matches(path[-1], (models.get(path[0], run) if path[1:] else run).model_fields, 1)
     if near and len(homes) != 1 and sum(line[0] == "-" for line in difflib.ndiff(path[-1], near[0])) < 3:
         return f"expected {near[0]}: {json.dumps(value, default=str)}"
-    for section in homes:
-        words = json.dumps({path[-1]: value}, default=str)
-        return f"expected {section}: {f'{{NAME: {words}}}' if section == 'volumes' else words}"
-    return CHECK_SPELLING
+    words = json.dumps({path[-1]: value}, default=str)
+    named = " or ".join(f"{each}: {f'{{NAME: {words}}}' if each == 'volumes' else words}" for each in homes)
+    return f"expected {named}" if homes else CHECK_SPELLING
 
 
 def check_configfiles() -> None:

@@ -137,8 +137,7 @@ def test_an_image_alone_is_segmented_with_the_weights_that_there_are(tmp_path, i
 def test_a_first_flood_takes_minutes_with_the_overlaps_of_subvolumes(tmp_path):
     np.save(tmp_path / "raw.npy", np.random.default_rng(1).integers(60, 190, (80, 512, 512)).astype(np.uint8))
     written = first_run("big", {"image": f"{tmp_path}/raw.npy", "voxel_size_zyx_nm": (30, 12, 12)})
-    run, places, _ = open_run(yaml.safe_load(written))
-    pipeline = Pipeline(run, places)
+    pipeline = Pipeline(*open_run(yaml.safe_load(written))[:2])
     flooded = pipeline.jobs.boxes("segment", "big").num_voxels
     assert flooding_here(pipeline.models.costed.flooding_model, flooded) <= FIRST_MINUTES
     finer = first_run("finer", {"image": f"{tmp_path}/raw.npy", "voxel_size_zyx_nm": (30, 6, 6)})

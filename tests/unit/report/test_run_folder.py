@@ -16,10 +16,11 @@ def test_costs_and_volumes_are_found(run):
     assert files.name == "cube" and files.scores and files.baseline.endswith("cube-baseline.zarr")
 
 
-@pytest.mark.parametrize(("name", "box", "found"), [("cube", "none", ["cube"]), ("new", "all", [])])
-def test_scores_and_volumes_of_a_former_configuration_are_not_those_of_the_run(copied, name, box, found):
-    (copied / "config.yaml").write_text(f"{{volumes: {{{name}: {{synthetic: {{}}, evaluate_box: {box}}}}}}}")
-    assert [(each.name, each.scores) for each in read_volumes(copied)] == [(each, None) for each in found]
+@pytest.mark.parametrize("keys", ["synthetic: {}, evaluate_box: none", "image: raw.h5"])
+def test_scores_truth_and_volumes_of_a_former_configuration_are_not_those_of_the_run(copied, keys):
+    for name, found in (("cube", [("cube", None, "synthetic" in keys)]), ("new", [])):
+        (copied / "config.yaml").write_text(f"{{init: m, train: {{max_steps: 0}}, volumes: {{{name}: {{{keys}}}}}}}")
+        assert [(each.name, each.scores, bool(each.truth)) for each in read_volumes(copied)] == found
 
 
 def test_an_export_is_found_by_its_folder_or_its_run(tmp_path):
