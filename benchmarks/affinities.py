@@ -93,7 +93,7 @@ def learn(folder: Path, start: str) -> None:
             total += float(np.ravel(loss)[0])
             if step % 100 == 0:
                 print(f"{step} of {STEPS} steps, mean loss {total / step:.4f}", flush=True)
-        origin = provenance("learn-affinities", volumes=" ".join(boxes), network=start)
+        origin = provenance("learn-affinities", volumes=" ".join(boxes), network=start, steps=STEPS, rng_seed=SEED)
         save(folder / "affinities.h5", net, VOXEL_NM, origin)
 
 
