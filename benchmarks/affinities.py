@@ -5,8 +5,8 @@ r"""Make the affinities of config/weights/serial-sections: they go on learning f
 NETWORK.h5 is what `config/snemi3d.yaml` learns from mouse cortex, 30 × 12 × 12 nm. It learns 1,500 steps more, seven in
 ten from the same sections and three from fly medulla: FIB-25 as if cut at 30 nm, of whose image y < 125 is seen. Crops
 are magnified, some have sections of twice the distance, and all are changed as another microscope might show them:
-sharpness, gamma, contrast, noise, sections that are blank or out of place. On a third tissue, these changes gain half of
-what they gain with the second tissue, which gains nothing without them: docs/experiments.md. Results stay in FOLDER.
+sharpness, gamma, contrast, noise, sections that are blank or out of place. On a third tissue, these changes alone gain
+half of what they gain with the second tissue, which gains nothing alone: docs/experiments.md. Results stay in FOLDER.
 """
 
 from __future__ import annotations
