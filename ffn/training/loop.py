@@ -274,9 +274,10 @@ class Trainer:
             self.group.fail(DivergenceError(f"{found}. Lower train.learning_rate or raise train.warmup_steps"))
 
     def _judge(self) -> None:
-        """End the job where nothing was learnt."""
+        """Tell all that is wrong with the training, and end the job where nothing was learnt."""
         is_lost = self._ends_skipped and not self._config.use_best
         if self._report is not None:
+            self._report.complain(again=True)
             is_lost |= self._report.is_lost(self._config.use_best)
         if self.group.broadcast(is_lost):
             self.group.fail(DivergenceError("train: diverged, so no model is written: see the losses in metrics.csv"))

@@ -245,7 +245,7 @@ class Report:
         shown = {"loss": row["loss"], "accuracy": row["accuracy"], "F1": row["f1"], "FOVs/s": row["fovs_per_second"]}
         self._bar.set_postfix({name: f"{value:.3g}" for name, value in shown.items()}, refresh=False)
         self._bar.update(int(row["step"]) - self._bar.n)
-        self._complain()
+        self.complain()
 
     def validation(self, row: MetricsRow, weights: Callable[[], Weights]) -> None:
         """Keep the best weights, then write the row: a step that has a row is not validated again."""
@@ -257,7 +257,7 @@ class Report:
         self._command.write("validation", row)
         shown = ", ".join(f"{name} {row[name]:.4g}" for name in ("loss", *SCORES))
         log.info("validation after step %d: %s", row["step"], shown)
-        self._complain()
+        self.complain()
 
     def progress(self, step: int) -> None:
         """Move the bar in a terminal; a log file gets lines at rows of metrics only."""
@@ -285,10 +285,10 @@ class Report:
     def _complaints(self) -> dict[str, str]:
         return complaints(self._training.rows, self._validation.rows)
 
-    def _complain(self) -> None:
-        """Log each sign of trouble, once as long as it lasts."""
+    def complain(self, again: bool = False) -> None:
+        """Log each sign of trouble, once as long as it lasts, or all of them `again`."""
         found = self._complaints()
-        for kind in found.keys() - self._complained_of:
+        for kind in found.keys() - (() if again else self._complained_of):
             log.warning("train: %s", found[kind])
         self._complained_of = found.keys()
 
