@@ -1,4 +1,4 @@
-r"""Make the affinities of config/weights/serial-sections: they go on learning from two tissues, as others may look.
+"""Make the affinities of config/weights/serial-sections, which learn from two tissues, changed to look like others.
 
     python benchmarks/affinities.py results/affinities --data ../shared/data --network NETWORK.h5
 

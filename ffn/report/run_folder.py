@@ -116,11 +116,11 @@ def read_costs(run_dir: Path) -> list[StageCost]:
 
 def _volume_files(paths: RunPaths, name: str, config: RunConfig | None) -> VolumeFiles:
     final = paths.of("reconcile", volume=name, order="") if config is None else paths.final(config, volume=name)
-    had_labels = config is not None and not config.volumes[name].has_labels  # if any are there
+    is_unlabelled = config is not None and not config.volumes[name].has_labels  # labels may be left of a former run
     return VolumeFiles(
         name,
         image=_existing(paths.of("ingest", "image", volume=name)),
-        truth=None if had_labels else _existing(paths.of("ingest", "labels", volume=name)),
+        truth=None if is_unlabelled else _existing(paths.of("ingest", "labels", volume=name)),
         segmentation=_existing(final),
         baseline=_existing(paths.of("evaluate", "baseline", volume=name)),
         scores=_read_scores(paths, name) if config is None or config.volumes[name].is_evaluated else None,
